@@ -14,10 +14,9 @@ import uvloop
 from asyncpg.pool import Pool
 
 from benchmarks.measure import ROUNDS, Result
+from twophase import AsyncClient, AsyncMessage
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import numbered
-from twophase.client.endpoints import AsyncTwoPhase
-from twophase.client.message import Message
 from twophase.client.transport.aio import AsyncTransport
 from twophase.client.transport.wire import HttpAnswer
 
@@ -94,15 +93,15 @@ async def _round(work: Callable[[], Awaitable[None]]) -> float:
 
 
 async def _measure() -> list[Result]:
-    coordinator, pool = AsyncTwoPhase("http://127.0.0.1:36789"), _Pool()
+    coordinator, pool = AsyncClient("http://127.0.0.1:36789"), _Pool()
 
     async def by_hand() -> None:
-        message = Message(coordinator).add(_BRANCH, _PAYLOAD)
-        await message.aprepare(_CHECK)
-        await message.asubmit()
+        message = AsyncMessage(coordinator).add(_BRANCH, _PAYLOAD)
+        await message.prepare(_CHECK)
+        await message.submit()
 
     async def transaction() -> None:
-        message = Message(coordinator).add(_BRANCH, _PAYLOAD)
+        message = AsyncMessage(coordinator).add(_BRANCH, _PAYLOAD)
         async with message.transaction(pool, check=_CHECK):
             pass
         assert message.submitted

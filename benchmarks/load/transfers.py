@@ -12,7 +12,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.load.ledger import Ledger
@@ -21,9 +21,8 @@ from benchmarks.load.sink import Sink
 from benchmarks.load.window import OnProgress, Watch, drained, silent
 from benchmarks.load.workload import FIRST_NUMBER, PAYLOAD_BYTES_MIN, Gids, Workload
 from benchmarks.servers.processes import Meter, Process
+from twophase import AsyncClient, AsyncMessage
 from twophase.barrier.installing import ainstall
-from twophase.client.endpoints import AsyncTwoPhase
-from twophase.client.message import Message
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 Pool = Any
@@ -82,10 +81,10 @@ class Transfers:
         check_url = f"{sink.url}/check"
         pool = await self._pool()
         try:
-            async with AsyncTwoPhase(server_url) as coordinator:
+            async with AsyncClient(server_url) as coordinator:
 
                 async def transfer(number: int) -> None:
-                    message = Message(coordinator, durability=_durability(self.workload))
+                    message = AsyncMessage(coordinator, acknowledge=_acknowledge(self.workload))
                     message.add(branch_url, {"message": FIRST_NUMBER + number})
                     async with message.transaction(pool, check=check_url) as connection:
                         await connection.execute(_UPDATE, random.randint(1, ACCOUNTS))
@@ -167,8 +166,8 @@ class Transfers:
         return pool
 
 
-def _durability(workload: Workload) -> Any:
-    return workload.durability or "submit"
+def _acknowledge(workload: Workload) -> Literal["durable", "early"]:
+    return "early" if workload.durability == "check-back" else "durable"
 
 
 def _asyncpg() -> Any:

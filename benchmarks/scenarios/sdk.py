@@ -12,8 +12,7 @@ from typing import Final
 
 from benchmarks.scenarios.figure import Figure, Stage, play
 from benchmarks.servers.started import null_server
-from twophase.client.endpoints import AsyncTwoPhase, TwoPhase
-from twophase.client.message import Message
+from twophase import AsyncClient, AsyncMessage, Client, Message
 
 MESSAGES: Final = 4000
 _AT_A_TIME: Final = 32
@@ -40,13 +39,13 @@ def play_sdk(stage: Stage) -> list[Figure]:
 
 async def _async_us(url: str, messages: int) -> float:
     branch = _branch(url)
-    async with AsyncTwoPhase(url) as coordinator:
+    async with AsyncClient(url) as coordinator:
 
         async def work(number: int) -> None:
             for _ in range(number):
-                message = Message(coordinator).add(branch, _PAYLOAD)
-                await message.aprepare(_CHECK)
-                await message.asubmit()
+                message = AsyncMessage(coordinator).add(branch, _PAYLOAD)
+                await message.prepare(_CHECK)
+                await message.submit()
 
         await asyncio.gather(*(work(_WARM_UP // _AT_A_TIME) for _ in range(_AT_A_TIME)))
         started_s = time.process_time()
@@ -56,7 +55,7 @@ async def _async_us(url: str, messages: int) -> float:
 
 def _sync_us(url: str, messages: int) -> float:
     branch = _branch(url)
-    with TwoPhase(url) as coordinator:
+    with Client(url) as coordinator:
         started_s = 0.0
         for number in range(_WARM_UP + messages):
             if number == _WARM_UP:

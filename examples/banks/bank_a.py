@@ -19,11 +19,11 @@ from sqlalchemy import event, select, update
 from sqlalchemy.exc import IntegrityError
 
 from examples.banks.schema import account, open_engine, transfer_out
-from twophase import TwoPhase, TwophaseError
+from twophase import Client, RetryPolicy, TwophaseError
 from twophase.integrations.fastapi import check_router
 
 engine = open_engine(os.environ["BANK_DATABASE"])
-coordinator = TwoPhase(os.environ["COORDINATOR"], patience=float(os.environ.get("PATIENCE_S", "10")))
+coordinator = Client(os.environ["COORDINATOR"], retry=RetryPolicy(total=float(os.environ.get("PATIENCE_S", "10"))))
 own_url = os.environ["OWN_URL"]
 bank_b = os.environ["BANK_B"]
 timeout_to_fail_s = int(os.environ.get("TIMEOUT_TO_FAIL_S", "2"))
@@ -66,7 +66,7 @@ class NotEnoughMoneyError(Exception):
 @app.post("/transfer")
 def transfer(wish: Transfer) -> JSONResponse:
     """Debit account A and have bank B credit account B."""
-    message = coordinator.message(timeout_to_fail=timeout_to_fail_s)
+    message = coordinator.message(check_after=timeout_to_fail_s)
     message.add(f"{bank_b}/transfer-in", {"transfer_id": wish.transfer_id, "amount": wish.amount})
     check = f"{own_url}/twophase/check"
     try:

@@ -8,100 +8,33 @@ The local transaction commits, and the calls that must follow it happen.
     with message.transaction(engine, check="http://bank-a/twophase/check") as connection:
         connection.execute(...)
 
-Importing this loads neither SQLAlchemy nor asyncio nor anything of the server. Errors: `twophase.core.errors`.
+`Client` and `AsyncClient` keep connections, a check address and options for many messages. The errors are in
+`twophase.errors`. Importing this loads neither SQLAlchemy nor asyncio nor anything of the server.
 """
 
+from twophase.client.async_message import AsyncMessage
+from twophase.client.clients import AsyncClient, Client
 from twophase.client.draft import Progress
-from twophase.client.endpoints import AsyncTwoPhase, TwoPhase
 from twophase.client.message import Message
-from twophase.core.errors import (
-    AutocommitRefused,
-    BarrierError,
-    BarrierTableMissing,
-    BeginDeadlinePassed,
-    BranchesLost,
-    CheckBackCameFirst,
-    CommittedDespiteError,
-    ConfigurationError,
-    ContentConflict,
-    ContraryDecision,
-    CoordinatorUnreachable,
-    EventLoopBlocked,
-    Fate,
-    ForgottenMessage,
-    FunctionRefused,
-    InvalidRequest,
-    LimitExceeded,
-    MessageUsedTwice,
-    NotPrepared,
-    NotYetDelivered,
-    OpenTransaction,
-    Overloaded,
-    Refused,
-    RolledBack,
-    ShuttingDown,
-    StateConflict,
-    TopicNotFound,
-    TransactionError,
-    TransactionLost,
-    TwophaseError,
-    Unavailable,
-    Undecided,
-    UnknownMessage,
-    UnsafeDatabase,
-    UnsupportedEngine,
-    UnsupportedType,
-    WrongDatabase,
-)
+from twophase.client.options import MessageOptions
+from twophase.client.retry import RetryPolicy
+from twophase.core.errors import TwophaseError
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch
 from twophase.core.verdict import Verdict
 
 __all__ = [
-    "AsyncTwoPhase",
-    "AutocommitRefused",
-    "BarrierError",
-    "BarrierTableMissing",
-    "BeginDeadlinePassed",
+    "AsyncClient",
+    "AsyncMessage",
     "Branch",
-    "BranchesLost",
-    "CheckBackCameFirst",
-    "CommittedDespiteError",
-    "ConfigurationError",
-    "ContentConflict",
-    "ContraryDecision",
-    "CoordinatorUnreachable",
-    "EventLoopBlocked",
-    "Fate",
-    "ForgottenMessage",
-    "FunctionRefused",
-    "InvalidRequest",
-    "LimitExceeded",
+    "Client",
     "Message",
-    "MessageUsedTwice",
-    "NotPrepared",
-    "NotYetDelivered",
-    "OpenTransaction",
-    "Overloaded",
+    "MessageOptions",
     "Progress",
-    "Refused",
-    "RolledBack",
-    "ShuttingDown",
+    "RetryPolicy",
     "State",
-    "StateConflict",
-    "TopicNotFound",
-    "TransactionError",
-    "TransactionLost",
-    "TwoPhase",
     "TwophaseError",
-    "Unavailable",
-    "Undecided",
-    "UnknownMessage",
-    "UnsafeDatabase",
-    "UnsupportedEngine",
-    "UnsupportedType",
     "Verdict",
-    "WrongDatabase",
     "make_gid",
 ]

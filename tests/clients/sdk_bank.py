@@ -46,7 +46,7 @@ def transfer(wish: Wish) -> Told:
         wait_result=wish.wait_result,
         concurrent=wish.concurrent,
         delay=wish.delay,
-        timeout_to_fail=wish.timeout_to_fail,
+        check_after=wish.timeout_to_fail,
         headers=wish.headers,
     )
     for step in wish.steps:

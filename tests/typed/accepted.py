@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
-from twophase import Message
+from twophase import AsyncMessage, Message
 from twophase.barrier import aonce, once
 from twophase.client.transaction import AsyncTransaction, Transaction
 from twophase.integrations import django, fastapi, flask, grpc
@@ -26,6 +26,7 @@ from twophase.integrations import django, fastapi, flask, grpc
 Row = tuple[Any, ...]
 CHECK = "http://a/check"
 message = Message("http://coordinator")
+async_message = AsyncMessage("http://coordinator")
 
 
 class BankSession(Session):
@@ -50,7 +51,7 @@ async def check_async_sqlalchemy(engine: AsyncEngine, connection: AsyncConnectio
     assert_type(message.transaction(engine, CHECK), AsyncTransaction[AsyncConnection])
     assert_type(message.transaction(connection, CHECK), AsyncTransaction[AsyncConnection])
     assert_type(message.transaction(session, CHECK), AsyncTransaction[AsyncSession])
-    async with message.transaction(engine, check=CHECK) as opened:
+    async with async_message.transaction(engine, check=CHECK) as opened:
         assert_type(opened, AsyncConnection)
 
 
@@ -92,9 +93,9 @@ async def aspend(connection: AsyncConnection) -> int:
 
 
 def check_functions(engine: Engine, lite: sqlite3.Connection) -> None:
-    assert_type(message.do_and_submit(CHECK, engine, spend), int)
-    assert_type(message.do_and_submit(CHECK, lite, lambda connection: connection.total_changes), int)
-    assert_type(message.do_and_submit(CHECK, "default", lambda connection: connection.vendor), str)
+    assert_type(message.do_and_submit(engine, spend, CHECK), int)
+    assert_type(message.do_and_submit(lite, lambda connection: connection.total_changes, CHECK), int)
+    assert_type(message.do_and_submit("default", lambda connection: connection.vendor, CHECK), str)
     assert_type(once(engine, {}, spend), int | None)
     assert_type(once(lite, {}, lambda connection: connection.total_changes), int | None)
     flask.once(engine, spend)
@@ -105,8 +106,8 @@ async def check_async_functions(engine: AsyncEngine, pool: asyncpg.Pool) -> None
     async def take(connection: asyncpg.Connection) -> str:
         return str(connection)
 
-    assert_type(await message.ado_and_submit(CHECK, engine, aspend), int)
-    assert_type(await message.ado_and_submit(CHECK, pool, take), str)
+    assert_type(await async_message.do_and_submit(engine, aspend, CHECK), int)
+    assert_type(await async_message.do_and_submit(pool, take, CHECK), str)
     assert_type(await aonce(engine, {}, aspend), int | None)
     assert_type(await aonce(pool, {}, take), str | None)
     await flask.aonce(engine, aspend)

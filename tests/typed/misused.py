@@ -47,8 +47,8 @@ def check_handles(engine: Engine, session: Session) -> None:
 
 
 async def check_functions(engine: Engine, async_engine: AsyncEngine, session: Session) -> None:
-    message.do_and_submit(CHECK, session, spend)  # type: ignore[arg-type]
-    message.do_and_submit(CHECK, async_engine, spend)  # type: ignore[call-overload]
+    message.do_and_submit(session, spend, CHECK)  # type: ignore[arg-type]
+    message.do_and_submit(async_engine, spend, CHECK)  # type: ignore[call-overload]
     once(session, {}, spend)  # type: ignore[arg-type]
     await aonce(engine, {}, spend)  # type: ignore[call-overload]
     flask.once(session, spend)  # type: ignore[arg-type]

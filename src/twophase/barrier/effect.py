@@ -26,8 +26,13 @@ def require_blocking(function: Callable[[Any], object], other: str) -> None:
         other: the call that takes such a function.
 
     Raises:
-        FunctionRefused: an async function or a generator function.
+        FunctionRefused: no function, an async function or a generator function.
     """
+    if not callable(function):
+        raise FunctionRefused(
+            f"the function is of {type(function).__name__}, and cannot be called.",
+            remedy="Give the engine, then the function, then the check address.",
+        )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise FunctionRefused(f"the function is async, and nothing here awaits it; use `{other}`.")
     if inspect.isgeneratorfunction(function):

@@ -1,7 +1,7 @@
 """The channel to one coordinator.
 
-It holds what messages need of a `TwoPhase` or `AsyncTwoPhase`, and its users do not: how requests are written, how long
-they are repeated, the connections, and the business databases that are known.
+It holds what messages need of a `Client` or `AsyncClient`, and its users do not: their defaults, how requests are
+written, how long they are repeated, the connections, and the business databases that are known.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.client.identity import Identities
 from twophase.client.sync import SyncDriver
-from twophase.client.transport.exchange import Encode, Patience
+from twophase.client.transport.exchange import Encode, RequestBounds
 from twophase.client.transport.sync import SyncTransport, address_of
 from twophase.client.transport.wire import encode_request
 from twophase.core.errors import ConfigurationError
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from twophase.client.aio import AsyncDriver
     from twophase.client.flow import Flow
     from twophase.client.transport.wire import AsyncTransport, Transport
+    from twophase.core.options import Options
 
 
 def speaks_grpc(url: str) -> bool:
@@ -48,8 +49,10 @@ class Channel:
     def __init__(
         self,
         url: str,
-        patience: Patience,
+        bounds: RequestBounds,
         *,
+        check: str | None,
+        options: Options,
         barrier_table: str,
         allow_unsafe_database: bool,
         allow_event_loop: bool,
@@ -58,7 +61,7 @@ class Channel:
     ) -> None:
         """Prepare the channel; it connects at the first request.
 
-        The arguments are those of `Endpoint`, which has checked them, except the address.
+        The arguments are those of `Client`, which has checked them, except the address.
 
         Raises:
             ConfigurationError: `url` is not an address, or its extra is missing.
@@ -70,7 +73,9 @@ class Channel:
         else:
             address_of(url)
         self.url = url
-        self.patience = patience
+        self.bounds = bounds
+        self.check = check
+        self.options = options
         self.barrier_table = barrier_table
         self.allow_unsafe_database = allow_unsafe_database
         self.allow_event_loop = allow_event_loop

@@ -118,7 +118,7 @@ def milliseconds(name: str, span: float | timedelta, bound: limits.Limit) -> int
     if math.isinf(seconds):
         raise InvalidRequest(f"{name} is infinite; at most {bound.value} {bound.unit} are allowed.")
     duration_ms = math.ceil(round(seconds * 1000, 6))
-    require(bound, duration_ms)
+    require(bound, duration_ms, name=name)
     return duration_ms
 
 
@@ -139,7 +139,7 @@ def time_ms(name: str, when: datetime) -> int:
             f"{name} is {when!r}; give a datetime with a zone, such as datetime.now(UTC) + timedelta(…)."
         )
     when_ms = max(0, -((_1970 - when) // timedelta(milliseconds=1)))
-    require(limits.NEXT_CRON_TIME_MS_MAX, when_ms - time.time_ns() // 1_000_000)
+    require(limits.NEXT_CRON_TIME_MS_MAX, when_ms - time.time_ns() // 1_000_000, name=name)
     return when_ms
 
 
@@ -151,7 +151,7 @@ def count(name: str, number: int, bound: limits.Limit) -> int:
     """
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise InvalidRequest(f"{name} is {number!r}; give a whole number, at least 0.")
-    require(bound, number)
+    require(bound, number, name=name)
     return number
 
 
@@ -174,9 +174,7 @@ def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(headers.items())
 
 
-_NO_TEXT_REMEDIES = {
-    "check": "Say which is which: `check=…, engine=…` (by position `do_and_submit` takes the check first, as dtm's)."
-}
+_NO_TEXT_REMEDIES = {"check": "Write `check=…`: the engine comes first, then the function, then the check address."}
 _URL_REMEDIES = {"check": "Write the full http://host:port/path that the coordinator can reach."}
 
 
@@ -269,7 +267,8 @@ class Draft:
         """Append a branch (`Message.add`)."""
         if self.fixed is not None and not (self.options.open and self.progress in _OPEN_PROGRESSES):
             raise InvalidRequest(
-                "branches are fixed at prepare; make the Message with open=True to add some until it is decided.",
+                "branches are fixed at prepare; make the Message with allow_late_branches=True to add some until it is "
+                "decided.",
                 gid=self.gid,
             )
         require(limits.BRANCHES_MAX, len(self.branches) + 1, gid=self.gid)

@@ -18,7 +18,7 @@ import msgspec
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.producer import begin_producer, mark, remove_producer, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, check_url_with, checked_url
-from twophase.client.transport.exchange import Encode, FlowRuntime, Patience, Pause, Send, exchange
+from twophase.client.transport.exchange import Encode, FlowRuntime, Pause, RequestBounds, Send, exchange
 from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
 from twophase.core.errors import (
@@ -143,7 +143,7 @@ class FlowContext(msgspec.Struct, frozen=True):
     """The context that every flow of one message needs."""
 
     draft: Draft
-    patience: Patience
+    bounds: RequestBounds
     runtime: FlowRuntime
     table: str = DEFAULT_TABLE
     allow_unsafe: bool = False
@@ -156,7 +156,7 @@ class FlowContext(msgspec.Struct, frozen=True):
     ) -> Generator[Send | Pause, HttpAnswer, int]:
         """One exchange with the coordinator about this message."""
         content = self.draft.content(branches=branches)
-        return exchange(content, operation, self.patience, self.runtime, self._encode_once)
+        return exchange(content, operation, self.bounds, self.runtime, self._encode_once)
 
     def _encode_once(self, content: Content, operation: Operation) -> bytes:
         """Encode a request's body once: a submit nearly always equals its prepare."""
@@ -186,10 +186,13 @@ def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[C
     draft = context.draft
     checked_url("check", check_url)
     if not draft.branches and not draft.options.open:
-        raise InvalidRequest("the message has no branch; add one, or make it with open=True.", gid=draft.gid)
+        raise InvalidRequest(
+            "the message has no branch; add one, or make it with allow_late_branches=True.", gid=draft.gid
+        )
     if draft.options.open and not context.explicit_verdict:
         raise InvalidRequest(
-            "open=True needs explicit_verdict=True: another library's check-back would not tell the branches added.",
+            "allow_late_branches=True excludes foreign_check=True: another library's check-back would not name the "
+            "branches added.",
             gid=draft.gid,
         )
     draft.take()  # not before: what is refused above may be corrected and tried again

@@ -221,12 +221,12 @@ def join(context: flow.FlowContext, check_url: str, session: Any, transport: Tra
     _enter(context, check_url, _JoinDriver(session, transport, identities), session)
 
 
-async def ajoin(
+async def join_async(
     context: flow.FlowContext, check_url: str, session: Any, transport: AsyncTransport, identities: Identities
 ) -> None:
-    """`join` for an AsyncSession (`Message.ajoin`)."""
+    """`join` for an AsyncSession (`AsyncMessage.join`)."""
     if not hasattr(session, "run_sync") or not hasattr(session, "sync_session"):
-        raise UnsupportedEngine("Only an AsyncSession can be joined with `ajoin`; `join` takes a Session.")
+        raise UnsupportedEngine("An AsyncMessage joins an AsyncSession; a Message joins a Session.")
 
     def enter(sync_session: Any) -> None:
         sync_session = _usable(sync_session)
@@ -260,7 +260,7 @@ def _usable(session: Any) -> Any:
     if orm is not None and isinstance(session, orm.scoped_session):
         session = session()
     if orm is None or not isinstance(session, orm.Session):
-        raise UnsupportedEngine("Only a SQLAlchemy Session can be joined; `ajoin` takes an AsyncSession.")
+        raise UnsupportedEngine("Only a SQLAlchemy Session can be joined; an AsyncMessage joins an AsyncSession.")
     if outer_of(session) is not None or session.get_bind() is not ask_engine(session):
         raise OpenTransaction("The Session is bound to a Connection, whose transaction may outlive the Session's.")
     if session.in_nested_transaction():

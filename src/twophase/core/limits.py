@@ -77,8 +77,10 @@ LIMITS: tuple[Limit, ...] = (
 )
 
 
-def require(limit: Limit, actual: int, *, gid: str | None = None) -> None:
+def require(limit: Limit, actual: int, *, gid: str | None = None, name: str | None = None) -> None:
     """Refuse `actual` when it passes `limit`, naming both.
+
+    `name` is the caller's own name of the bounded value; the limit's by default.
 
     Raises:
         LimitExceeded: `actual` is greater than the limit's value.
@@ -89,4 +91,6 @@ def require(limit: Limit, actual: int, *, gid: str | None = None) -> None:
     twophase.core.errors.LimitExceeded: TP-1001: gid is 129 bytes, at most 128 are allowed. ...
     """
     if actual > limit.value:
-        raise LimitExceeded(f"{limit.name} is {actual} {limit.unit}, at most {limit.value} are allowed.", gid=gid)
+        raise LimitExceeded(
+            f"{name or limit.name} is {actual} {limit.unit}, at most {limit.value} are allowed.", gid=gid
+        )

@@ -11,7 +11,7 @@ from typing import Protocol
 from sqlalchemy import Engine, create_engine, text
 
 from tests.integration.client.coordinator import RecordingCoordinator, Request
-from twophase import TwoPhase
+from twophase import Client, RetryPolicy
 from twophase.barrier.installing import install
 
 _PATIENCE_S = 60.0
@@ -48,7 +48,7 @@ class Bank:
                     self._server.lose_power()
 
             coordinator.before_answer = on_request
-            message = TwoPhase(coordinator.url, patience=_PATIENCE_S).message()
+            message = Client(coordinator.url, retry=RetryPolicy(total=_PATIENCE_S)).message()
             message.add("http://bank-b/transfer-in", {"amount": 30})
             with message.transaction(self.engine, check="http://bank-a/twophase/check") as connection:
                 for statement in (*before, "update account set balance = balance - 30"):

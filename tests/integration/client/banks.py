@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from tests.integration.client.ledgers import Ledger, MariadbLedger, PostgresLedger, SqliteLedger, mariadb_connection
-from twophase import Message
 
 CHECK = "http://bank-a/twophase/check"
 
@@ -95,7 +94,7 @@ class Bank:
         self.engine = opened.engine
         self._opened = opened
 
-    async def transact(self, message: Message, business: Business) -> None:
+    async def transact(self, message: Any, business: Business) -> None:
         """Run the message's transaction around the business code.
 
         It is entered with `with` or `async with`, as the engine requires.

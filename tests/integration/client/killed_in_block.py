@@ -17,7 +17,7 @@ from twophase import Message
 
 def main(database: str, coordinator: str, check: str, branch: str, gid: str) -> None:
     """Prepare an open message, commit inside its block, add a branch, die."""
-    message = Message(coordinator, gid=gid, open=True).add(branch)
+    message = Message(coordinator, gid=gid, allow_late_branches=True).add(branch)
     with message.transaction(create_engine(database), check=check) as connection:
         connection.exec_driver_sql(TRANSFER)
         connection.exec_driver_sql("commit")

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from tests.integration.client.coordinator import RecordingCoordinator
-from twophase import EventLoopBlocked, Fate, Message, TwoPhase
+from twophase import Client, Message
 from twophase.barrier import install
+from twophase.errors import EventLoopBlocked, Fate
 
 CHECK = "http://bank-a/check"
 
@@ -31,12 +32,12 @@ def enter_transaction(message: Message) -> None:
 
 
 CALLS: dict[str, tuple[Callable[[Message], Any], str]] = {
-    "submit": (lambda message: message.submit(), "await message.asubmit(…)"),
-    "prepare": (lambda message: message.prepare(CHECK), "await message.aprepare(…)"),
-    "abort": (lambda message: message.abort(), "await message.aabort(…)"),
-    "join": (lambda message: message.join(object(), CHECK), "await message.ajoin(…)"),
+    "submit": (lambda message: message.submit(), "await AsyncMessage(…).submit(…)"),
+    "prepare": (lambda message: message.prepare(CHECK), "await AsyncMessage(…).prepare(…)"),
+    "abort": (lambda message: message.abort(), "await AsyncMessage(…).abort(…)"),
+    "join": (lambda message: message.join(object(), CHECK), "await AsyncMessage(…).join(…)"),
     "transaction": (enter_transaction, "async with message.transaction(…)"),
-    "do_and_submit": (lambda message: message.do_and_submit(CHECK, database(), print), "async with"),
+    "do_and_submit": (lambda message: message.do_and_submit(database(), print, CHECK), "async with"),
 }
 
 
@@ -59,5 +60,5 @@ async def test_a_thread_of_a_coroutine_may_block(coordinator: RecordingCoordinat
 
 
 async def test_a_notebook_may_allow_it(coordinator: RecordingCoordinator) -> None:
-    with TwoPhase(coordinator.url, allow_event_loop=True) as endpoint:
+    with Client(coordinator.url, allow_event_loop=True) as endpoint:
         assert endpoint.message().add("http://b/in", {}).submit().submitted

@@ -17,9 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.integration.client.coordinator import RecordingCoordinator
-from twophase import InvalidRequest, Message
+from twophase import Message
 from twophase.barrier.installing import install
 from twophase.client import flow
+from twophase.errors import InvalidRequest
 from twophase.testing import InProcessCoordinator, State
 
 QUERY_PREPARED = (
@@ -100,7 +101,7 @@ def test_its_word_is_taken_where_the_message_says_so(
     address = f"http://127.0.0.1:{foreign.server_port}"
     with InProcessCoordinator() as coordinator, closing(sqlite3.connect(bank)) as connection:
         message = Message(coordinator.url).add(f"{address}/in")
-        with message.transaction(connection, check=f"{address}/check", explicit_verdict=explicit):
+        with message.transaction(connection, check=f"{address}/check", foreign_check=not explicit):
             pass
         coordinator.advance(36_000)
         _until(lambda: _state_after_check_back(coordinator, message.gid) is final)
@@ -115,7 +116,7 @@ def test_its_word_is_taken_of_a_transaction_that_never_began(
     with InProcessCoordinator() as coordinator, closing(sqlite3.connect(bank)) as connection:
         message = Message(coordinator.url).add(f"{address}/in")
         with pytest.raises(KeyboardInterrupt):
-            message.do_and_submit(f"{address}/check", connection, lambda _: None, explicit_verdict=False)
+            message.do_and_submit(connection, lambda _: None, f"{address}/check", foreign_check=True)
         coordinator.advance(36_000)
 
         assert coordinator.wait_final(message.gid) is State.FAILED
@@ -128,10 +129,10 @@ def _killed(_: flow.Attempt) -> flow.Flow:
 
 def test_branches_added_inside_need_our_route(bank: Path) -> None:
     with RecordingCoordinator().running() as coordinator, closing(sqlite3.connect(bank)) as connection:
-        message = Message(coordinator.url, open=True)
+        message = Message(coordinator.url, allow_late_branches=True)
         with (
-            pytest.raises(InvalidRequest, match="explicit_verdict"),
-            message.transaction(connection, check="http://bank-a/check", explicit_verdict=False),
+            pytest.raises(InvalidRequest, match="foreign_check"),
+            message.transaction(connection, check="http://bank-a/check", foreign_check=True),
         ):
             raise AssertionError("not reached")
         assert coordinator.operations == []

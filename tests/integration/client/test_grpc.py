@@ -24,24 +24,21 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from tests.servers.ports import KeptPort
-from twophase import (
-    AsyncTwoPhase,
-    ConfigurationError,
-    ContraryDecision,
-    CoordinatorUnreachable,
-    InvalidRequest,
-    Message,
-    NotPrepared,
-    NotYetDelivered,
-    Progress,
-    StateConflict,
-    TwoPhase,
-    UnknownMessage,
-)
+from twophase import AsyncClient, Client, Message, Progress, RetryPolicy
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.installing import install
 from twophase.client.transport import grpc as transport_grpc
 from twophase.client.transport.wire import Operation, TransportFailure
+from twophase.errors import (
+    ConfigurationError,
+    ContraryDecision,
+    CoordinatorUnreachable,
+    InvalidRequest,
+    NotPrepared,
+    NotYetDelivered,
+    StateConflict,
+    UnknownMessage,
+)
 from twophase.integrations.grpc import check_handler, once
 from twophase.testing import InProcessCoordinator, State
 
@@ -113,10 +110,10 @@ class Producer:
         self.manner = manner
         self.bank = bank
         self.server = server
-        self._endpoint: TwoPhase | AsyncTwoPhase = (TwoPhase if manner == "sync" else AsyncTwoPhase)(server, **options)
+        self._endpoint: Client | AsyncClient = (Client if manner == "sync" else AsyncClient)(server, **options)
 
-    def message(self, **options: Any) -> Message:
-        return Message(self._endpoint, **options)
+    def message(self, **options: Any) -> Any:
+        return self._endpoint.message(**options)
 
     def transact(self, message: Message, fails: Exception | None = None) -> None:
         """Run the message's transaction around one statement."""
@@ -142,14 +139,14 @@ class Producer:
         if self.manner == "sync":
             getattr(message, what)(*arguments)
         else:
-            asyncio.run(self._await(getattr(message, f"a{what}"), arguments))
+            asyncio.run(self._await(getattr(message, what), arguments))
 
     @staticmethod
     async def _await(method: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...]) -> None:
         await method(*arguments)
 
     def close(self) -> None:
-        if isinstance(self._endpoint, TwoPhase):
+        if isinstance(self._endpoint, Client):
             self._endpoint.close()
             self._endpoint.close()
 
@@ -198,7 +195,7 @@ def test_a_lost_submit_is_made_good_by_the_check_back(
     producer: Producer, bank: Bank, coordinator: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _lose_submit(monkeypatch)
-    message = producer.message(open=True).add(bank.branch, b"first")
+    message = producer.message(allow_late_branches=True).add(bank.branch, b"first")
     producer.transact(message)
     assert message.state is Progress.COMMITTED
     assert coordinator.state(message.gid) is State.PREPARED
@@ -265,7 +262,7 @@ def test_http_and_grpc_speak_of_the_same_message(bank: Bank, coordinator: InProc
 
 
 def test_many_threads_share_one_channel(bank: Bank, coordinator: InProcessCoordinator) -> None:
-    with TwoPhase(coordinator.grpc_url) as endpoint:
+    with Client(coordinator.grpc_url) as endpoint:
         messages = [endpoint.message().add(bank.branch, {}) for _ in range(16)]
         threads = [threading.Thread(target=message.submit) for message in messages]
         for thread in threads:
@@ -278,7 +275,7 @@ def test_many_threads_share_one_channel(bank: Bank, coordinator: InProcessCoordi
 
 @pytest.mark.parametrize("manner", ["sync", "async"])
 def test_without_a_coordinator_the_business_does_not_run(manner: str, bank: Bank) -> None:
-    producer = Producer(manner, "grpc://127.0.0.1:1", bank, patience=0.2)
+    producer = Producer(manner, "grpc://127.0.0.1:1", bank, retry=RetryPolicy(total=0.2))
     message = producer.message().add(bank.branch, {})
     with pytest.raises(NotPrepared):
         producer.transact(message)
@@ -290,7 +287,7 @@ def test_a_coordinator_that_comes_back_is_found_by_the_next_attempt(bank: Bank, 
     store = f"sqlite:///{tmp_path / 'coordinator.db'}"
     with InProcessCoordinator(store, grpc_port=0) as first:
         url = first.grpc_url
-        endpoint = TwoPhase(url, patience=0.5)
+        endpoint = Client(url, retry=RetryPolicy(total=0.5))
         endpoint.message().add(bank.branch, {}).submit()
     away = KeptPort(int(url.rpartition(":")[2]))
     away_until = time.monotonic() + 3  # long enough for gRPC's own pauses to grow beyond the client's timeout
@@ -316,7 +313,7 @@ def test_over_http_bytes_must_be_text_and_the_refusal_names_grpc(coordinator: In
 
 def test_addresses_that_are_none_are_refused_when_the_endpoint_is_made() -> None:
     with pytest.raises(ConfigurationError, match="grpc://host:36790"):
-        TwoPhase("grpc://host/path")
+        Client("grpc://host/path")
 
 
 @pytest.mark.parametrize("manner", ["sync", "async"])
@@ -331,16 +328,16 @@ def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Pa
     files = {"grpc_tls_certificate": str(tmp_path / "cert.pem"), "grpc_tls_key": str(tmp_path / "key.pem")}
     with InProcessCoordinator(grpc_port=0, **files) as coordinator:
         assert coordinator.grpc_url.startswith("grpcs://")
-        kind: Any = TwoPhase if manner == "sync" else AsyncTwoPhase
+        kind: Any = Client if manner == "sync" else AsyncClient
         endpoint = kind(coordinator.grpc_url, ssl_context=context, authorization="Bearer 1")
-        message = Message(endpoint).add(bank.branch, {})
+        message = endpoint.message().add(bank.branch, {})
         if manner == "sync":
             message.submit()
             endpoint.close()
         else:
-            asyncio.run(Producer._await(message.asubmit, ()))
+            asyncio.run(Producer._await(message.submit, ()))
         assert coordinator.wait_final(message.gid) is State.SUCCEEDED
-        untrusting = TwoPhase(coordinator.grpc_url, patience=0.5)
+        untrusting = Client(coordinator.grpc_url, retry=RetryPolicy(total=0.5))
         with pytest.raises(CoordinatorUnreachable):
             Message(untrusting).add(bank.branch, {}).submit()
         untrusting.close()
@@ -350,7 +347,7 @@ def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Pa
 def test_without_the_extra_the_remedy_is_named(missing: str) -> None:
     program = (
         f"import sys; sys.modules[{missing!r}] = None\n"
-        "from twophase import ConfigurationError, Message\n"
+        "from twophase import Message\nfrom twophase.errors import ConfigurationError\n"
         "try: Message('grpc://127.0.0.1:1').add('http://b/in', {}).submit()\n"
         "except ConfigurationError as error: print(error)"
     )

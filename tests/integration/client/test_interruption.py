@@ -19,16 +19,8 @@ from tests.integration.client.banks import CHECK, Bank, Desk, off_the_loop
 from tests.integration.client.coordinator import RecordingCoordinator, Request
 from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
-from twophase import (
-    AsyncTwoPhase,
-    CommittedDespiteError,
-    FunctionRefused,
-    Message,
-    Progress,
-    RolledBack,
-    Undecided,
-    Verdict,
-)
+from twophase import AsyncClient, AsyncMessage, Message, Progress, RetryPolicy, Verdict
+from twophase.errors import CommittedDespiteError, FunctionRefused, RolledBack, Undecided
 
 RECEIVER = "http://bank-b/transfer-in"
 ROUNDS = 300
@@ -112,12 +104,12 @@ async def test_joined_sessions_cancelled_at_random_keep_no_connection_and_hold_n
     """
     dice, requests = random.Random(20), set[int]()
 
-    async def join_and_commit(own: AsyncTwoPhase) -> None:
+    async def join_and_commit(own: AsyncClient) -> None:
         async with AsyncSession(bank.engine) as session, session.begin():
             await session.execute(text("update account set balance = balance where id = 'A'"))
-            await own.message().add(RECEIVER, {}).ajoin(session, CHECK)
+            await own.message().add(RECEIVER, {}).join(session, CHECK)
 
-    async with AsyncTwoPhase(coordinator.url, patience=0.5) as own:
+    async with AsyncClient(coordinator.url, retry=RetryPolicy(total=0.5)) as own:
         for turn in range(ROUNDS):
             asked = len(coordinator.operations)
             task = asyncio.create_task(join_and_commit(own))
@@ -266,14 +258,14 @@ async def test_rollback_inside_the_block_leaves_nothing_behind(bank: Bank, coord
 
 @pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "sqlite async engine"})
 async def test_do_and_submit_returns_what_the_function_returns(bank: Bank, coordinator: RecordingCoordinator) -> None:
-    message = transfer_message(coordinator)
     if bank.kind.is_async:
 
         async def abusiness(connection: object) -> int:
             await Desk(connection).execute(TRANSFER)
             return 17
 
-        assert await message.ado_and_submit(CHECK, bank.engine, abusiness) == 17
+        message = AsyncMessage(coordinator.url).add(RECEIVER, {"amount": 30})
+        assert await message.do_and_submit(bank.engine, abusiness, CHECK) == 17
     else:
 
         def business(connection: object) -> int:
@@ -281,7 +273,7 @@ async def test_do_and_submit_returns_what_the_function_returns(bank: Bank, coord
             return 17
 
         with off_the_loop():
-            assert message.do_and_submit(CHECK, bank.engine, business) == 17
+            assert transfer_message(coordinator).do_and_submit(bank.engine, business, CHECK) == 17
     assert bank.ledger.balance() == 70
     assert coordinator.operations == ["prepare", "submit"]
 
@@ -303,15 +295,15 @@ def test_do_and_submit_never_commits_without_the_business(
     bank: Bank, coordinator: RecordingCoordinator, business: Callable[[object], object], sent: list[str]
 ) -> None:
     message = transfer_message(coordinator)
-    with pytest.raises(FunctionRefused, match="`ado_and_submit`"):
-        message.do_and_submit(CHECK, bank.engine, business)
+    with pytest.raises(FunctionRefused, match=r"`AsyncMessage\.do_and_submit`"):
+        message.do_and_submit(bank.engine, business, CHECK)
     assert (coordinator.operations, bank.ledger.balance()) == (sent, 100)
     assert message.state is (Progress.ROLLED_BACK if sent else Progress.NEW)
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name == "sqlite async engine")
-async def test_ado_and_submit_never_commits_what_nobody_awaited(bank: Bank, coordinator: RecordingCoordinator) -> None:
-    message = transfer_message(coordinator)
-    with pytest.raises(FunctionRefused, match="`do_and_submit`"):
-        await message.ado_and_submit(CHECK, bank.engine, lambda _: 17)  # type: ignore[arg-type,return-value]
+async def test_async_do_and_submit_commits_nothing_unawaited(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    message = AsyncMessage(coordinator.url).add(RECEIVER, {"amount": 30})
+    with pytest.raises(FunctionRefused, match=r"`Message\.do_and_submit`"):
+        await message.do_and_submit(bank.engine, lambda _: 17, CHECK)  # type: ignore[arg-type,return-value]
     assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])

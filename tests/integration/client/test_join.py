@@ -15,16 +15,13 @@ from tests.integration.client.banks import CHECK, Bank
 from tests.integration.client.coordinator import CUT, RecordingCoordinator
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, PostgresLedger
-from twophase import (
-    AsyncTwoPhase,
+from twophase import AsyncClient, AsyncMessage, Client, Message, Progress, RetryPolicy
+from twophase.errors import (
     BranchesLost,
     CommittedDespiteError,
-    Message,
     OpenTransaction,
-    Progress,
     RolledBack,
     TransactionLost,
-    TwoPhase,
     UnsupportedEngine,
 )
 
@@ -34,7 +31,7 @@ POSTGRES = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql engine"
 
 
 def transfer_message(coordinator: RecordingCoordinator, *, is_open: bool = False) -> Message:
-    return Message(coordinator.url, open=is_open).add("http://bank-b/transfer-in", {"amount": 30})
+    return Message(coordinator.url, allow_late_branches=is_open).add("http://bank-b/transfer-in", {"amount": 30})
 
 
 @SYNC
@@ -162,7 +159,7 @@ def test_an_open_message_whose_joined_transaction_ends_before_its_commit_is_not_
 @SYNC
 def test_unreachable_submit_leaves_the_commit_alone(bank: Bank, coordinator: RecordingCoordinator) -> None:
     coordinator.tell("submit", CUT)
-    impatient = TwoPhase(coordinator.url, patience=0.5)
+    impatient = Client(coordinator.url, retry=RetryPolicy(total=0.5))
     with Session(bank.engine) as session, session.begin():
         message = impatient.message().add("http://bank-b/transfer-in").join(session, CHECK)
         session.execute(text(TRANSFER))
@@ -242,9 +239,9 @@ def test_engine_cannot_be_joined(bank: Bank, coordinator: RecordingCoordinator) 
 async def test_message_is_submitted_after_the_async_session_s_commit(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    async with AsyncTwoPhase(coordinator.url) as own, AsyncSession(bank.engine) as session:
+    async with AsyncClient(coordinator.url) as own, AsyncSession(bank.engine) as session:
         await session.execute(text(TRANSFER))
-        message = await own.message().add("http://bank-b/transfer-in").ajoin(session, CHECK)
+        message = await own.message().add("http://bank-b/transfer-in").join(session, CHECK)
         await session.commit()
     assert bank.ledger.balance() == 70
     assert coordinator.operations == ["prepare", "submit"]
@@ -258,7 +255,7 @@ async def test_message_is_aborted_after_the_async_session_s_rollback(
     async def business() -> None:
         async with AsyncSession(bank.engine) as session, session.begin():
             await session.execute(text(TRANSFER))
-            await transfer_message(coordinator).ajoin(session, CHECK)
+            await AsyncMessage(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30}).join(session, CHECK)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -268,5 +265,6 @@ async def test_message_is_aborted_after_the_async_session_s_rollback(
 
 
 async def test_sync_session_cannot_be_joined_asynchronously(coordinator: RecordingCoordinator) -> None:
+    message = AsyncMessage(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30})
     with pytest.raises(UnsupportedEngine):
-        await transfer_message(coordinator).ajoin(create_async_engine("sqlite+aiosqlite://"), CHECK)
+        await message.join(create_async_engine("sqlite+aiosqlite://"), CHECK)

@@ -21,9 +21,10 @@ from tests.integration.client.banks import CHECK, Bank, Desk
 from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Ledger, MariadbLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
-from twophase import AsyncTwoPhase, Message, Progress, RolledBack, TransactionLost, Undecided, Verdict
+from twophase import AsyncClient, AsyncMessage, Message, Progress, Verdict
 from twophase.barrier import check_back, once
 from twophase.barrier.fault import code_of
+from twophase.errors import RolledBack, TransactionLost, Undecided
 
 SQLALCHEMY = ("engine", "connection", "session")
 POSTGRES = pytest.mark.kinds(
@@ -67,7 +68,7 @@ def engine_of(bank: Bank) -> Engine:
     return engine
 
 
-def assert_rolled_back(ledger: Ledger, message: Message, coordinator: RecordingCoordinator) -> None:
+def assert_rolled_back(ledger: Ledger, message: Message | AsyncMessage, coordinator: RecordingCoordinator) -> None:
     assert ledger.balance() == 100
     assert ledger.barrier() == [(message.gid, "rollback")]
     assert coordinator.operations == ["prepare", "abort"]
@@ -370,8 +371,8 @@ async def test_a_joined_async_session_with_two_connections_is_rolled_back(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
     other = create_other(bank)
-    async with AsyncTwoPhase(coordinator.url) as own, AsyncSession(bank.engine) as session:
-        message = await own.message().add("http://bank-b/transfer-in").ajoin(session, CHECK)
+    async with AsyncClient(coordinator.url) as own, AsyncSession(bank.engine) as session:
+        message = await own.message().add("http://bank-b/transfer-in").join(session, CHECK)
         await session.execute(text(TRANSFER))
         await session.execute(text("select 1"), bind_arguments={"bind": other.sync_engine})
         with pytest.raises(TransactionLost, match="2 databases"):

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from tests.integration.client.coordinator import RecordingCoordinator
-from twophase import AsyncTwoPhase, ContraryDecision, Message, MessageUsedTwice, Progress, TwoPhase
+from twophase import AsyncClient, AsyncMessage, Client, Message, Progress
+from twophase.errors import ContraryDecision, MessageUsedTwice
 from twophase.testing import InProcessCoordinator
 
 CHECK = "http://bank-a/check"
@@ -18,13 +19,13 @@ class Hand:
 
     def __init__(self, url: str, *, asyncio_is_used: bool) -> None:
         self._awaits = asyncio_is_used
-        endpoint = AsyncTwoPhase(url) if asyncio_is_used else TwoPhase(url)
-        self.message = Message(endpoint).add("http://bank-b/in", {})
+        client = AsyncClient(url) if asyncio_is_used else Client(url)
+        self.message = client.message().add("http://bank-b/in", {})
 
-    async def do(self, name: str, *given: str) -> Message:
+    async def do(self, name: str, *given: str) -> Message | AsyncMessage:
         """Prepare, submit or abort."""
         if self._awaits:
-            done: Message = await getattr(self.message, f"a{name}")(*given)
+            done: AsyncMessage = await getattr(self.message, name)(*given)
             return done
         return await asyncio.to_thread(getattr(self.message, name), *given)
 

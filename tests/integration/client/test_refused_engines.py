@@ -16,17 +16,8 @@ from sqlalchemy.orm import Session
 from tests.integration.client.banks import CHECK, Bank
 from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.client.ledgers import TRANSFER, SqliteLedger
-from twophase import (
-    AsyncTwoPhase,
-    AutocommitRefused,
-    BarrierTableMissing,
-    Message,
-    OpenTransaction,
-    Progress,
-    TwoPhase,
-    UnsafeDatabase,
-    UnsupportedEngine,
-)
+from twophase import AsyncClient, Client, Message, Progress
+from twophase.errors import AutocommitRefused, BarrierTableMissing, OpenTransaction, UnsafeDatabase, UnsupportedEngine
 
 
 def message_for(coordinator: RecordingCoordinator) -> Message:
@@ -175,13 +166,13 @@ def test_database_that_may_forget_commits_is_refused_unless_allowed(
     refuse(coordinator, engine, UnsafeDatabase)
     assert coordinator.operations == []
 
-    with TwoPhase(coordinator.url, allow_unsafe_database=True) as careless:
+    with Client(coordinator.url, allow_unsafe_database=True) as careless:
         message = careless.message().add("http://bank-b/transfer-in")
         with message.transaction(engine, check=CHECK) as connection:
             connection.execute(text(TRANSFER))
         assert message.submitted
     # A producer of its own, because the one before remembers that the database was looked at.
-    with TwoPhase(coordinator.url, allow_unsafe_database=True) as careless, Session(engine) as session:
+    with Client(coordinator.url, allow_unsafe_database=True) as careless, Session(engine) as session:
         joined = careless.message().add("http://bank-b/transfer-in").join(session, CHECK)
         session.commit()
     assert joined.submitted
@@ -201,7 +192,7 @@ def test_session_whose_connection_may_forget_commits_is_refused_though_the_engin
     def _careless(connection: Any, _: object) -> None:
         connection.execute("pragma synchronous = off")
 
-    with TwoPhase(coordinator.url) as producer:
+    with Client(coordinator.url) as producer:
         first = producer.message().add("http://bank-b/transfer-in")
         with first.transaction(engine, check=CHECK) as connection:
             connection.execute(text(TRANSFER))
@@ -212,7 +203,7 @@ def test_session_whose_connection_may_forget_commits_is_refused_though_the_engin
                 producer.message().add("http://bank-b/transfer-in").join(session, check=CHECK)
             session.rollback()
     assert coordinator.operations.count("submit") == 1
-    with TwoPhase(coordinator.url, allow_unsafe_database=True) as careless, Session(engine) as session:
+    with Client(coordinator.url, allow_unsafe_database=True) as careless, Session(engine) as session:
         third = careless.message().add("http://bank-b/transfer-in")
         with third.transaction(session, check=CHECK):
             session.execute(text(TRANSFER))
@@ -231,13 +222,13 @@ async def test_async_database_that_may_forget_commits_is_refused_unless_allowed(
             pytest.fail("the business ran")
     assert coordinator.operations == []
 
-    async with AsyncTwoPhase(coordinator.url, allow_unsafe_database=True) as careless:
+    async with AsyncClient(coordinator.url, allow_unsafe_database=True) as careless:
         message = careless.message().add("http://bank-b/transfer-in")
         async with message.transaction(engine, check=CHECK) as connection:
             await connection.execute(text(TRANSFER))
         assert message.submitted
-    async with AsyncTwoPhase(coordinator.url, allow_unsafe_database=True) as careless, AsyncSession(engine) as session:
-        joined = await careless.message().add("http://bank-b/transfer-in").ajoin(session, CHECK)
+    async with AsyncClient(coordinator.url, allow_unsafe_database=True) as careless, AsyncSession(engine) as session:
+        joined = await careless.message().add("http://bank-b/transfer-in").join(session, CHECK)
         await session.commit()
     assert joined.submitted
     await engine.dispose()

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from twophase import CommittedDespiteError, ContentConflict, Fate, Message, State, StateConflict
+from twophase import Message, State
 from twophase.barrier import install
+from twophase.errors import CommittedDespiteError, ContentConflict, Fate, StateConflict
 from twophase.testing import InProcessCoordinator
 
 NOWHERE = "http://127.0.0.1:1"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.server.process import ServerProcess
 from tests.servers.ports import KeptPort
-from twophase import AsyncTwoPhase, Message, TwoPhase
+from twophase import AsyncClient, AsyncMessage, Client, Message, RetryPolicy
 
 PATIENCE_S = 60.0
 
@@ -51,18 +51,20 @@ async def server(tmp_path: Path) -> AsyncIterator[RestartedServer]:
     await one.kill()
 
 
-async def prepare_and_submit(endpoint: Any, message: Message | None = None) -> Message:
+async def prepare_and_submit(endpoint: Any, message: Any = None) -> Message | AsyncMessage:
     message = message or endpoint.message().add("http://127.0.0.1:1/in", {})
-    if isinstance(endpoint, AsyncTwoPhase):
-        await message.aprepare("http://127.0.0.1:1/check")
-        return await message.asubmit()
+    if isinstance(endpoint, AsyncClient):
+        await message.prepare("http://127.0.0.1:1/check")
+        done: AsyncMessage = await message.submit()
+        return done
     await asyncio.to_thread(message.prepare, "http://127.0.0.1:1/check")
     return await asyncio.to_thread(message.submit)
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 async def test_requests_made_while_the_coordinator_restarts_get_through(server: RestartedServer, scheme: str) -> None:
-    endpoints = [kind(server.url(scheme), attempts=1, patience=PATIENCE_S) for kind in (TwoPhase, AsyncTwoPhase)]
+    retry = RetryPolicy(attempts=1, total=PATIENCE_S)
+    endpoints = [kind(server.url(scheme), retry=retry) for kind in (Client, AsyncClient)]
     for endpoint in endpoints:
         await prepare_and_submit(endpoint)  # its connection is open when the server is killed
     await server.kill()

@@ -23,7 +23,7 @@ from tests.integration.client.coordinator import RecordingCoordinator, Told
 from tests.integration.client.ledgers import mariadb_connection
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
-from twophase import Progress, TwoPhase
+from twophase import Client, Progress
 from twophase.barrier import check_back, install
 from twophase.core.errors import BeginDeadlinePassed, DatabaseSwitched
 from twophase.core.limits import BEGIN_DEADLINE_MS
@@ -107,7 +107,7 @@ def _route(engine: sqlalchemy.Engine, check_url: str, gid: str) -> Verdict:
         TENANT.reset(chosen)
 
 
-def _spend(client: TwoPhase, engine: sqlalchemy.Engine, tenant: str) -> str:
+def _spend(client: Client, engine: sqlalchemy.Engine, tenant: str) -> str:
     chosen = TENANT.set(tenant)
     try:
         message = client.message().add("http://bank-b/transfer-in")
@@ -125,7 +125,7 @@ def test_each_tenants_message_is_decided_by_the_table_of_that_tenant(
     url, choose = place
     engine = sqlalchemy.create_engine(url)
     _choose_by(engine, moment, choose)
-    with TwoPhase(coordinator.url) as client:
+    with Client(coordinator.url) as client:
         for tenant in (*TENANTS, *TENANTS):
             gid = _spend(client, engine, tenant)
             assert _route(engine, coordinator.last("prepare")["query_prepared"], gid) is Verdict.COMMITTED
@@ -137,7 +137,7 @@ def test_message_that_joins_a_transaction_of_another_tenant_is_aborted_and_leave
 ) -> None:
     url, choose = place
     engine = sqlalchemy.create_engine(url)
-    with TwoPhase(coordinator.url) as client:
+    with Client(coordinator.url) as client:
         with Session(engine) as session, session.begin():
             session.connection().exec_driver_sql(choose.format(RED))
             client.message().add("http://b").join(session, "http://a/check")
@@ -163,7 +163,7 @@ def test_message_that_joins_too_late_is_aborted_and_leaves_no_row(
     engine = sqlalchemy.create_engine(url)
     long_ago_ms = time.time_ns() // 1_000_000 - 2 * BEGIN_DEADLINE_MS.value
     coordinator.tell("prepare", Told(body=b'{"dtm_result":"SUCCESS","prepared_at":%d}' % long_ago_ms))
-    with TwoPhase(coordinator.url) as client, Session(engine) as session, session.begin():
+    with Client(coordinator.url) as client, Session(engine) as session, session.begin():
         session.connection().exec_driver_sql(choose.format(RED))
         message = client.message().add("http://b")
         with pytest.raises(BeginDeadlinePassed, match="Fate: not started"):
@@ -179,7 +179,7 @@ def test_message_of_another_schema_than_was_read_is_refused_and_the_next_is_righ
     schemas: str, coordinator: RecordingCoordinator
 ) -> None:
     dsn = schemas.replace("+psycopg", "")
-    with psycopg.connect(dsn, options=f"-csearch_path={RED}") as connection, TwoPhase(coordinator.url) as client:
+    with psycopg.connect(dsn, options=f"-csearch_path={RED}") as connection, Client(coordinator.url) as client:
         with client.message().add("http://b").transaction(connection, check="http://a/check"):
             pass
         connection.execute(f"set search_path = {BLUE}".encode())

@@ -15,26 +15,22 @@ from tests.integration.client.banks import CHECK, Bank, Desk, Kind
 from tests.integration.client.coordinator import CUT, RecordingCoordinator, Request, Told, unused_url
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT
-from twophase import (
-    AsyncTwoPhase,
+from twophase import AsyncClient, AsyncMessage, Client, Message, Progress, RetryPolicy, Verdict
+from twophase.core.message import decode_branches
+from twophase.errors import (
     BranchesLost,
     CheckBackCameFirst,
     CommittedDespiteError,
     ContraryDecision,
-    Message,
     MessageUsedTwice,
     NotPrepared,
     NotYetDelivered,
     Overloaded,
-    Progress,
     RolledBack,
     StateConflict,
     TransactionLost,
-    TwoPhase,
     Undecided,
-    Verdict,
 )
-from twophase.core.message import decode_branches
 
 RECEIVER = "http://bank-b/transfer-in"
 
@@ -48,16 +44,16 @@ def transfer_message(server: str, **options: object) -> Message:
 
 
 @contextlib.asynccontextmanager
-async def impatient_message(bank: Bank, server: str) -> AsyncIterator[Message]:
+async def impatient_message(bank: Bank, server: str) -> AsyncIterator[Message | AsyncMessage]:
     """A transfer whose requests have a short timeout.
 
     Most of their time is the pauses in between.
     """
     if bank.kind.is_async:
-        async with AsyncTwoPhase(server, patience=0.5) as coordinator:
+        async with AsyncClient(server, retry=RetryPolicy(total=0.5)) as coordinator:
             yield coordinator.message().add(RECEIVER, {"account": "B", "amount": 30})
     else:
-        with TwoPhase(server, patience=0.5) as blocking:
+        with Client(server, retry=RetryPolicy(total=0.5)) as blocking:
             yield blocking.message().add(RECEIVER, {"account": "B", "amount": 30})
 
 
@@ -151,7 +147,7 @@ async def test_submit_without_coordinator_raises_nothing(bank: Bank, coordinator
 async def test_branches_added_inside_are_in_the_row_and_in_submit(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    message = transfer_message(coordinator.url, open=True)
+    message = transfer_message(coordinator.url, allow_late_branches=True)
 
     async def business(desk: Desk) -> None:
         await desk.execute(TRANSFER)
@@ -167,7 +163,7 @@ async def test_branches_added_inside_are_in_the_row_and_in_submit(
 async def test_an_open_message_to_which_nothing_was_added_is_committed_with_an_empty_list(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    message = transfer_message(coordinator.url, open=True)
+    message = transfer_message(coordinator.url, allow_late_branches=True)
     await bank.transact(message, transfer)
     ((body,),) = bank.ledger.run("select body from barrier")
     assert decode_branches(bytes(body)) == ()
@@ -177,7 +173,7 @@ async def test_an_open_message_to_which_nothing_was_added_is_committed_with_an_e
 async def test_an_open_message_whose_block_ends_its_transaction_is_not_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    message = transfer_message(coordinator.url, open=True)
+    message = transfer_message(coordinator.url, allow_late_branches=True)
 
     async def business(desk: Desk) -> None:
         await desk.execute(TRANSFER)
@@ -421,7 +417,7 @@ class TestEngineOfOneKind:
 
     async def test_options_travel_with_prepare_and_submit(self, bank: Bank, coordinator: RecordingCoordinator) -> None:
         message = transfer_message(
-            coordinator.url, delay=2.5, headers={"x-tenant": "blue"}, request_timeout=4, timeout_to_fail=60
+            coordinator.url, delay=2.5, headers={"x-tenant": "blue"}, branch_timeout=4, check_after=60
         )
         await bank.transact(message, transfer)
         for operation in ("prepare", "submit"):
@@ -451,7 +447,7 @@ class TestEngineOfOneKind:
 
 
 def test_coordinator_object_keeps_its_own_connections(coordinator: RecordingCoordinator) -> None:
-    with TwoPhase(coordinator.url, authorization="Bearer x") as own:
+    with Client(coordinator.url, authorization="Bearer x") as own:
         for _ in range(3):
             own.message().add(RECEIVER).submit()
     assert coordinator.connections == 1

@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 
 from tests.servers.ports import nobodys_port
-from twophase import AsyncTwoPhase, CoordinatorUnreachable, TwoPhase
+from twophase import AsyncClient, Client, RetryPolicy
+from twophase.errors import CoordinatorUnreachable
 
 
 def submit_nowhere(endpoint: Any, scheme: str) -> None:
-    message = endpoint(f"{scheme}://127.0.0.1:{nobodys_port()}", patience=0.1).message().add("http://b/in", {})
-    if endpoint is AsyncTwoPhase:
-        asyncio.run(message.asubmit())
+    client = endpoint(f"{scheme}://127.0.0.1:{nobodys_port()}", retry=RetryPolicy(total=0.1))
+    message = client.message().add("http://b/in", {})
+    if endpoint is AsyncClient:
+        asyncio.run(message.submit())
     else:
         message.submit()
 
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
-@pytest.mark.parametrize("endpoint", [TwoPhase, AsyncTwoPhase])
+@pytest.mark.parametrize("endpoint", [Client, AsyncClient])
 def test_the_traceback_is_one_error_with_its_cause_and_few_frames(endpoint: Any, scheme: str) -> None:
     with pytest.raises(CoordinatorUnreachable) as raised:
         submit_nowhere(endpoint, scheme)

@@ -17,8 +17,9 @@ from pydantic import BaseModel
 from sqlalchemy import text
 
 from tests.servers.ports import nobodys_port
-from twophase import CommittedDespiteError, TwoPhase
+from twophase import Client, RetryPolicy
 from twophase.barrier import BranchRefused
+from twophase.errors import CommittedDespiteError
 from twophase.integrations import django as on_django
 from twophase.integrations import fastapi as on_fastapi
 from twophase.integrations import flask as on_flask
@@ -47,7 +48,7 @@ def reserve(connection: Any, article: int, pieces: int) -> None:
 
 def order(engine: Any) -> None:
     """Run a producer whose coordinator does not run."""
-    nowhere = TwoPhase(f"http://127.0.0.1:{nobodys_port()}", patience=0.1)
+    nowhere = Client(f"http://127.0.0.1:{nobodys_port()}", retry=RetryPolicy(total=0.1))
     with nowhere.message().add("http://b/in").transaction(engine, check="http://a/check"):
         raise AssertionError("the business ran")
 

@@ -25,10 +25,10 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.integration.integrations import consumers, test_django
 from tests.integration.integrations.test_fastapi import branch_query
-from twophase import FunctionRefused
 from twophase.barrier import install
 from twophase.barrier.bounded_cleaning import CleanedSome
 from twophase.client.cleaner import BarrierCleaner
+from twophase.errors import FunctionRefused
 from twophase.integrations import django as on_django
 from twophase.integrations import fastapi as on_fastapi
 from twophase.integrations import flask as on_flask

@@ -156,7 +156,7 @@ def test_a_message_takes_the_alias_for_its_engine(bank: Bank) -> None:
             raise ZeroDivisionError
 
         with pytest.raises(ZeroDivisionError):
-            refused.do_and_submit("http://bank-a/twophase/check", "bank", fail)
+            refused.do_and_submit("bank", fail, "http://bank-a/twophase/check")
     assert message.submitted
     assert coordinator.operations == ["prepare", "submit", "prepare", "abort"]
     assert (bank.reasons(message.gid), bank.reasons(refused.gid), bank.balance()) == (["msg"], ["rollback"], 70)

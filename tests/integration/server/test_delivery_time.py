@@ -19,7 +19,7 @@ from tests.integration.server.pretend import Client, get, post
 from tests.integration.server.process import BranchService, branch_service, serving
 from tests.integration.server.running import running
 from tests.integration.server.test_grpc import Dtm, grpc_url, message
-from twophase import Message
+from twophase import AsyncMessage
 from twophase.core.lifecycle import State
 
 HOUR_MS = 3_600_000
@@ -57,13 +57,13 @@ async def test_the_client_names_a_time_over_http_and_grpc(tmp_path: Path) -> Non
     async with branch_service() as service, running(tmp_path, grpc_port=0) as server:
         at = datetime.now(UTC) + timedelta(hours=1)
         for gid, url in (("http", server.server.urls[0]), ("grpc", grpc_url(server))):
-            await Message(url, gid, deliver_at=at, attempts_max=7).add(service.url("/in"), {"a": 1}).asubmit()
+            await AsyncMessage(url, gid, deliver_at=at, max_rounds=7).add(service.url("/in"), {"a": 1}).submit()
             options = (await server.view(gid)).message.options
             assert options.not_before_ms / 1000 == pytest.approx(at.timestamp(), abs=0.001)
             assert options.not_before_ms / 1000 >= at.timestamp() - 1e-6
             assert options.attempts_max == 7
         server.advance(HOUR_MS - 120_000)
-        await Message(server.server.urls[0], "between").add(service.url("/other"), {}).asubmit()
+        await AsyncMessage(server.server.urls[0], "between").add(service.url("/other"), {}).submit()
         await server.until("between", State.SUCCEEDED)
         assert [path for path, *_ in service.calls] == ["/other"]
         server.advance(121_000)

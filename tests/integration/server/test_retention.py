@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from twophase import ForgottenMessage, Message, StateConflict
+from twophase import Message
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import RANDOM_BYTES, make_gid
+from twophase.errors import ForgottenMessage, StateConflict
 from twophase.server.settings import load
 from twophase.testing import InProcessCoordinator, State
 

@@ -20,7 +20,7 @@ import pytest
 from tests.integration.server.pretend import Client, post
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, Dtm, grpc_url, message
-from twophase import AsyncTwoPhase
+from twophase import AsyncClient
 from twophase.core.lifecycle import State
 
 CHECK_DUE_MS = 35_064
@@ -160,8 +160,8 @@ async def test_a_message_of_our_client_is_judged_by_status_whatever_the_server_i
     speaker.answers["/in"] = (200, b'{"customer":"FAILURE"}')
     async with running(tmp_path, grpc_port=0) as server:
         url = next(url for url in server.server.urls if url.startswith(scheme))
-        async with AsyncTwoPhase(url) as coordinator:
-            await coordinator.message("ours", wait_result=True).add(speaker.url("/in"), {}).asubmit()
-            await coordinator.message("as dtm", strict=False).add(speaker.url("/in"), {}).asubmit()
+        async with AsyncClient(url) as coordinator:
+            await coordinator.message("ours", wait_result=True).add(speaker.url("/in"), {}).submit()
+            await coordinator.message("as dtm", strict=False).add(speaker.url("/in"), {}).submit()
         view = await server.until_logged("as dtm")
     assert (view.state, view.log[0].result) == (State.SUBMITTED, "failed")

@@ -10,14 +10,15 @@ from typing import Any, ClassVar
 
 import pytest
 from django.db import IntegrityError, connections, transaction
-from django.test import Client, TestCase, override_settings
+from django.test import Client as DjangoClient
+from django.test import TestCase, override_settings
 
 from tests.integration.barrier.banks import SPEND, Bank, run
 from tests.integration.client.coordinator import CUT, RecordingCoordinator
 from tests.integration.integrations import test_django
 from tests.integration.integrations.test_django import bank
 from tests.integration.integrations.test_fastapi import branch_query
-from twophase import TwoPhase
+from twophase import Client, RetryPolicy
 from twophase.barrier.asking import check_back
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import OpenTransaction, UnsupportedEngine
@@ -45,13 +46,15 @@ class Orders(TestCase):
 
     def setUp(self) -> None:
         self.enterContext(outer_transaction("bank"))
-        self.message = TwoPhase(self.coordinator.url, patience=1).message().add("http://bank-b/in", {"amount": 30})
+        self.message = (
+            Client(self.coordinator.url, retry=RetryPolicy(total=1)).message().add("http://bank-b/in", {"amount": 30})
+        )
 
     def spend(self, connection: Any) -> None:
         run(connection, SPEND)
 
     def test_what_ends_well_is_submitted(self) -> None:
-        self.message.do_and_submit(CHECK, "bank", self.spend)
+        self.message.do_and_submit("bank", self.spend, CHECK)
 
         assert (self.message.submitted, balance()) == (True, 70)
         assert check_back("bank", self.message.gid).verdict is Verdict.COMMITTED
@@ -63,22 +66,22 @@ class Orders(TestCase):
 
         run(connections["bank"], "insert into account values ('B', 5)")
         with pytest.raises(IntegrityError):
-            self.message.do_and_submit(CHECK, "bank", fail)
+            self.message.do_and_submit("bank", fail, CHECK)
 
         assert (self.coordinator.operations[-1], balance()) == ("abort", 100)
         assert check_back("bank", self.message.gid).verdict is Verdict.ROLLED_BACK
 
     def test_the_check_back_s_view_sees_what_the_test_has_committed(self) -> None:
         self.coordinator.tell("submit", CUT)
-        self.message.do_and_submit(CHECK, "bank", self.spend)
+        self.message.do_and_submit("bank", self.spend, CHECK)
         with override_settings(ROOT_URLCONF=test_django.__name__):
-            answer = Client().get("/twophase/check", self.question())
+            answer = DjangoClient().get("/twophase/check", self.question())
 
         assert (answer.status_code, answer.headers["X-Twophase-Verdict"]) == (200, "committed")
 
     def test_a_branch_s_view_takes_effect_once(self) -> None:
         with override_settings(ROOT_URLCONF=test_django.__name__):
-            answers = [Client().get("/in", branch_query("g")) for _ in range(2)]
+            answers = [DjangoClient().get("/in", branch_query("g")) for _ in range(2)]
 
         assert ([answer.status_code for answer in answers], balance()) == ([200, 200], 70)
 
@@ -89,7 +92,7 @@ class Orders(TestCase):
             transaction.on_commit(lambda: told.append("committed"), using="bank")
 
         with self.captureOnCommitCallbacks(using="bank", execute=True):
-            self.message.do_and_submit(CHECK, "bank", work)
+            self.message.do_and_submit("bank", work, CHECK)
 
         assert told == ["committed"]
 

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.integration.barrier.banks import Bank
 from tests.integration.client.coordinator import CUT, RecordingCoordinator
-from twophase import Message, TwoPhase
+from twophase import Client, Message, RetryPolicy
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.open import open_transaction
@@ -90,7 +90,7 @@ def test_what_ends_well_is_submitted_and_the_check_back_says_committed(
 def test_branches_added_to_an_open_message_are_in_its_row(
     way: Any, connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
-    message = Message(coordinator.url, open=True)
+    message = Message(coordinator.url, allow_late_branches=True)
     with message.transaction(way, check=CHECK):
         message.add("http://bank-b/in", {"amount": 30})
 
@@ -105,7 +105,7 @@ def test_what_fails_is_rolled_back_alone_and_aborted(
     connection.execute(text("insert into account values ('B', 5)"))
     message = new_message(coordinator)
     with pytest.raises(DBAPIError):
-        message.do_and_submit(CHECK, way, lambda handle: (handle.execute(SPEND), handle.execute(TOO_MUCH)))
+        message.do_and_submit(way, lambda handle: (handle.execute(SPEND), handle.execute(TOO_MUCH)), CHECK)
 
     assert coordinator.operations == ["prepare", "abort"]
     assert connection.execute(text("select sum(balance) from account")).scalar_one() == 105
@@ -155,7 +155,7 @@ def test_a_submit_that_gets_lost_is_found_by_the_check_back(
     connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
     coordinator.tell("submit", CUT)
-    message = TwoPhase(coordinator.url, patience=0.5).message().add("http://bank-b/in", {"amount": 30})
+    message = Client(coordinator.url, retry=RetryPolicy(total=0.5)).message().add("http://bank-b/in", {"amount": 30})
     with message.transaction(connection.engine, check=CHECK) as handle:
         handle.execute(SPEND)
 
@@ -175,7 +175,7 @@ def test_a_commit_of_everything_inside_the_block_is_noticed(bank: Bank, coordina
         connection.begin()
         with outer_transaction(connection):
             with pytest.raises(CommittedDespiteError):
-                message.do_and_submit(CHECK, connection, work)
+                message.do_and_submit(connection, work, CHECK)
             with pytest.raises(OpenTransaction, match="has ended"):
                 open_transaction(connection)
     assert (coordinator.operations, bank.reasons(message.gid)) == (["prepare", "submit"], ["msg"])

@@ -13,7 +13,7 @@ from twophase.barrier.asking import CheckBackAnswer
 from twophase.barrier.dialect import SQLITE
 from twophase.client import flow
 from twophase.client.draft import Draft
-from twophase.client.transport.exchange import FlowRuntime, Patience, Pause, Send
+from twophase.client.transport.exchange import FlowRuntime, Pause, RequestBounds, Send
 from twophase.client.transport.wire import HttpAnswer, Operation
 from twophase.core.options import Options
 from twophase.core.verdict import Verdict
@@ -131,4 +131,4 @@ def context(
     draft = Draft("g", options or Options(), gid_is_ours=gid_is_ours)
     for number in range(branches):
         draft.add(f"http://b/{number + 1}", {"n": number + 1})
-    return flow.FlowContext(draft, Patience(), stage.time.runtime())
+    return flow.FlowContext(draft, RequestBounds(), stage.time.runtime())

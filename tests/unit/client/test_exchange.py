@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from tests.unit.client.stage import Time
-from twophase.client.transport.exchange import Patience, Pause, Send, exchange
+from twophase.client.transport.exchange import Pause, RequestBounds, Send, exchange
 from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import CoordinatorUnreachable, Overloaded, ShuttingDown, Unavailable
 from twophase.core.message import Branch, Message
@@ -33,7 +33,7 @@ class Script:
         self.timeouts: list[int] = []
 
     def play(self, message: Message = MESSAGE, operation: Operation = Operation.SUBMIT, **patience: int) -> int:
-        steps = exchange(message, operation, Patience(**patience), self.time.runtime())  # type: ignore[arg-type]
+        steps = exchange(message, operation, RequestBounds(**patience), self.time.runtime())  # type: ignore[arg-type]
         try:
             command = next(steps)
             while True:
@@ -80,7 +80,7 @@ STOPPING = HttpAnswer(503, b'{"code":"TP-3002","message":"stopping"}', "1")
 def test_a_coordinator_that_is_away_is_tried_until_the_patience_ends(away: HttpAnswer | Exception) -> None:
     script = Script(away)
     with pytest.raises(Unavailable):
-        script.play(attempts=1, patience_ms=10_000)
+        script.play(attempts=1, total_ms=10_000)
     assert 8_000 < script.time.now_ms <= 10_000
     assert len(script.timeouts) < 20
 
@@ -93,7 +93,7 @@ def test_a_coordinator_that_comes_back_is_found_with_the_attempts_it_needs() -> 
 def test_all_attempts_together_are_bounded() -> None:
     script = Script(SILENT, takes_ms=5_000)
     with pytest.raises(CoordinatorUnreachable):
-        script.play(attempts=100, patience_ms=12_000)
+        script.play(attempts=100, total_ms=12_000)
     assert script.time.now_ms <= 12_000
     assert script.timeouts[-1] < 5_000
 

@@ -14,11 +14,12 @@ from typing import Any, cast
 import pytest
 
 import twophase
-from twophase import AsyncTwoPhase, ConfigurationError, InvalidRequest, LimitExceeded, Message, TwoPhase
-from twophase.client.endpoints import MessageOptions
+from twophase import AsyncClient, AsyncMessage, Client, Message, MessageOptions, RetryPolicy
 from twophase.client.identity import Identities
 from twophase.core.gid import born_ms
 from twophase.core.limits import BRANCHES_MAX
+from twophase.core.options import Options
+from twophase.errors import ConfigurationError, InvalidRequest, LimitExceeded
 
 SERVER = "http://localhost:1"
 
@@ -52,14 +53,14 @@ def test_a_time_without_a_zone_is_refused(at: Any) -> None:
 
 
 def test_a_time_beyond_the_limit_is_refused() -> None:
-    with pytest.raises(LimitExceeded, match="next_cron_time"):
+    with pytest.raises(LimitExceeded, match="deliver_at"):
         Message(SERVER, deliver_at=datetime.now(UTC) + timedelta(days=367))
 
 
-@pytest.mark.parametrize("attempts", [-1, 1.5, True, "3"])
-def test_attempts_that_cannot_be_counted_are_refused(attempts: Any) -> None:
-    with pytest.raises(InvalidRequest, match="attempts_max"):
-        Message(SERVER, attempts_max=attempts)
+@pytest.mark.parametrize("rounds", [-1, 1.5, True, "3"])
+def test_rounds_that_cannot_be_counted_are_refused(rounds: Any) -> None:
+    with pytest.raises(InvalidRequest, match="max_rounds"):
+        Message(SERVER, max_rounds=rounds)
 
 
 def test_branches_are_kept_in_order_with_their_payloads() -> None:
@@ -102,7 +103,7 @@ def test_limits_hold_before_anything_is_sent() -> None:
         message.add("http://b/1")
 
 
-@pytest.mark.parametrize("option", ["delay", "request_timeout", "retry_interval", "timeout_to_fail"])
+@pytest.mark.parametrize("option", ["delay", "branch_timeout", "retry_interval", "check_after"])
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), "3", 1e12])
 def test_time_that_cannot_be_is_refused_by_name(option: str, seconds: Any) -> None:
     with pytest.raises(InvalidRequest, match=option):
@@ -121,9 +122,9 @@ def test_header_that_cannot_be_is_refused(headers: dict[str, str]) -> None:
         Message(SERVER, headers=headers)
 
 
-def test_unknown_durability_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="durability"):
-        Message(SERVER, durability="never")  # type: ignore[arg-type]
+def test_an_unknown_acknowledgement_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="acknowledge"):
+        Message(SERVER, acknowledge="never")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -132,14 +133,14 @@ def test_unknown_durability_is_refused() -> None:
 )
 def test_server_that_cannot_be_is_refused(server: str) -> None:
     with pytest.raises(ConfigurationError):
-        TwoPhase(server)
+        Client(server)
 
 
 def test_server_without_a_scheme_is_told_how_to_write_it() -> None:
     with pytest.raises(ConfigurationError, match=r"Write http://localhost:36789\.$"):
-        TwoPhase("localhost:36789")
+        Client("localhost:36789")
     with pytest.raises(ConfigurationError, match=r"Write http://host:port"):
-        AsyncTwoPhase("ftp://x")
+        AsyncClient("ftp://x")
 
 
 def test_check_that_is_only_a_path_is_told_how_to_write_it() -> None:
@@ -153,27 +154,55 @@ def test_transaction_that_is_never_entered_is_warned_of() -> None:
         del transaction
 
 
-@pytest.mark.parametrize(
-    "setting", [{"request_timeout": 0}, {"attempts": 0}, {"patience": -1}, {"authorization": "a\n"}]
-)
+@pytest.mark.parametrize("setting", [{"timeout": 0}, {"timeout": float("nan")}, {"authorization": "a\n"}])
 def test_setting_that_cannot_work_is_refused(setting: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
-        TwoPhase(SERVER, **setting)
+        Client(SERVER, **setting)
+
+
+@pytest.mark.parametrize("bounds", [{"attempts": 0}, {"total": -1}, {"total": timedelta(0)}])
+def test_a_retry_policy_that_cannot_work_is_refused(bounds: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError):
+        RetryPolicy(**bounds)
 
 
 def test_barrier_table_that_could_be_sql_is_refused() -> None:
     with pytest.raises(ConfigurationError):
-        TwoPhase(SERVER, barrier_table="barrier; drop table account")
+        Client(SERVER, barrier_table="barrier; drop table account")
 
 
-def test_message_of_the_other_colour_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ConfigurationError, match=r"a… methods"):
-        AsyncTwoPhase(SERVER).message().add("http://b/1").submit()
+@pytest.mark.parametrize(
+    ("kind", "server"), [(Message, AsyncClient(SERVER)), (AsyncMessage, Client(SERVER)), (Message, None)]
+)
+def test_a_message_refuses_a_client_of_the_other_kind(kind: Any, server: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"takes an address or (Async)?Client"):
+        kind(server)
 
 
-async def test_message_of_the_other_colour_is_refused_with_the_remedy_on_asyncio() -> None:
-    with pytest.raises(ConfigurationError, match="without a…"):
-        await TwoPhase(SERVER).message().add("http://b/1").asubmit()
+def test_a_client_s_options_and_check_address_are_the_defaults_of_its_messages() -> None:
+    options = MessageOptions(branch_timeout=5, max_rounds=3)
+    client = Client(SERVER, check="http://a/check", options=options)
+    message = client.message(max_rounds=4)
+    assert message._draft.options == Options(request_timeout_ms=5_000, attempts_max=4, strict=True)
+    assert client.message()._draft.options.attempts_max == 3
+    assert message._check(client._channel, None) == "http://a/check"
+    assert message._check(client._channel, "http://b/check") == "http://b/check"
+
+
+@pytest.mark.parametrize("wrong", [{"options": {"delay": -1}}, {"check": "/twophase/check"}])
+def test_a_client_refuses_defaults_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest):
+        Client(SERVER, **wrong)
+
+
+def test_a_message_without_any_check_address_names_the_remedy() -> None:
+    with pytest.raises(InvalidRequest, match=r"Client\(url, check=…\)"):
+        Client(SERVER).message().add("http://b/1").prepare()
+
+
+def test_an_option_that_is_not_one_is_refused_with_the_names_of_all() -> None:
+    with pytest.raises(TypeError, match=r"no option 'timeout_to_fail'; its options are .*check_after"):
+        Message(SERVER, timeout_to_fail=1)  # type: ignore[call-arg]
 
 
 def test_repr_names_gid_and_state_but_no_payload() -> None:
@@ -182,19 +211,25 @@ def test_repr_names_gid_and_state_but_no_payload() -> None:
 
 
 def test_repr_of_a_coordinator_keeps_its_authorization_to_itself() -> None:
-    assert "secret" not in repr(TwoPhase(SERVER, authorization="Bearer secret"))
+    assert "secret" not in repr(Client(SERVER, authorization="Bearer secret"))
 
 
-@pytest.mark.parametrize("kind", [TwoPhase, AsyncTwoPhase])
-def test_a_coordinator_shows_only_what_its_users_need(kind: type[TwoPhase | AsyncTwoPhase]) -> None:
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_coordinator_shows_only_what_its_users_need(kind: type[Client | AsyncClient]) -> None:
     shown = {name for name in dir(kind(SERVER)) if not name.startswith("_")}
-    assert shown == {"url", "message", "close" if kind is TwoPhase else "aclose"}
+    assert shown == {"url", "message", "close" if kind is Client else "aclose"}
 
 
-def test_a_coordinators_message_takes_the_options_of_a_message() -> None:
-    parameters = inspect.signature(Message.__init__).parameters.values()
-    taken = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
-    assert list(MessageOptions.__annotations__) == taken
+def test_both_kinds_of_message_have_the_same_methods() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    assert public(Message) == public(AsyncMessage)
+
+
+def test_every_option_has_its_meaning_in_the_docstring() -> None:
+    described = inspect.getdoc(MessageOptions) or ""
+    assert [name for name in MessageOptions.__annotations__ if f"\n{name}: " not in described] == []
 
 
 def test_public_names_are_all_there() -> None:

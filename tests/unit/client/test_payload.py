@@ -15,7 +15,8 @@ from typing import Any
 import pydantic
 import pytest
 
-from twophase import InvalidRequest, LimitExceeded, Message, TwoPhase
+from twophase import Client, Message, RetryPolicy
+from twophase.errors import InvalidRequest, LimitExceeded
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "payloads.md"
 SERVER = "http://localhost:36789"
@@ -95,7 +96,7 @@ def test_the_word_null_in_a_text_is_no_reason_to_refuse() -> None:
 
 def test_spans_of_time_are_taken_where_seconds_are() -> None:
     minute = dt.timedelta(minutes=1)
-    message = TwoPhase(SERVER, patience=minute, request_timeout=minute).message(delay=minute, timeout_to_fail=minute)
+    message = Client(SERVER, retry=RetryPolicy(total=minute), timeout=minute).message(delay=minute, check_after=minute)
     assert (message._draft.options.delay_ms, message._draft.options.timeout_to_fail_ms) == (60_000, 60_000)
     with pytest.raises(InvalidRequest, match="delay"):
         Message(SERVER, delay=-minute)

@@ -82,14 +82,14 @@ def test_a_producer_can_ask_for_every_option_but_what_is_not_its_to_ask() -> Non
         concurrent=True,
         wait_result=True,
         delay=1,
-        timeout_to_fail=1,
-        request_timeout=1,
+        check_after=1,
+        branch_timeout=1,
         retry_interval=1,
         headers={"x-tenant": "blue"},
-        open=True,
-        durability="check-back",
+        allow_late_branches=True,
+        acknowledge="early",
         deliver_at=datetime.now(UTC) + timedelta(days=1),
-        attempts_max=1,
+        max_rounds=1,
     )._draft.options
     said = {name for name in Options.__struct_fields__ if getattr(asked, name) != getattr(Options(), name)}
     assert said == set(Options.__struct_fields__) - {"explicit_verdict", "trace"}

@@ -51,17 +51,17 @@ class Pause(msgspec.Struct, frozen=True):
     pause_ms: int
 
 
-class Patience(msgspec.Struct, frozen=True):
+class RequestBounds(msgspec.Struct, frozen=True):
     """The time and the tries that a caller spends on a request.
 
-    `request_timeout_ms` bounds one try, `patience_ms` all of them with their pauses. `attempts` bounds the tries that
+    `timeout_ms` bounds one try, `total_ms` all of them with their pauses. `attempts` bounds the tries that
     a coordinator left without an answer or was too busy for. A try that met no coordinator is not counted: it costs
     nothing, and a restart must not use all of them up.
     """
 
-    request_timeout_ms: int = 5_000
+    timeout_ms: int = 5_000
     attempts: int = 4
-    patience_ms: int = 10_000
+    total_ms: int = 10_000
     backoff: Schedule = Schedule(first_ms=50, cap_ms=1_000)
 
 
@@ -89,7 +89,7 @@ def _waiting_ms(message: Message, operation: Operation) -> int:
 def exchange(
     message: Message,
     operation: Operation,
-    patience: Patience,
+    bounds: RequestBounds,
     runtime: FlowRuntime,
     encode: Encode = encode_request,
 ) -> Generator[Send | Pause, HttpAnswer, int]:
@@ -103,9 +103,9 @@ def exchange(
     """
     body = encode(message, operation)
     waiting_ms = _waiting_ms(message, operation)
-    left_ms = patience.patience_ms + waiting_ms
+    left_ms = bounds.total_ms + waiting_ms
     deadline_ms = runtime.monotonic_ms() + left_ms
-    timeout_ms = patience.request_timeout_ms + waiting_ms
+    timeout_ms = bounds.timeout_ms + waiting_ms
     tries = counted = 0
     while True:
         tries += 1
@@ -125,8 +125,8 @@ def exchange(
             # One cause, and without the frames of the transport: the failure says all that they could.
             cause = (error.__cause__ or error).with_traceback(None)
         counted += not gone
-        pause_ms = asked_ms or patience.backoff.pause_ms(tries, runtime.chance())
-        if counted >= patience.attempts or runtime.monotonic_ms() + pause_ms >= deadline_ms:
+        pause_ms = asked_ms or bounds.backoff.pause_ms(tries, runtime.chance())
+        if counted >= bounds.attempts or runtime.monotonic_ms() + pause_ms >= deadline_ms:
             raise failure from cause
         yield Pause(pause_ms)
         left_ms = max(1, int(deadline_ms - runtime.monotonic_ms()))

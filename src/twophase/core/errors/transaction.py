@@ -23,7 +23,7 @@ class CheckBackCameFirst(RolledBack):
     """The coordinator asked before this transaction began, so the transaction can no longer begin."""
 
     code = "TP-5002"
-    remedy = "Repeat the operation with a new message; begin sooner after prepare, or raise timeout_to_fail."
+    remedy = "Repeat the operation with a new message; begin sooner after prepare, or raise check_after."
 
 
 class Undecided(TransactionError):
@@ -106,7 +106,8 @@ class FunctionRefused(TransactionError):
 
     code = "TP-5010"
     remedy = (
-        "Give blocking calls a plain function, and the calls with a… in front an `async def`; nothing was committed."
+        "Give blocking calls a plain function; give an AsyncMessage, and the calls with a… in front, an `async def`. "
+        "Nothing was committed."
     )
 
 
@@ -157,7 +158,7 @@ class UnsafeDatabase(BarrierError):
     fate = Fate.NOT_STARTED
     remedy = (
         "Set the database to flush on commit, as the message says; or, if losing a commit does no harm, send through "
-        "TwoPhase(url, allow_unsafe_database=True)."
+        "Client(url, allow_unsafe_database=True)."
     )
 
 

@@ -1,6 +1,6 @@
-"""A coordinator as a producer knows it.
+"""`Client` and `AsyncClient`: a coordinator as a producer knows it.
 
-It has an address, a retry policy, defaults and its own connection pool (decision 9).
+It has an address, a connection pool of its own, a retry policy, and defaults for its messages (decision 9).
 """
 
 from __future__ import annotations
@@ -8,42 +8,28 @@ from __future__ import annotations
 import functools
 import ssl
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack, cast
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.client.channel import AsyncChannel, Channel, SyncChannel
-from twophase.client.draft import as_seconds
-from twophase.client.transport.exchange import Patience
+from twophase.client.draft import as_seconds, checked_url
+from twophase.client.options import USUAL, MessageOptions, read_options
+from twophase.client.retry import RetryPolicy
+from twophase.client.transport.exchange import RequestBounds
 from twophase.core.errors import ConfigurationError, EventLoopBlocked
+from twophase.core.options import Options
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import timedelta
 
+    from twophase.client.async_message import AsyncMessage
     from twophase.client.message import Message
 
-L = TypeVar("L", bound=Channel)
+C = TypeVar("C", bound=Channel)
 
 
-class MessageOptions(TypedDict, total=False):
-    """The options of `TwoPhase.message` beside the gid; `Message` describes each."""
-
-    wait_result: bool
-    delay: float | timedelta
-    deliver_at: datetime | None
-    headers: Mapping[str, str] | None
-    request_timeout: float | timedelta
-    retry_interval: float | timedelta
-    timeout_to_fail: float | timedelta
-    attempts_max: int
-    concurrent: bool
-    open: bool
-    durability: Literal["submit", "check-back"]
-    strict: bool
-
-
-class Endpoint(Generic[L]):
-    """The part that `TwoPhase` and `AsyncTwoPhase` share."""
+class BaseClient(Generic[C]):
+    """The part that `Client` and `AsyncClient` share."""
 
     _kind: ClassVar[type[Channel]]
 
@@ -51,9 +37,10 @@ class Endpoint(Generic[L]):
         self,
         url: str,
         *,
-        request_timeout: float | timedelta = 5.0,
-        attempts: int = 4,
-        patience: float | timedelta = 10.0,
+        check: str | None = None,
+        options: MessageOptions | None = None,
+        timeout: float | timedelta = 5.0,
+        retry: RetryPolicy | None = None,
         barrier_table: str = DEFAULT_TABLE,
         allow_unsafe_database: bool = False,
         allow_event_loop: bool = False,
@@ -62,16 +49,13 @@ class Endpoint(Generic[L]):
     ) -> None:
         """Describe a coordinator; it is connected on first use.
 
-        An argument in seconds may be a timedelta, too.
-
         Arguments:
             url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed. Or `grpc://host:port`
                 or `grpcs://…`, by which payloads may be any bytes; needs the `grpc` extra.
-            request_timeout: seconds for one try of one request.
-            attempts: tries of one request that the coordinator leaves unanswered for `request_timeout` or is too busy
-                for, from 1. A refused or broken connection is not counted: it is tried again until `patience` ends,
-                so that a restart of the coordinator loses nothing. Repeating is safe: requests are idempotent.
-            patience: seconds for all tries of one request and their pauses.
+            check: the address of the check-back route, for messages that name none.
+            options: for messages that ask for no others.
+            timeout: for one try of one request, in seconds or as a timedelta.
+            retry: how often and how long a request is repeated.
             barrier_table: the barrier's name in the business databases, `name` or `schema.name`.
             allow_unsafe_database: take business databases whose crash may undo a commit they have confirmed, for tests
                 and for data that may be lost; refused with UnsafeDatabase otherwise.
@@ -82,21 +66,23 @@ class Endpoint(Generic[L]):
 
         Raises:
             ConfigurationError: one of these cannot work.
+            InvalidRequest, LimitExceeded: `check` is no address, or an option cannot have its value.
         """
-        timeout_seconds, patience_seconds = as_seconds(request_timeout), as_seconds(patience)
-        if not timeout_seconds > 0 or not patience_seconds > 0 or attempts < 1:
-            raise ConfigurationError("request_timeout, patience and attempts must be above zero.")
+        timeout_seconds = as_seconds(timeout)
+        if not timeout_seconds > 0:
+            raise ConfigurationError("timeout must be above zero.")
         if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
             raise ConfigurationError("authorization contains a control or non-ASCII character.")
-        self._channel: L = cast(
-            "L",
+        retry = retry or RetryPolicy()
+        self._channel: C = cast(
+            "C",
             self._kind(
                 url,
-                Patience(
-                    request_timeout_ms=max(1, round(timeout_seconds * 1000)),
-                    attempts=attempts,
-                    patience_ms=max(1, round(patience_seconds * 1000)),
+                RequestBounds(
+                    timeout_ms=max(1, round(timeout_seconds * 1000)), attempts=retry.attempts, total_ms=retry.total_ms
                 ),
+                check=None if check is None else checked_url("check", check),
+                options=read_options(options or {}),
                 barrier_table=validate_table(barrier_table),
                 allow_unsafe_database=allow_unsafe_database,
                 allow_event_loop=allow_event_loop,
@@ -113,25 +99,26 @@ class Endpoint(Generic[L]):
         """The coordinator's address."""
         return self._channel.url
 
-    def message(self, gid: str | None = None, **options: Unpack[MessageOptions]) -> Message:
-        """A new message for this coordinator; arguments as `Message`, without the server."""
-        from twophase.client.message import Message  # noqa: PLC0415 -- Message knows its endpoint, and this makes one
 
-        return Message(self, gid, **options)
-
-
-class TwoPhase(Endpoint[SyncChannel]):
+class Client(BaseClient[SyncChannel]):
     """A coordinator for blocking code.
 
     Threads may share it; a child may use it after a fork.
 
-    >>> with TwoPhase("http://localhost:36789", patience=3) as coordinator:
-    ...     message = coordinator.message("order-17").add("http://bank-b/transfer-in", {"amount": 30})
+    >>> options = MessageOptions(branch_timeout=5)
+    >>> with Client("http://localhost:36789", check="http://bank-a/twophase/check", options=options) as client:
+    ...     message = client.message("order-17").add("http://bank-b/transfer-in", {"amount": 30})
     >>> message.gid
     'order-17'
     """
 
     _kind = SyncChannel
+
+    def message(self, gid: str | None = None, **options: Unpack[MessageOptions]) -> Message:
+        """A new message; arguments as `Message`, without the server."""
+        from twophase.client.message import Message  # noqa: PLC0415 -- Message knows its client, and this makes one
+
+        return Message(self, gid, **options)
 
     def close(self) -> None:
         """Close the idle connections. Messages may still be sent: it connects again."""
@@ -144,20 +131,26 @@ class TwoPhase(Endpoint[SyncChannel]):
         self.close()
 
 
-class AsyncTwoPhase(Endpoint[AsyncChannel]):
+class AsyncClient(BaseClient[AsyncChannel]):
     """A coordinator for asyncio.
 
     Every event loop that uses it gets its own connections.
 
     >>> import asyncio
     >>> async def main():
-    ...     async with AsyncTwoPhase("http://localhost:36789") as coordinator:
-    ...         return coordinator.message("order-17").gid
+    ...     async with AsyncClient("http://localhost:36789") as client:
+    ...         return client.message("order-17").gid
     >>> asyncio.run(main())
     'order-17'
     """
 
     _kind = AsyncChannel
+
+    def message(self, gid: str | None = None, **options: Unpack[MessageOptions]) -> AsyncMessage:
+        """A new message; arguments as `AsyncMessage`, without the server."""
+        from twophase.client.async_message import AsyncMessage  # noqa: PLC0415 -- the same
+
+        return AsyncMessage(self, gid, **options)
 
     async def aclose(self) -> None:
         """Close this event loop's connections.
@@ -173,49 +166,48 @@ class AsyncTwoPhase(Endpoint[AsyncChannel]):
         await self.aclose()
 
 
-def channel_of(server: str | Endpoint[Any], instead: str) -> SyncChannel:
+def default_options(server: str | BaseClient[Any]) -> Options:
+    """The options of a message of this server that asks for none."""
+    return USUAL if isinstance(server, str) else server._channel.options  # noqa: SLF001 -- of this module
+
+
+def channel_of(server: str | Client, instead: str) -> SyncChannel:
     """The channel of blocking calls to a message's coordinator.
 
     Arguments:
         instead: what to write where an event loop runs.
 
     Raises:
-        ConfigurationError: it is an `AsyncTwoPhase`.
         EventLoopBlocked: an event loop runs in this thread.
     """
-    if isinstance(server, str):
-        channel = _shared(server)
-    elif isinstance(server, TwoPhase):
-        channel = server._channel  # noqa: SLF001 -- of this module
-    else:
-        raise ConfigurationError("This message was made for AsyncTwoPhase: use the a… methods, or a TwoPhase.")
+    channel = _shared(server) if isinstance(server, str) else server._channel  # noqa: SLF001 -- of this module
     # Where asyncio was never imported no loop runs, and importing it would cost more than all the rest.
     asyncio = sys.modules.get("asyncio")
     running = asyncio._get_running_loop() if asyncio is not None else None  # noqa: SLF001 -- the public one raises
     if running is not None and not channel.allow_event_loop:
         raise EventLoopBlocked(
             remedy=f"Write `{instead}`, or run the blocking call in a thread (`asyncio.to_thread`, "
-            "`run_in_threadpool`); in a notebook, TwoPhase(url, allow_event_loop=True) takes it."
+            "`run_in_threadpool`); in a notebook, Client(url, allow_event_loop=True) takes it."
         )
     return channel
 
 
-def achannel_of(server: str | Endpoint[Any]) -> AsyncChannel:
+def achannel_of(server: str | BaseClient[Any]) -> AsyncChannel:
     """`channel_of` for asyncio."""
     if isinstance(server, str):
         return _ashared(server)
-    if isinstance(server, AsyncTwoPhase):
+    if isinstance(server, AsyncClient):
         return server._channel  # noqa: SLF001 -- the same
-    raise ConfigurationError("This message was made for TwoPhase: use the methods without a…, or an AsyncTwoPhase.")
+    raise ConfigurationError("This message's Client makes blocking calls: take an AsyncClient or an address.")
 
 
 @functools.lru_cache(maxsize=128)
 def _shared(url: str) -> SyncChannel:
     """The channel behind every `Message(url)` of this process."""
-    return TwoPhase(url)._channel  # noqa: SLF001 -- the same
+    return Client(url)._channel  # noqa: SLF001 -- the same
 
 
 @functools.lru_cache(maxsize=128)
 def _ashared(url: str) -> AsyncChannel:
-    """The channel behind every `Message(url)` of this process on asyncio."""
-    return AsyncTwoPhase(url)._channel  # noqa: SLF001 -- the same
+    """The channel behind every `AsyncMessage(url)` of this process."""
+    return AsyncClient(url)._channel  # noqa: SLF001 -- the same

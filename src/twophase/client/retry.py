@@ -1,0 +1,43 @@
+"""The retries of a producer's request to the coordinator."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from twophase.client.draft import as_seconds
+from twophase.core.errors import ConfigurationError
+
+
+class RetryPolicy(msgspec.Struct, frozen=True):
+    """The bounds within which a client repeats a request that got no answer.
+
+    Repeating is safe: prepare, submit and abort are idempotent.
+
+    >>> RetryPolicy(attempts=2, total=3)
+    RetryPolicy(attempts=2, total=3)
+    """
+
+    attempts: int = 4
+    """Tries of one request, from 1, that get no answer, or only that it is busy.
+
+    A refused or broken connection is not counted: it is tried again until `total` ends, so that a restart of the
+    coordinator loses nothing.
+    """
+    total: float | timedelta = 10.0
+    """Seconds for all tries of one request and their pauses."""
+
+    def __post_init__(self) -> None:
+        """Check the bounds.
+
+        Raises:
+            ConfigurationError: one of them is not above zero.
+        """
+        if not as_seconds(self.total) > 0 or self.attempts < 1:
+            raise ConfigurationError("A RetryPolicy's attempts and total must be above zero.")
+
+    @property
+    def total_ms(self) -> int:
+        """`total` in whole milliseconds, at least one."""
+        return max(1, round(as_seconds(self.total) * 1000))
