@@ -77,14 +77,14 @@ def test_02_a_check_back_that_is_ongoing_is_asked_again_and_a_branch_that_is_ong
 ) -> None:
     branches.answers |= {"/check": [425, 200], "/in": [425, 200]}
     assert api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check")).end is End.SUCCESS
-    coordinator.advance(35_000)
+    coordinator.advance(35)
     branches.until_called("/check")
     _until_next_call(coordinator, "g")
-    coordinator.advance(60_000)
+    coordinator.advance(60)
     branches.until_called("/in")
     assert shown(http, "g") == ("submitted", ["prepared"])
     while coordinator.state("g") is not State.SUCCEEDED:
-        coordinator.advance(1_000)
+        coordinator.advance(1)
     assert branches.times("/check") == 2
     assert branches.times("/in") == 2
 
@@ -95,7 +95,7 @@ def test_03_a_check_back_that_says_failure_ends_it_and_no_branch_is_called(
 ) -> None:
     branches.answers["/check"] = [409]
     api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
-    coordinator.advance(35_000)
+    coordinator.advance(35)
     coordinator.wait_final("g")
     assert shown(http, "g") == ("failed", ["prepared"])
     assert branches.times("/in") == 0
@@ -136,7 +136,7 @@ def test_07_whatever_a_branch_answers_it_stays_submitted_until_it_succeeds(
     branches.until_called("/in")
     assert shown(http, "g") == ("submitted", ["prepared"])
     while coordinator.state("g") is not State.SUCCEEDED:
-        coordinator.advance(1_000)
+        coordinator.advance(1)
     assert branches.times("/in") == 2
 
 
@@ -146,10 +146,10 @@ def test_08_a_prepared_message_is_asked_about_after_its_own_time_and_not_before(
     api: Api, branches: Bank, coordinator: InProcessCoordinator, options: dict[str, Any], due_ms: int
 ) -> None:
     api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"), **options)
-    coordinator.advance(due_ms - 5_000)
+    coordinator.advance(due_ms / 1000 - 5)
     assert coordinator.state("g") is State.PREPARED
     assert branches.times("/check") == 0
-    coordinator.advance(5_000)
+    coordinator.advance(5)
     assert coordinator.wait_final("g") is State.SUCCEEDED
 
 
@@ -169,10 +169,10 @@ def test_10_a_delayed_message_is_not_called_before(
     api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     assert api.ask("submit", "g", [branches.url("/in")], custom_data='{"delay":100}').end is End.SUCCESS
-    coordinator.advance(80_000)
+    coordinator.advance(80)
     assert shown(http, "g")[0] == "submitted"
     assert branches.times("/in") == 0
-    coordinator.advance(40_000)
+    coordinator.advance(40)
     assert coordinator.wait_final("g") is State.SUCCEEDED
 
 
@@ -187,10 +187,10 @@ def test_11_the_webhook_hears_of_the_third_failure_in_a_row_and_its_own_failure_
             branches.until_called("/in", times)
             assert branches.times("/alert") == 0 or times == 3
             _until_next_call(coordinator, "g")
-            coordinator.advance(60_000)
+            coordinator.advance(60)
         assert '"gid":"g"' in branches.until_called("/alert").body
         while coordinator.state("g") is not State.SUCCEEDED:
-            coordinator.advance(1_000)
+            coordinator.advance(1)
 
 
 @every_api
@@ -202,7 +202,7 @@ def test_16_a_commit_that_happened_though_it_was_not_heard_of_is_delivered(
     There they have their barriers and databases.
     """
     api.ask("prepare", "g", [branches.url("/in")], query_prepared=branches.url("/check"))
-    coordinator.advance(35_000)
+    coordinator.advance(35)
     assert coordinator.wait_final("g") is State.SUCCEEDED
     asked, called = branches.until_called("/check"), branches.until_called("/in")
     assert {name: asked.query[name] for name in ("branch_id", "gid", "op", "trans_type")} == {
@@ -353,7 +353,7 @@ def test_21_what_is_called_at_this_moment_or_finished_is_not_taken_up_and_what_i
     coordinator.wait_final("g")
     assert http.raw("POST", "/api/dtmsvr/resetNextCronTime", {"gid": "g"})[0] == 200
     assert http.get("resetCronTime?timeout=0&limit=100") == {"has_remaining": False, "succeed_count": 0}
-    coordinator.advance(3_600_000)
+    coordinator.advance(3600)
     assert shown(http, "g") == ("succeed", ["succeed"])
     assert branches.times("/in") == 1
     for path in ("resetNextCronTime", "forceStop", "abort"):
@@ -385,13 +385,13 @@ def test_24_branch_headers_reach_every_call_and_the_check_back_and_a_request_tim
     branches.answers["/in"] = [500, "late", 200]
     options = {"branch_headers": {"tenant": "7"}, "request_timeout": 1, "query_prepared": branches.url("/check")}
     api.ask("prepare", "g", [branches.url("/in")], **options)
-    coordinator.advance(35_000)
+    coordinator.advance(35)
     for times in (1, 2):
         assert branches.until_called("/in", times).headers["tenant"] == "7"
         _until_next_call(coordinator, "g")
-        coordinator.advance(60_000)
+        coordinator.advance(60)
     while coordinator.state("g") is not State.SUCCEEDED:
-        coordinator.advance(1_000)
+        coordinator.advance(1)
     assert branches.until_called("/check").headers["tenant"] == "7"
 
 
@@ -413,7 +413,7 @@ def _pause_ms(coordinator: InProcessCoordinator, branches: Bank, gid: str, times
     branches.until_called(f"/{gid}", times)
     due_ms = _until_next_call(coordinator, gid)
     left_ms = due_ms - coordinator.clock.now_ms()  # the call has failed by now, so this is no more than the pause
-    coordinator.advance(left_ms + 1)
+    coordinator.advance((left_ms + 1) / 1000)
     return left_ms
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -31,9 +32,11 @@ from twophase.core.errors import (
     WrongDatabase,
 )
 from twophase.core.gid import validate_gid
+from twophase.core.spans import as_ms
 from twophase.core.verdict import Verdict
 
-LOCK_TIMEOUT_MS = 1500
+LOCK_TIMEOUT_S = 1.5
+LOCK_TIMEOUT_MS = as_ms(LOCK_TIMEOUT_S)
 """The longest wait for a lock, below the coordinator's request timeout (3 s).
 
 The coordinator must receive "in progress" before it stops waiting.
@@ -225,17 +228,16 @@ def check_back(
     identity: str | None = None,
     lasting: bool = False,
     table: str = DEFAULT_TABLE,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
 ) -> CheckBackAnswer:
     """Ask the barrier about `gid`, in a separate transaction.
-
-    It waits at most `lock_timeout_ms` for a lock.
 
     Arguments:
         engine: whatever `open_transaction` takes.
         prepared_at_ms: milliseconds since 1970, as prepare answered.
         identity: the name of the database that the producer wrote to; None leaves it unchecked.
         lasting: a row of this gid has no time of prepare and so is never cleaned; then an absent one was never there.
+        lock_timeout: the longest wait for a lock, in seconds or as a timedelta.
 
     Returns:
         Committed or rolled back are durable and for ever; in progress when a transaction holds the row or the database
@@ -253,6 +255,7 @@ def check_back(
     assert not lasting or prepared_at_ms is None, "a row with a time of prepare is cleaned some day"
     question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity, lasting)
     validate_table(table)
+    lock_timeout_ms = as_ms(lock_timeout)
     try:
         transaction = open_transaction(engine, lock_timeout_ms=lock_timeout_ms)
         try:
@@ -278,11 +281,12 @@ async def acheck_back(
     prepared_at_ms: int | None = None,
     identity: str | None = None,
     table: str = DEFAULT_TABLE,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
 ) -> CheckBackAnswer:
     """`check_back` for an async engine."""
     question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity)
     validate_table(table)
+    lock_timeout_ms = as_ms(lock_timeout)
     try:
         transaction = await aopen_transaction(engine, lock_timeout_ms=lock_timeout_ms)
         try:

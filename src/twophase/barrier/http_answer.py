@@ -10,12 +10,14 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from datetime import timedelta
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
 from twophase.barrier.branch import BranchOngoing, BranchRefused, read_gid, require_message
+from twophase.barrier.dialect import validate_table
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.parameters import one_value
 from twophase.barrier.probing import aprobe, probe
@@ -23,6 +25,7 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, TwophaseError, WrongDatabase
 from twophase.core.gid import PROBE_GID
 from twophase.core.probe import PROBE_OP, PROBE_VERDICT, REFUSED_OP, ProbeReport
+from twophase.core.spans import as_ms
 from twophase.core.verdict import STATUS_OF_VERDICT, VERDICT_HEADER, Verdict
 
 _JSON = {"content-type": "application/json"}
@@ -53,6 +56,15 @@ class CheckBackPolicy(msgspec.Struct, frozen=True):
     table: str
     lock_timeout_ms: int
     require_identity: bool
+
+    @classmethod
+    def of(cls, table: str, lock_timeout: float | timedelta, *, require_identity: bool) -> Self:
+        """Return the policy that a route's arguments ask for.
+
+        Raises:
+            ConfigurationError: the table's name cannot be one.
+        """
+        return cls(validate_table(table), as_ms(lock_timeout), require_identity)
 
 
 def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
@@ -134,7 +146,7 @@ def answer_check_back(engine: Any, parameters: Mapping[str, Any], policy: CheckB
         prepared_at_ms=question.prepared_at_ms,
         identity=question.identity,
         table=policy.table,
-        lock_timeout_ms=policy.lock_timeout_ms,
+        lock_timeout=policy.lock_timeout_ms / 1000,
     )
     return _reply(answer)
 
@@ -152,7 +164,7 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, Any], policy:
         prepared_at_ms=question.prepared_at_ms,
         identity=question.identity,
         table=policy.table,
-        lock_timeout_ms=policy.lock_timeout_ms,
+        lock_timeout=policy.lock_timeout_ms / 1000,
     )
     return _reply(answer)
 

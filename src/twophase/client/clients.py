@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack,
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.client.channel import AsyncChannel, Channel, SyncChannel
-from twophase.client.draft import as_seconds, checked_url
+from twophase.client.draft import checked_url
 from twophase.client.options import USUAL, MessageOptions, read_options
 from twophase.client.retry import RetryPolicy
 from twophase.client.transport.exchange import RequestBounds
 from twophase.core.errors import ConfigurationError, EventLoopBlocked
 from twophase.core.options import Options
+from twophase.core.spans import as_ms, as_seconds
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -68,8 +69,7 @@ class BaseClient(Generic[C]):
             ConfigurationError: one of these cannot work.
             InvalidRequest, LimitExceeded: `check` is no address, or an option cannot have its value.
         """
-        timeout_seconds = as_seconds(timeout)
-        if not timeout_seconds > 0:
+        if not as_seconds(timeout) > 0:
             raise ConfigurationError("timeout must be above zero.")
         if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
             raise ConfigurationError("authorization contains a control or non-ASCII character.")
@@ -78,9 +78,7 @@ class BaseClient(Generic[C]):
             "C",
             self._kind(
                 url,
-                RequestBounds(
-                    timeout_ms=max(1, round(timeout_seconds * 1000)), attempts=retry.attempts, total_ms=retry.total_ms
-                ),
+                RequestBounds(timeout_ms=max(1, as_ms(timeout)), attempts=retry.attempts, total_ms=retry.total_ms),
                 check=None if check is None else checked_url("check", check),
                 options=read_options(options or {}),
                 barrier_table=validate_table(barrier_table),

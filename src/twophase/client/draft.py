@@ -24,6 +24,7 @@ from twophase.core.limits import require
 from twophase.core.message import Branch
 from twophase.core.message import Message as Content
 from twophase.core.options import Options
+from twophase.core.spans import as_seconds
 
 
 class Progress(enum.Enum):
@@ -93,11 +94,6 @@ def became(progress: Progress) -> str:
 
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def as_seconds(span: float | timedelta) -> float:
-    """A span of time in seconds, however it was given."""
-    return span.total_seconds() if isinstance(span, timedelta) else span
 
 
 def milliseconds(name: str, span: float | timedelta, bound: limits.Limit) -> int:

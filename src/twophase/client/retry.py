@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import msgspec
 
-from twophase.client.draft import as_seconds
 from twophase.core.errors import ConfigurationError
+from twophase.core.spans import as_ms, as_seconds
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -40,4 +40,4 @@ class RetryPolicy(msgspec.Struct, frozen=True):
     @property
     def total_ms(self) -> int:
         """`total` in whole milliseconds, at least one."""
-        return max(1, round(as_seconds(self.total) * 1000))
+        return max(1, as_ms(self.total))

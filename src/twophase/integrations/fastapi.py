@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
@@ -23,7 +24,7 @@ except ModuleNotFoundError as error:
     raise missing_extra("fastapi", error) from None
 
 from twophase.barrier import branch as rule
-from twophase.barrier.asking import LOCK_TIMEOUT_MS
+from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import (
@@ -68,7 +69,7 @@ def check_router(
     path: str = "/twophase/check",
     *,
     table: str = DEFAULT_TABLE,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
 ) -> APIRouter:
     """The route that answers check-backs.
@@ -77,14 +78,15 @@ def check_router(
         engine: the database of the producer's transactions; a sync one is used in the thread pool.
         path: where the route stands; the `check` that a transaction is given must lead here.
         table: the barrier's name in that database, `name` or `schema.name`, as `install` was given it.
-        lock_timeout_ms: wait so long for a transaction under way; keep it below the coordinator's request timeout.
+        lock_timeout: the longest wait for a transaction under way, in seconds or as a timedelta; keep it below the
+            coordinator's request timeout.
         require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
             to answer for producers that write dtm's barrier with other SDKs.
 
     Raises:
         ConfigurationError: the table's name cannot be one.
     """
-    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     router = APIRouter()
 
     def check(request: Request) -> Response:

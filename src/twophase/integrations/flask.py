@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
@@ -22,7 +23,7 @@ except ModuleNotFoundError as error:
     raise missing_extra("flask", error) from None
 
 from twophase.barrier import branch as rule
-from twophase.barrier.asking import LOCK_TIMEOUT_MS
+from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.effect import await_end, refuse_status, require_blocking
@@ -65,7 +66,7 @@ def check_blueprint(
     path: str = "/twophase/check",
     *,
     table: str = DEFAULT_TABLE,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
 ) -> Blueprint:
     """The route that answers check-backs.
@@ -74,14 +75,15 @@ def check_blueprint(
         engine: the database of the producer's transactions, blocking.
         path: where the route stands; the `check` that a transaction is given must lead here.
         table: the barrier's name in that database, `name` or `schema.name`, as `install` was given it.
-        lock_timeout_ms: wait so long for a transaction under way; keep it below the coordinator's request timeout.
+        lock_timeout: the longest wait for a transaction under way, in seconds or as a timedelta; keep it below the
+            coordinator's request timeout.
         require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
             to answer for producers that write dtm's barrier with other SDKs.
 
     Raises:
         ConfigurationError: the table's name cannot be one.
     """
-    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     blueprint = Blueprint("twophase", __name__)
 
     def check() -> Response:

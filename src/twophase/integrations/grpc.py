@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 from urllib.parse import parse_qs
 
@@ -26,8 +27,8 @@ except ModuleNotFoundError as error:
     raise missing_extra("grpc", error) from None
 
 from twophase.barrier import branch
-from twophase.barrier.asking import LOCK_TIMEOUT_MS
-from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.asking import LOCK_TIMEOUT_S
+from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.effect import await_end, require_blocking
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
@@ -122,7 +123,7 @@ def check_handler(
     method: str = CHECK_METHOD,
     *,
     table: str = DEFAULT_TABLE,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
 ) -> grpc.GenericRpcHandler:
     """Return the handler that answers check-backs.
@@ -132,12 +133,12 @@ def check_handler(
     Arguments:
         engine: the database of the producer's transactions, blocking.
         method: `/package.Service/Method`; the check address is `grpc://host:port` with it behind.
-        table, lock_timeout_ms, require_identity: as `twophase.integrations.fastapi.check_router`.
+        table, lock_timeout, require_identity: as `twophase.integrations.fastapi.check_router`.
 
     Raises:
         ConfigurationError: the table's name cannot be one.
     """
-    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     return _Check(method, engine, policy, asynchronous=False)
 
 
@@ -146,11 +147,11 @@ def acheck_handler(
     method: str = CHECK_METHOD,
     *,
     table: str = DEFAULT_TABLE,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
 ) -> grpc.GenericRpcHandler:
     """`check_handler` for a `grpc.aio.server`; a blocking engine is asked in a thread."""
-    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     return _Check(method, engine, policy, asynchronous=True)
 
 

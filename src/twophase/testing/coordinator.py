@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ import msgspec
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import FINAL, State
+from twophase.core.spans import as_ms, as_seconds
 from twophase.server.app import Server
 from twophase.server.settings import Settings, load
 from twophase.stores.search import Search
@@ -119,9 +121,13 @@ class InProcessCoordinator:
                 self._folder.cleanup()
                 self._folder = None
 
-    def advance(self, ms: int) -> None:
-        """Let `ms` milliseconds pass at once: whatever is due by then happens now."""
-        self.clock.advance(ms)
+    def advance(self, span: float | timedelta) -> None:
+        """Let `span` pass at once; what is due by then happens now.
+
+        Arguments:
+            span: seconds, or a timedelta.
+        """
+        self.clock.advance(as_ms(span))
 
     def query(self, gid: str) -> MessageView | None:
         """Return the coordinator's view of a gid; None when it has no message."""
@@ -133,32 +139,32 @@ class InProcessCoordinator:
         view = self.query(gid)
         return State.ABSENT if view is None else view.state
 
-    def wait_final(self, gid: str, timeout_s: float = 10.0) -> State:
+    def wait_final(self, gid: str, timeout: float | timedelta = 10.0) -> State:
         """Wait in real time until the message is succeeded or failed, and return which.
 
         Raises:
-            TimeoutError: it is not after `timeout_s`; perhaps the test's clock must `advance`.
+            TimeoutError: it is not after `timeout`; perhaps the test's clock must `advance`.
         """
-        return self.wait_state(gid, *FINAL, timeout_s=timeout_s)
+        return self.wait_state(gid, *FINAL, timeout=timeout)
 
-    def wait_state(self, gid: str, *states: State, timeout_s: float = 10.0) -> State:
+    def wait_state(self, gid: str, *states: State, timeout: float | timedelta = 10.0) -> State:
         """Wait in real time until the message is in one of `states`, and return which.
 
         Raises:
-            TimeoutError: it is in another one after `timeout_s`.
+            TimeoutError: it is in another one after `timeout`.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + as_seconds(timeout)
         while True:
             state = self.state(gid)
             if state in states:
                 return state
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"message {gid!r} is {state.name.lower()} after {timeout_s:g} s{_HINTS.get(state, '')}"
+                    f"message {gid!r} is {state.name.lower()} after {as_seconds(timeout):g} s{_HINTS.get(state, '')}"
                 )
             time.sleep(_POLL_S)
 
-    def settled(self, timeout_s: float = 10.0) -> dict[str, State]:
+    def settled(self, timeout: float | timedelta = 10.0) -> dict[str, State]:
         """Wait until nothing is left to do, and return every message's state.
 
         It waits in real time, for what is due at the clock's time. Each message is then final, parked, or due later:
@@ -166,9 +172,9 @@ class InProcessCoordinator:
         really happened.
 
         Raises:
-            TimeoutError: something is still due after `timeout_s`.
+            TimeoutError: something is still due after `timeout`.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = time.monotonic() + as_seconds(timeout)
         while True:
             views = self._all()
             now_ms = self.clock.now_ms()
@@ -177,7 +183,7 @@ class InProcessCoordinator:
                 return {view.message.gid: view.state for view in views}
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"{len(due)} of {len(views)} messages are still due after {timeout_s:g} s, such as "
+                    f"{len(due)} of {len(views)} messages are still due after {as_seconds(timeout):g} s, such as "
                     f"{due[0].message.gid!r}, which is {due[0].state.name.lower()}: nobody has answered its last call"
                 )
             time.sleep(_POLL_S)

@@ -200,7 +200,7 @@ async def test_a_transaction_that_stays_is_in_progress_within_the_lock_timeout(b
         begin(transaction, gid)
         async with bank.areached(way) as engine:
             began = time.monotonic()
-            assert (await acheck_back(engine, gid, lock_timeout_ms=1000)).verdict is Verdict.IN_PROGRESS
+            assert (await acheck_back(engine, gid, lock_timeout=1)).verdict is Verdict.IN_PROGRESS
             assert time.monotonic() - began < 1.0 + MARGIN_S
         transaction.rollback()
         transaction.close()
@@ -213,7 +213,7 @@ async def test_a_check_back_waits_without_holding_the_loop(bank_and_async_way: B
     async with bank.areached(f"{driver} engine") as engine:
         transaction = await aopen_transaction(engine)
         await abegin(transaction, gid)
-        asked = [asyncio.create_task(acheck_back(engine, gid, lock_timeout_ms=20_000)) for _ in range(3)]
+        asked = [asyncio.create_task(acheck_back(engine, gid, lock_timeout=20)) for _ in range(3)]
         await asyncio.sleep(0)
         await transaction.commit()
         await transaction.close()

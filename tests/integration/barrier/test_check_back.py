@@ -78,7 +78,7 @@ def ask_in_thread(
     def ask() -> CheckBackAnswer:
         with bank.reached(way) as engine:
             started.set()
-            return check_back(engine, gid, lock_timeout_ms=lock_timeout_ms)
+            return check_back(engine, gid, lock_timeout=lock_timeout_ms / 1000)
 
     future = pool.submit(ask)
     assert started.wait(10)
@@ -178,7 +178,7 @@ def test_a_transaction_that_stays_is_in_progress_within_the_lock_timeout(bank_an
         transaction = open_transaction(connection)
         begin(transaction, gid)
         began = time.monotonic()
-        assert check_back(engine, gid, lock_timeout_ms=1000).verdict is Verdict.IN_PROGRESS
+        assert check_back(engine, gid, lock_timeout=1).verdict is Verdict.IN_PROGRESS
         assert time.monotonic() - began < 1.0 + MARGIN_S
         verify(transaction, gid)  # the question did not harm the transaction
         transaction.commit()
@@ -195,7 +195,7 @@ def test_a_table_that_is_locked_is_in_progress_within_the_lock_timeout(bank: Ban
     with bank.plain() as connection, bank.engine() as engine:
         run(connection, lock)
         began = time.monotonic()
-        assert check_back(engine, new_gid(), lock_timeout_ms=1000).verdict is Verdict.IN_PROGRESS
+        assert check_back(engine, new_gid(), lock_timeout=1).verdict is Verdict.IN_PROGRESS
         assert time.monotonic() - began < 1.0 + MARGIN_S
         connection.rollback()
         if bank.kind == "mysql":
@@ -205,7 +205,7 @@ def test_a_table_that_is_locked_is_in_progress_within_the_lock_timeout(bank: Ban
 def test_an_unrelated_writer_holds_sqlite_up(sqlite_bank: Bank) -> None:
     with sqlite_bank.plain() as connection, sqlite_bank.engine() as engine:
         run(connection, SPEND)
-        assert check_back(engine, new_gid(), lock_timeout_ms=50).verdict is Verdict.IN_PROGRESS
+        assert check_back(engine, new_gid(), lock_timeout=0.05).verdict is Verdict.IN_PROGRESS
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
@@ -217,7 +217,7 @@ def test_an_engine_s_own_isolation_level_does_not_matter(banks: dict[str, Bank],
     with bank.plain() as connection, bank.engine(isolation_level=level) as engine, ThreadPoolExecutor(1) as pool:
         transaction = open_transaction(connection)
         begin(transaction, gid)
-        asked = pool.submit(check_back, engine, gid, lock_timeout_ms=LONG_MS)
+        asked = pool.submit(check_back, engine, gid, lock_timeout=LONG_MS / 1000)
         await_waiters(bank, 1)
         transaction.commit()
         transaction.close()

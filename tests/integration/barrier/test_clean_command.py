@@ -137,7 +137,7 @@ def test_a_server_that_is_none_freezes_everything(sqlite_bank: Bank, coordinator
 
 def test_a_clock_that_is_an_hour_off_freezes_everything(sqlite_bank: Bank, coordinator: InProcessCoordinator) -> None:
     put(sqlite_bank, "old", OLD_MS)
-    coordinator.advance(3_600_000)
+    coordinator.advance(3600)
 
     done = clean(sqlite_bank, coordinator.url)
 

@@ -80,7 +80,7 @@ def test_delayed_check_backs_and_woken_producers_beside_the_cleaner(
             for _ in until_cleaned():
                 for kind, gid in (("committed", committed), ("barred", barred)):
                     for one in gid[::7]:
-                        said[kind, check_back(engine, one, prepared_at_ms=OLD_MS, lock_timeout_ms=300).verdict] += 1
+                        said[kind, check_back(engine, one, prepared_at_ms=OLD_MS, lock_timeout=0.3).verdict] += 1
 
     def wake() -> None:
         with bank.engine() as engine:

@@ -51,7 +51,7 @@ def test_a_held_row_is_in_progress(engine: sqlalchemy.Engine, postgres_bank: Ban
         holder.rollback()
         transaction = open_transaction(holder)
         begin(transaction, gid)
-        assert check_back(engine, gid, lock_timeout_ms=200).verdict is Verdict.IN_PROGRESS
+        assert check_back(engine, gid, lock_timeout=0.2).verdict is Verdict.IN_PROGRESS
         transaction.rollback()
         transaction.close()
 

@@ -103,7 +103,7 @@ def test_its_word_is_taken_where_the_message_says_so(
         message = Message(coordinator.url).add(f"{address}/in")
         with message.transaction(connection, check=f"{address}/check", foreign_check=not explicit):
             pass
-        coordinator.advance(36_000)
+        coordinator.advance(36)
         _until(lambda: _state_after_check_back(coordinator, message.gid) is final)
     assert foreign.asked == ["msg"]  # type: ignore[attr-defined]
 
@@ -117,7 +117,7 @@ def test_its_word_is_taken_of_a_transaction_that_never_began(
         message = Message(coordinator.url).add(f"{address}/in")
         with pytest.raises(KeyboardInterrupt):
             message.do_and_submit(connection, lambda _: None, f"{address}/check", foreign_check=True)
-        coordinator.advance(36_000)
+        coordinator.advance(36)
 
         assert coordinator.wait_final(message.gid) is State.FAILED
 

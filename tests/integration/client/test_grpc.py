@@ -199,7 +199,7 @@ def test_a_lost_submit_is_made_good_by_the_check_back(
     producer.transact(message)
     assert message.state is Progress.COMMITTED
     assert coordinator.state(message.gid) is State.PREPARED
-    coordinator.advance(36_000)
+    coordinator.advance(36)
     assert coordinator.wait_final(message.gid) is State.SUCCEEDED
     view = coordinator.query(message.gid)
     assert view is not None
@@ -213,7 +213,7 @@ def test_a_producer_that_never_came_back_is_rolled_back(
     message = producer.message().add(bank.branch, {})
     (identity,) = _identity(bank)
     producer.do(message, "prepare", f"{bank.check}?barrier={identity}")
-    coordinator.advance(36_000)
+    coordinator.advance(36)
     assert coordinator.wait_final(message.gid) is State.FAILED
     with pytest.raises(ContraryDecision):
         producer.do(message, "submit")
@@ -249,7 +249,7 @@ def test_wait_result_tells_that_a_branch_refused(
     message = producer.message(wait_result=True).add(bank.branch, {})
     with pytest.raises(NotYetDelivered):
         producer.do(message, "submit")
-    coordinator.advance(60_000)
+    coordinator.advance(60)
     coordinator.wait_final(message.gid)
     assert bank.entries() == 1
 

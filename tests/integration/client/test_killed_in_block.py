@@ -95,7 +95,7 @@ def ask_once(coordinator: InProcessCoordinator) -> None:
     """Let the check-back become due, and wait until its answer is recorded."""
     before = coordinator.query(GID)
     assert before is not None
-    coordinator.advance(3_600_000)
+    coordinator.advance(3600)
     until(lambda: (view := coordinator.query(GID)) is not None and view.attempts > before.attempts)
 
 

@@ -41,7 +41,7 @@ def bank(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
 def service(bank: sqlalchemy.Engine) -> Iterator[str]:
     """A service with a check-back route."""
     flask = Flask("a service")
-    flask.register_blueprint(check_blueprint(bank, lock_timeout_ms=ROUTE_LOCK_TIMEOUT_MS))
+    flask.register_blueprint(check_blueprint(bank, lock_timeout=ROUTE_LOCK_TIMEOUT_MS / 1000))
     with running(flask) as address:
         yield address
 
@@ -128,7 +128,7 @@ def test_addresses_that_messages_bring_and_that_fail_are_found(
 ) -> None:
     transfer(coordinator.url, "http://127.0.0.1:1", bank)
     for ms in (FIRST_MS, AGAIN_MS):
-        coordinator.advance(ms)
+        coordinator.advance(ms / 1000)
         _until_probed(coordinator, coordinator.clock.now_ms() - FIRST_MS)
     found = findings(coordinator.url)["addresses"]
     assert (found.level, "http://127.0.0.1:1/twophase/check" in found.found) == (Level.BAD, True)
@@ -147,7 +147,7 @@ def test_one_wrong_address_of_two_databases_is_one_finding(
     probing = coordinator._server.coordinator.probing
     while sum(one.failing for one in probing.addresses()) < 2:
         assert time.monotonic() < deadline_s
-        coordinator.advance(FIRST_MS)
+        coordinator.advance(FIRST_MS / 1000)
         time.sleep(0.01)
 
     shown = [

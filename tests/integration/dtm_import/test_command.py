@@ -54,7 +54,7 @@ def test_a_dtm_that_still_works_is_noticed(dtm: DtmStore, coordinator: InProcess
     finally:
         ends.set()
         working.join()
-    coordinator.advance(61_000)  # a message that dtm's cron has just taken up is not called at once
+    coordinator.advance(61)  # a message that dtm's cron has just taken up is not called at once
     assert coordinator.wait_final("busy") is State.SUCCEEDED
 
 

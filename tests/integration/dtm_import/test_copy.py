@@ -87,9 +87,9 @@ def test_the_first_check_back_waits_for_what_is_left_of_its_time(
     dtm.put("new", "prepared", rows, query_prepared=branches.url("/ask"), created_s=-5, due_s=5)
 
     assert report(dtm, coordinator.url, "--apply")[0] == 0
-    coordinator.advance(20_000)
+    coordinator.advance(20)
     assert branches.calls == []
-    coordinator.advance(15_000)
+    coordinator.advance(15)
 
     assert coordinator.wait_final("new") is State.SUCCEEDED
 
@@ -115,9 +115,9 @@ def test_a_delay_ends_when_it_would_have(dtm: DtmStore, coordinator: InProcessCo
     dtm.put("delayed", "submitted", rows, custom_data='{"delay":600}', created_s=-300, due_s=300)
 
     report(dtm, coordinator.url, "--apply")
-    coordinator.advance(280_000)
+    coordinator.advance(280)
     assert (coordinator.state("delayed"), branches.calls) == (State.SUBMITTED, [])
-    coordinator.advance(40_000)
+    coordinator.advance(40)
 
     assert coordinator.wait_final("delayed") is State.SUCCEEDED
 

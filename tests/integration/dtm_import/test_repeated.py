@@ -148,7 +148,7 @@ def test_what_is_older_than_history_is_not_taken_for_new(mysql: DtmStore, branch
     with InProcessCoordinator(retention_ms=2 * 3_600_000, retention_interval_ms=1_000) as coordinator:
         assert report(mysql, coordinator.url, "--apply")[0] == 0
         assert coordinator.wait_final("old") is State.SUCCEEDED
-        coordinator.advance(3 * 3_600_000)
+        coordinator.advance(3 * 3600)
         until(lambda: coordinator.query("old") is None)
 
         for options in ((), ("--apply",)):

@@ -70,8 +70,8 @@ def receive_called(_request: HttpRequest) -> HttpResponse:
 urlpatterns = [
     path("bare", receive_bare),
     path("called", receive_called),
-    path("twophase/check", check_view("bank", lock_timeout_ms=10_000)),
-    path("twophase/hasty", check_view("bank", lock_timeout_ms=300)),
+    path("twophase/check", check_view("bank", lock_timeout=10)),
+    path("twophase/hasty", check_view("bank", lock_timeout=0.3)),
     path("in", receive),
 ]
 

@@ -49,14 +49,14 @@ async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: i
     async_engine = create_async_engine(bank.url(ASYNC_DRIVERS[bank.kind]))
     with bank.engine() as engine:
         if request.param == "sync":
-            app.include_router(check_router(engine, lock_timeout_ms=lock_timeout_ms))
+            app.include_router(check_router(engine, lock_timeout=lock_timeout_ms / 1000))
 
             @app.post("/in")
             def receive(request: Request) -> Response:
                 return once(engine, request, effect_of(request))
 
         else:
-            app.include_router(check_router(async_engine, lock_timeout_ms=lock_timeout_ms))
+            app.include_router(check_router(async_engine, lock_timeout=lock_timeout_ms / 1000))
 
             @app.post("/in")
             async def areceive(request: Request) -> Response:

@@ -21,7 +21,7 @@ def service(bank: Bank, lock_timeout_ms: int) -> Iterator[FlaskClient]:
     """A producer and branch service."""
     app = Flask(__name__)
     with bank.engine() as engine:
-        app.register_blueprint(check_blueprint(engine, lock_timeout_ms=lock_timeout_ms))
+        app.register_blueprint(check_blueprint(engine, lock_timeout=lock_timeout_ms / 1000))
 
         @app.post("/in")
         def receive() -> Response:

@@ -111,7 +111,7 @@ async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: i
     with bank.engine() as engine:
         if request.param == "sync":
             blocking = grpc.server(futures.ThreadPoolExecutor(4), options=options)
-            handlers = (check_handler(engine, lock_timeout_ms=lock_timeout_ms), _Branch(engine, asynchronous=False))
+            handlers = (check_handler(engine, lock_timeout=lock_timeout_ms / 1000), _Branch(engine, asynchronous=False))
             blocking.add_generic_rpc_handlers(handlers)
             port = blocking.add_insecure_port("127.0.0.1:0")
             blocking.start()
@@ -119,7 +119,7 @@ async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: i
             serving = grpc.aio.server(options=options)
             check_engine = async_engine if request.param == "async" else engine
             handlers = (
-                acheck_handler(check_engine, lock_timeout_ms=lock_timeout_ms),
+                acheck_handler(check_engine, lock_timeout=lock_timeout_ms / 1000),
                 _Branch(async_engine, asynchronous=True),
             )
             serving.add_generic_rpc_handlers(handlers)

@@ -87,7 +87,7 @@ async def test_the_server_probes_an_address_on_request_and_shows_those_it_knows(
 ) -> None:
     app = Flask("with a check-back route")
     app.post("/in")(lambda: "")
-    app.register_blueprint(check_blueprint(bank, lock_timeout_ms=700))
+    app.register_blueprint(check_blueprint(bank, lock_timeout=0.7))
     async with serving(tmp_path) as server:
         with running(app) as service:
             address = f"{service}/twophase/check"

@@ -73,7 +73,7 @@ def test_time_passes_when_the_test_says_so(
     message = Message(twophase_coordinator.url, delay=3600).add(f"http://127.0.0.1:{branch.server_port}/in", {})
     message.submit()
     assert twophase_coordinator.state(message.gid) is State.SUBMITTED
-    twophase_coordinator.advance(3_600_100)
+    twophase_coordinator.advance(3600.1)
     assert twophase_coordinator.wait_final(message.gid) is State.SUCCEEDED
 
 
@@ -84,7 +84,7 @@ def test_messages_outlive_a_restart_on_the_same_store(tmp_path: Path, branch: ht
         message.submit()
     with InProcessCoordinator(store) as second:
         assert second.state(message.gid) is State.SUBMITTED
-        second.advance(3_600_100)
+        second.advance(3600.1)
         assert second.wait_final(message.gid) is State.SUCCEEDED
 
 
@@ -114,18 +114,18 @@ def test_waiting_in_vain_says_what_the_message_is(
     message = Message(twophase_coordinator.url, delay=3600).add("http://127.0.0.1:1/in", {})
     message.submit()
     with pytest.raises(TimeoutError, match=r"submitted after 0\.05 s: a branch fails .* advance\(ms\)"):
-        twophase_coordinator.wait_final(message.gid, timeout_s=0.05)
+        twophase_coordinator.wait_final(message.gid, timeout=0.05)
 
 
 def test_waiting_for_a_prepared_message_says_whose_the_clock_is(twophase_coordinator: InProcessCoordinator) -> None:
     message = Message(twophase_coordinator.url).add("http://127.0.0.1:1/in", {}).prepare("http://127.0.0.1:1/check")
     with pytest.raises(TimeoutError, match=r"is prepared after .* the test owns the clock: advance\(35_000\)"):
-        twophase_coordinator.wait_final(message.gid, timeout_s=0.05)
+        twophase_coordinator.wait_final(message.gid, timeout=0.05)
 
 
 def test_waiting_for_an_unknown_gid_says_that_it_is_unknown(twophase_coordinator: InProcessCoordinator) -> None:
     with pytest.raises(TimeoutError, match=r"is absent after .*: no such gid here"):
-        twophase_coordinator.wait_final("nobody", timeout_s=0.05)
+        twophase_coordinator.wait_final("nobody", timeout=0.05)
 
 
 def test_settled_waits_for_the_calls_that_are_due(
@@ -136,7 +136,7 @@ def test_settled_waits_for_the_calls_that_are_due(
     now = Message(coordinator.url).add(address, {}).submit()
     later = Message(coordinator.url, delay=3600).add(address, {}).submit()
     with pytest.raises(TimeoutError, match=rf"1 of 2 messages are still due after 0\.05 s, such as '{now.gid}'"):
-        coordinator.settled(timeout_s=0.05)
+        coordinator.settled(timeout=0.05)
     branch.gate.set()  # type: ignore[attr-defined]
     assert coordinator.settled() == {now.gid: State.SUCCEEDED, later.gid: State.SUBMITTED}
 

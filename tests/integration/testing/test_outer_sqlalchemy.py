@@ -197,14 +197,14 @@ def test_a_check_back_in_another_thread_waits_for_the_transaction_under_way(
     verdicts: list[Verdict] = []
 
     def ask() -> None:
-        verdicts.append(check_back(connection.engine, message.gid, lock_timeout_ms=20).verdict)
+        verdicts.append(check_back(connection.engine, message.gid, lock_timeout=0.02).verdict)
 
     with message.transaction(connection.engine, check=CHECK) as handle:
         handle.execute(SPEND)
         thread = threading.Thread(target=ask)
         thread.start()
         thread.join()
-        verdicts.append(check_back(connection.engine, message.gid, lock_timeout_ms=20).verdict)
+        verdicts.append(check_back(connection.engine, message.gid, lock_timeout=0.02).verdict)
 
     assert verdicts == [Verdict.IN_PROGRESS, Verdict.IN_PROGRESS]
     assert message.submitted

@@ -126,5 +126,5 @@ def _waiting(told: ProbeTold) -> Finding:
     found = f"the route waits {told.lock_timeout_ms} ms for a lock, the coordinator {told.request_timeout_ms} ms"
     if told.lock_timeout_ms < told.request_timeout_ms:
         return Finding(Level.OK, "timeouts", found)
-    remedy = "Give the route a lock_timeout_ms below the server's request_timeout_ms."
+    remedy = "Give the route a lock_timeout (seconds) below the server's request_timeout_ms."
     return Finding(Level.BAD, "timeouts", found, remedy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from django.db import transaction
@@ -12,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET
 
 from twophase.barrier import branch as rule
-from twophase.barrier.asking import LOCK_TIMEOUT_MS
+from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
 from twophase.integrations.functions import is_coroutine_branch
@@ -36,7 +37,7 @@ def check_view(
     alias: str = "default",
     *,
     table: str = DEFAULT_TABLE,
-    lock_timeout_ms: int = LOCK_TIMEOUT_MS,
+    lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
 ) -> View:
     """The view that answers check-backs for an alias.
@@ -46,14 +47,15 @@ def check_view(
     Arguments:
         alias: the database of the producer's transactions.
         table: the barrier's name in that database, `name` or `schema.name`, as `install` was given it.
-        lock_timeout_ms: wait so long for a transaction under way; keep it below the coordinator's request timeout.
+        lock_timeout: the longest wait for a transaction under way, in seconds or as a timedelta; keep it below the
+            coordinator's request timeout.
         require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
             to answer for producers that write dtm's barrier with other SDKs.
 
     Raises:
         ConfigurationError: the table's name cannot be one.
     """
-    policy = CheckBackPolicy(validate_table(table), lock_timeout_ms, require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
 
     @transaction.non_atomic_requests(using=alias)
     @require_GET

@@ -220,7 +220,7 @@ class Ledger:
 
         Of a published one, give up the messages that it prepared and did not publish.
         """
-        answer = check_back(self._engine, group, lasting=True, lock_timeout_ms=10_000)
+        answer = check_back(self._engine, group, lasting=True, lock_timeout=10)
         decision = {Verdict.COMMITTED: Decision.PUBLISHED, Verdict.ROLLED_BACK: Decision.GIVEN_UP}.get(answer.verdict)
         if decision is None:
             return Decision.OPEN
