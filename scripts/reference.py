@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.clients import lanes
 from tests.wire import differences
+from twophase.client.options import READERS, MessageOptions
 from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
 from twophase.core.limits import LIMITS
@@ -87,6 +88,18 @@ def limits_table() -> str:
         ("Limit", "Value", "Unit", "Why"),
         [(limit.name, f"{limit.value:,}".replace(",", " "), limit.unit, limit.why) for limit in LIMITS],
     )
+
+
+def message_options_table() -> str:
+    """Return every option of a message in the SDK, and its field on the wire."""
+    meanings = dict(re.findall(r"^(\w+): (.*(?:\n    .*)*)", inspect.getdoc(MessageOptions) or "", re.MULTILINE))
+    assert set(meanings) == set(MessageOptions.__annotations__), "every option has its meaning"
+    wire = {"delay_ms": "custom_data, delay_ms", "headers": "branch_headers", "not_before_ms": "next_cron_time"}
+    rows = [
+        (f"`{name}`", re.sub(r"\s+", " ", meaning), f"`{wire.get(READERS[name][0], READERS[name][0])}`")
+        for name, meaning in meanings.items()
+    ]
+    return _table(("Option", "Meaning", "Field"), rows)
 
 
 def settings_table() -> str:
@@ -158,6 +171,7 @@ GENERATORS = {
     "fates": fates_table,
     "limits": limits_table,
     "settings": settings_table,
+    "message_options": message_options_table,
     "audit": audit_table,
     "source_options": source_options_table,
     "sink_options": sink_options_table,

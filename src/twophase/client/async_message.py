@@ -34,7 +34,7 @@ class AsyncMessage(BaseMessage[AsyncClient]):
     with `prepare`, `submit` and `abort`. It is not for several tasks at a time.
     """
 
-    _client = AsyncClient
+    _servers = (str, AsyncClient)
 
     @overload
     def transaction(

@@ -35,8 +35,8 @@ S = TypeVar("S", bound=BaseClient[Any])
 class BaseMessage(Generic[S]):
     """The part that `Message` and `AsyncMessage` share: the message itself."""
 
-    _client: ClassVar[type[BaseClient[Any]]]
-    """The kind of client that it takes."""
+    _servers: ClassVar[tuple[type, ...]]
+    """An address, and the kind of client that it takes."""
 
     def __init__(self, server: str | S, gid: str | None = None, **options: Unpack[MessageOptions]) -> None:
         """Begin a message; nothing is sent.
@@ -55,9 +55,9 @@ class BaseMessage(Generic[S]):
             gid = fresh_gid(time.time_ns() // 1_000_000)
         else:
             validate_gid(gid)
-        if not isinstance(server, str | self._client):
+        if not isinstance(server, self._servers):
             raise ConfigurationError(
-                f"{type(self).__name__} takes an address or {self._client.__name__}, "
+                f"{type(self).__name__} takes an address or {self._servers[1].__name__}, "
                 f"and this is of type {type(server).__name__}."
             )
         defaults = default_options(server)
@@ -147,7 +147,7 @@ class Message(BaseMessage[Client]):
     with `prepare`, `submit` and `abort`. It is not for several threads at a time.
     """
 
-    _client = Client
+    _servers = (str, Client)
 
     @overload
     def transaction(

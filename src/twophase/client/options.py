@@ -1,7 +1,7 @@
 """The options of a message, as a producer writes them.
 
 Each option is declared here twice, and nowhere else in the SDK: with its type and meaning in `MessageOptions`, and
-with its reading in `_READERS`. Times are seconds or a timedelta; the wire's names and units are those of
+with its reading in `READERS`. Times are seconds or a timedelta; the wire's names and units are those of
 `core.options`.
 """
 
@@ -81,7 +81,7 @@ def _acknowledge(word: str) -> Durability:
     return _ACKNOWLEDGE[word]
 
 
-_READERS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
+READERS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     "wait_result": ("wait_result", bool),
     "delay": ("delay_ms", partial(milliseconds, "delay", bound=limits.DELAY_MS_MAX)),
     "deliver_at": ("not_before_ms", _deliver_at),
@@ -106,7 +106,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
 The function checks the value and converts it.
 """
 
-assert set(_READERS) == set(MessageOptions.__annotations__), "every option is read"
+assert set(READERS) == set(MessageOptions.__annotations__), "every option is read"
 
 
 def read_options(asked: Mapping[str, Any], defaults: Options = USUAL) -> Options:
@@ -125,8 +125,8 @@ def read_options(asked: Mapping[str, Any], defaults: Options = USUAL) -> Options
     """
     fields: dict[str, Any] = {}
     for name, value in asked.items():
-        if name not in _READERS:
-            raise TypeError(f"a message has no option {name!r}; its options are {', '.join(_READERS)}.")
-        field, read = _READERS[name]
+        if name not in READERS:
+            raise TypeError(f"a message has no option {name!r}; its options are {', '.join(READERS)}.")
+        field, read = READERS[name]
         fields[field] = read(value)
     return msgspec.structs.replace(defaults, **fields) if fields else defaults
