@@ -18,6 +18,7 @@ from twophase.client.draft import Progress
 from twophase.client.message import Message
 from twophase.client.options import MessageOptions
 from twophase.client.retry import RetryPolicy
+from twophase.client.transaction import AsyncTransaction, Transaction
 from twophase.core.errors import TwophaseError
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
@@ -27,6 +28,7 @@ from twophase.core.verdict import Verdict
 __all__ = [
     "AsyncClient",
     "AsyncMessage",
+    "AsyncTransaction",
     "Branch",
     "Client",
     "Message",
@@ -34,6 +36,7 @@ __all__ = [
     "Progress",
     "RetryPolicy",
     "State",
+    "Transaction",
     "TwophaseError",
     "Verdict",
     "make_gid",
