@@ -143,9 +143,9 @@ def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -
     if dialect.has("make_binary") and not present.get("gid", "").endswith("_bin"):
         wanted.append("make_binary")
     for statement in wanted:
-        said = say(dialect, statement, table)
-        yield said
-        executed.append(said.sql)
+        step = say(dialect, statement, table)
+        yield step
+        executed.append(step.sql)
 
 
 def _mend(dialect: Dialect, table: str, executed: list[str]) -> Steps[None]:
@@ -158,20 +158,20 @@ def _mend(dialect: Dialect, table: str, executed: list[str]) -> Steps[None]:
     for flaw, statement in (("null", not_null), ("key", "add_key")):
         if flaw not in flaws or not dialect.has(statement):
             continue
-        said = say(dialect, statement, table)
+        step = say(dialect, statement, table)
         try:
-            yield said
+            yield step
         except Exception as error:
             raise BarrierTableUnusable(
                 f"The barrier table {table!r} has no unique key without nulls over gid, branch_id, op and "
                 f"barrier_id, and its rows do not take one ({code_of(error)}).",
                 remedy="Remove rows with nulls in these columns, and rows that share all four; then install again.",
             ) from error
-        executed.append(said.sql)
+        executed.append(step.sql)
     if dialect.has("advance_sequence"):
-        said = say(dialect, "advance_sequence", table, qualified=table)
-        if (yield said):
-            executed.append(said.sql)
+        step = say(dialect, "advance_sequence", table, qualified=table)
+        if (yield step):
+            executed.append(step.sql)
 
 
 def _install_url(url: str, table: str) -> list[str]:

@@ -29,8 +29,8 @@ def one_value(parameters: Mapping[str, Any], name: str) -> str | None:
         return None
     # Werkzeug, Starlette, Django and Sanic have the one; aiohttp, WebOb and Bottle the other.
     every = getattr(parameters, "getlist", None) or getattr(parameters, "getall", None)
-    said = every(name) if callable(every) else parameters[name]
-    values = cast("list[object]", said) if isinstance(said, list | tuple) else [said]
+    given = every(name) if callable(every) else parameters[name]
+    values = cast("list[object]", given) if isinstance(given, list | tuple) else [given]
     if len(values) > 1:
         raise InvalidRequest(
             f"{name} stands twice in the request: the address that was called has a parameter of this name itself.",

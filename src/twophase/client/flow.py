@@ -203,7 +203,7 @@ def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[C
     draft.fixed = len(draft.branches)
     asked_ms = context.runtime.wall_ms()
     try:
-        said_ms: int = yield from context.request(Operation.PREPARE)
+        prepared_ms: int = yield from context.request(Operation.PREPARE)
     except (CoordinatorUnreachable, ServerFault) as error:
         text = f"{error.message} The local transaction was not started."
         raise NotPrepared(text, gid=draft.gid) from error.__cause__
@@ -211,7 +211,7 @@ def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[C
         error.fate = Fate.NOT_STARTED
         raise
     # dtm's coordinator does not return the time; this clock before the request is the earliest possible one.
-    draft.prepared_at_ms = said_ms or asked_ms
+    draft.prepared_at_ms = prepared_ms or asked_ms
     if failpoint.ARMED:
         failpoint.reach("producer.after_prepare")
     return Opening(identity, context.runtime.random_bytes(TOKEN_BYTES).hex())

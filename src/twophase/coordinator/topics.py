@@ -111,8 +111,8 @@ class Topics:
             StoreUnavailable: who has subscribed elsewhere since is not known.
         """
         branches = tuple([self._expanded(branch, message.protocol) for branch in message.branches])
-        for branch, said in zip(branches, message.branches, strict=True):
-            if said.subscribers is None and branch.url.startswith(TOPIC_PREFIX):
+        for branch, sent in zip(branches, message.branches, strict=True):
+            if sent.subscribers is None and branch.url.startswith(TOPIC_PREFIX):
                 self._require_fresh(message.gid)
                 if branch.subscribers is None:
                     remedy = f"Subscribe an address to {branch.url[:200]} first; nothing was stored."

@@ -120,7 +120,7 @@ def may_be_called_early(message: Message) -> bool:
     )
 
 
-def same_prepared(known: Message, said: Message) -> bool:
+def same_prepared(known: Message, sent: Message) -> bool:
     """Return True when a *prepare* that repeats `known`'s gid means the same message.
 
     Stricter than `same_content`: here nothing came late yet. A second process that prepared more branches, or fewer,
@@ -139,22 +139,22 @@ def same_prepared(known: Message, said: Message) -> bool:
     """
     check_url = known.prepared_check_url or known.check_url
     return (
-        _same(known.branches, said.branches)
-        and known.options.open == said.options.open
-        and (check_url == said.check_url or _same_place_asked(check_url, said.check_url))
+        _same(known.branches, sent.branches)
+        and known.options.open == sent.options.open
+        and (check_url == sent.check_url or _same_place_asked(check_url, sent.check_url))
     )
 
 
-def _same_place_asked(known: str, said: str) -> bool:
+def _same_place_asked(known: str, sent: str) -> bool:
     """Return True when two check addresses ask the same service and database.
 
     Host and path are equal, and both name one database.
     """
     databases = databases_asked(known)
-    return bool(databases) and databases == databases_asked(said) and known.partition("?")[0] == said.partition("?")[0]
+    return bool(databases) and databases == databases_asked(sent) and known.partition("?")[0] == sent.partition("?")[0]
 
 
-def same_content(known: Message, said: Message, *, committed: bool = False) -> bool:
+def same_content(known: Message, sent: Message, *, committed: bool = False) -> bool:
     """Return True when a *submit* that repeats a gid means the same message.
 
     A submit without branches means those that were prepared. A message prepared `open` may be repeated
@@ -162,7 +162,7 @@ def same_content(known: Message, said: Message, *, committed: bool = False) -> b
 
     Arguments:
         known: the message as it is stored.
-        said: the message of the submit.
+        sent: the message of the submit.
         committed: `known` was submitted, so it is complete: branches that it has not would never be called, and the
             caller that names them must learn it.
 
@@ -176,32 +176,32 @@ def same_content(known: Message, said: Message, *, committed: bool = False) -> b
     >>> same_content(open_one, more), same_content(open_one, more, committed=True)
     (True, False)
     """
-    if not said.branches or _same(known.branches, said.branches):
+    if not sent.branches or _same(known.branches, sent.branches):
         return True
-    return not committed and known.options.open and _same(known.branches, said.branches[: len(known.branches)])
+    return not committed and known.options.open and _same(known.branches, sent.branches[: len(known.branches)])
 
 
-def _same(known: tuple[Branch, ...], said: tuple[Branch, ...]) -> bool:
+def _same(known: tuple[Branch, ...], sent: tuple[Branch, ...]) -> bool:
     """Return True when branches were written the same; subscribers do not count."""
-    if known == said:
+    if known == sent:
         return True  # nearly always, and twenty times as fast
-    if len(known) != len(said):
+    if len(known) != len(sent):
         return False
-    return all(_alike(one, other) for one, other in zip(known, said, strict=True))
+    return all(_alike(one, other) for one, other in zip(known, sent, strict=True))
 
 
-def _alike(known: Branch, said: Branch) -> bool:
-    """Return True when a branch was written as `said` is.
+def _alike(known: Branch, sent: Branch) -> bool:
+    """Return True when a branch was written as `sent` is.
 
     Taken over from a store that keeps no topics' names, it has subscribers and names no topic (ADR 0016). Then any
     topic may be the one that its producer wrote.
     """
-    if known.payload != said.payload:
+    if known.payload != sent.payload:
         return False
-    if known.url == said.url:
+    if known.url == sent.url:
         return True
     names_a_topic = known.url.startswith(TOPIC_PREFIX) and known.url != TOPIC_PREFIX
-    return known.subscribers is not None and not names_a_topic and said.url.startswith(TOPIC_PREFIX)
+    return known.subscribers is not None and not names_a_topic and sent.url.startswith(TOPIC_PREFIX)
 
 
 _encoder = msgspec.msgpack.Encoder()

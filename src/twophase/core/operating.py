@@ -10,14 +10,14 @@ from __future__ import annotations
 import msgspec
 
 
-class Said(msgspec.Struct):
+class ActRequest(msgspec.Struct):
     """The body of an act: who acts, and why."""
 
     by: str = ""
     reason: str = ""
 
 
-class Redirecting(Said):
+class Redirecting(ActRequest):
     """The body of a redirect, see `core.redirect.Redirection`.
 
     `dry_run`: only report what would change.

@@ -156,8 +156,8 @@ class GrpcDestination:
                 details = error.details() or ""
                 code: int = error.code().value[0]
                 verdict = _verdict(error.trailing_metadata())
-                said = f"gRPC {error.code().name}: {details}"
-                return status_of_grpc(code, details), b"", verdict, said
+                text = f"gRPC {error.code().name}: {details}"
+                return status_of_grpc(code, details), b"", verdict, text
             verdict = _verdict(await outgoing.trailing_metadata())
             return 200, reply if verdict is not None else b"", verdict, ""
         finally:
@@ -274,8 +274,8 @@ def _verdict(metadata: grpc.aio.Metadata | None) -> str | None:
 
     Two that differ contradict each other, and count as no verdict.
     """
-    said = {str(value) for key, value in metadata or () if key == VERDICT_HEADER}
-    return said.pop() if len(said) == 1 else "contradicting" if said else None
+    values = {str(value) for key, value in metadata or () if key == VERDICT_HEADER}
+    return values.pop() if len(values) == 1 else "contradicting" if values else None
 
 
 def _shortened(text: str) -> str:

@@ -98,10 +98,10 @@ def request_body(call: Call) -> bytes:
     >>> request_body(Call("http://b/rpc?method=in", query, b'{"amount":30}', (), 3000)).decode()[:78]
     '{"id":"g-01","method":"in","params":{"amount":30,"branch_id":"01","gid":"g","o'
     """
-    said = dict(call.query)
+    query = dict(call.query)
     params = _decode_params(call.payload) if call.payload else {}
     params.update({name: msgspec.Raw(_encode(value)) for name, value in call.query})
-    return _encode(_Request(f"{said.get('gid', '')}-{said.get('branch_id', '')}", method_of(call.url), params))
+    return _encode(_Request(f"{query.get('gid', '')}-{query.get('branch_id', '')}", method_of(call.url), params))
 
 
 def understood(answer: Answer) -> Answer:

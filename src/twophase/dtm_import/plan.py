@@ -160,31 +160,32 @@ def _branches(found: Found, topics: Sequence[Topic]) -> tuple[TakenBranch, ...]:
         raise _Unreadable("its branches are gone from dtm's store", _LOOK)
     if sorted(groups) != list(range(1, len(groups) + 1)):
         raise _Unreadable("not all of its branches are in dtm's store", _LOOK)
-    said = found.step_urls if len(found.step_urls) == len(groups) else ()
+    step_urls = found.step_urls if len(found.step_urls) == len(groups) else ()
     return tuple(
-        _branch(groups[number], said[number - 1] if said else None, topics) for number in range(1, len(groups) + 1)
+        _branch(groups[number], step_urls[number - 1] if step_urls else None, topics)
+        for number in range(1, len(groups) + 1)
     )
 
 
-def _branch(calls: dict[int, FoundBranch], said: str | None, topics: Sequence[Topic]) -> TakenBranch:
+def _branch(calls: dict[int, FoundBranch], step_url: str | None, topics: Sequence[Topic]) -> TakenBranch:
     """Return one step: an address, or a topic's subscribers when it was sent.
 
-    Where `said` is unknown (SQL), an address may have been the only subscriber of a topic. It is handed over as
+    Where `step_url` is unknown (SQL), an address may have been the only subscriber of a topic. It is handed over as
     one, so that a producer who now submits to the topic is understood (`core.message.same_content`).
     """
     if list(calls) == [0]:
         only = calls[0]
-        url = said or only.url
+        url = step_url or only.url
         if _DONE[only.status]:
             return TakenBranch(url, only.payload, ("",))
-        is_subscriber = url.startswith(TOPIC) or (said is None and url)
+        is_subscriber = url.startswith(TOPIC) or (step_url is None and url)
         return TakenBranch(url, only.payload, (only.url,) if is_subscriber else None)
     if sorted(calls) != list(range(1, len(calls) + 1)) or len(calls) == 1:
         raise _Unreadable("not all of its branches are in dtm's store", _LOOK)
     ordered = [calls[place] for place in range(1, len(calls) + 1)]
     if len({branch.payload for branch in ordered}) > 1:
         raise _Unreadable("one topic's branches have different payloads", _LOOK)
-    url = said or _topic_of([branch.url for branch in ordered], topics)
+    url = step_url or _topic_of([branch.url for branch in ordered], topics)
     addresses = tuple("" if _DONE[branch.status] else branch.url for branch in ordered)
     return TakenBranch(url, ordered[0].payload, addresses)
 

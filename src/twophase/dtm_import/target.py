@@ -50,7 +50,7 @@ class _KvReply(msgspec.Struct):
     kv: list[_Kv] | None = None
 
 
-class _Told(msgspec.Struct):
+class _Answer(msgspec.Struct):
     message: str = ""
 
 
@@ -141,18 +141,18 @@ class Target:
         if status == HTTPStatus.OK:
             return ""
         try:
-            said = msgspec.json.decode(body, type=_Told).message
+            text = msgspec.json.decode(body, type=_Answer).message
         except msgspec.MsgspecError:
-            said = f"status {status}"
-        return "" if _THIS_URL_EXISTS in said else said
+            text = f"status {status}"
+        return "" if _THIS_URL_EXISTS in text else text
 
     def _take(self, messages: Sequence[TakenMessage], *, dry_run: bool) -> Sequence[TakenResult]:
         request = _encode(TakeoverRequest(tuple(messages), dry_run, self._never_taken))
         status, body = self._send("POST", PATH, request)
         if status != HTTPStatus.OK:
-            said = _said(body)
+            text = _text(body)
             raise CoordinatorUnreachable(
-                f"{self.shown} answered {status}{f' ({said})' if said else ''} to {PATH}.", remedy=_OLD_SERVER
+                f"{self.shown} answered {status}{f' ({text})' if text else ''} to {PATH}.", remedy=_OLD_SERVER
             )
         try:
             results = _reply.decode(body).results
@@ -179,9 +179,9 @@ class Target:
         return response.status, response.body
 
 
-def _said(body: bytes) -> str:
+def _text(body: bytes) -> str:
     try:
-        return msgspec.json.decode(body, type=_Told).message
+        return msgspec.json.decode(body, type=_Answer).message
     except msgspec.MsgspecError:
         return ""
 

@@ -37,19 +37,21 @@ class CallHead:
     def __init__(self, fields: Fields, services: Calls) -> None:
         self.fields = fields
         self.services = services
-        said = dict(fields)
-        self.path = said[b":path"].decode("latin-1")
-        self.content_bytes = _content_bytes(said.get(b"content-length"))
-        self.encoding = said.get(b"grpc-encoding", b"identity")
+        headers = dict(fields)
+        self.path = headers[b":path"].decode("latin-1")
+        self.content_bytes = _content_bytes(headers.get(b"content-length"))
+        self.encoding = headers.get(b"grpc-encoding", b"identity")
         self.eager = False
         self.kept: Any = None
         self.method: Any = None
         self.begin: Callable[[Peer, int, Any], Stream]
         self.timeout_ms = 0
         """0: no deadline."""
-        self.is_grpc = said[b":method"] == b"POST" and _ANY_TYPE.fullmatch(said.get(b"content-type", b"")) is not None
-        self.refusal: Response | None = _refusal(said)
-        timeout = said.get(b"grpc-timeout")
+        self.is_grpc = (
+            headers[b":method"] == b"POST" and _ANY_TYPE.fullmatch(headers.get(b"content-type", b"")) is not None
+        )
+        self.refusal: Response | None = _refusal(headers)
+        timeout = headers.get(b"grpc-timeout")
         if timeout is not None and self.refusal is None:
             self._read_timeout(timeout)
 
@@ -69,8 +71,8 @@ class CallHead:
                 pairs.append((name, value.decode("latin-1")))
         return pairs
 
-    def _read_timeout(self, said: bytes) -> None:
-        found = _TIMEOUT.fullmatch(said)
+    def _read_timeout(self, value: bytes) -> None:
+        found = _TIMEOUT.fullmatch(value)
         if found is None:
             self.refusal = ended(
                 Status.INVALID_ARGUMENT, "grpc-timeout is not up to eight digits and a unit of HMSmun."
@@ -91,18 +93,18 @@ def _decoded(value: bytes) -> bytes:
         return b""
 
 
-def _content_bytes(said: bytes | None) -> int:
-    if said is None:
+def _content_bytes(value: bytes | None) -> int:
+    if value is None:
         return -1
-    if not said.isdigit() or len(said) > 15:
+    if not value.isdigit() or len(value) > 15:
         raise Malformed("a content-length that is no number")
-    return int(said)
+    return int(value)
 
 
-def _refusal(said: dict[bytes, bytes]) -> Response | None:
+def _refusal(headers: dict[bytes, bytes]) -> Response | None:
     """Return the refusal of a request that is no gRPC call; None for a gRPC call."""
-    kind = said.get(b"content-type", b"")
-    if said[b":method"] != b"POST":
+    kind = headers.get(b"content-type", b"")
+    if headers[b":method"] != b"POST":
         text = "a gRPC call is needed: POST, content-type application/grpc."
         return refused_by_http(405, Status.UNIMPLEMENTED, text)
     if _TYPE.fullmatch(kind):

@@ -80,8 +80,8 @@ def _on_the_wire(value: str | bytes) -> bytes:
 
 def trailers(status: Status, message: str = "", metadata: Metadata = ()) -> bytes:
     """Return the block that ends a call."""
-    said = field(b"grpc-message", percent_encoded(message)) if message else b""
-    return field(b"grpc-status", b"%d" % status) + said + metadata_fields(metadata)
+    text = field(b"grpc-message", percent_encoded(message)) if message else b""
+    return field(b"grpc-status", b"%d" % status) + text + metadata_fields(metadata)
 
 
 HEADERS: Final = _HEADERS

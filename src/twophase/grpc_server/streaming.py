@@ -95,8 +95,8 @@ class StreamingCall(Stream):
         end = Ended(Status.OK, "")
         try:
             await self.head.method(self)
-        except Ended as said:
-            end = said
+        except Ended as ended:
+            end = ended
         except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
             end = self._services.fault(error)
         self._end(end)

@@ -102,13 +102,13 @@ def parse_request(raw: bytes) -> Request:
     >>> parse_request(encode_request(Request(gid="g", trans_type="msg", delay_ms=7))).delay_ms
     7
     """
-    said = _parse("DtmRequest", raw)
-    head = said.Gid, said.TransType, said.Steps, list(said.BinPayloads), said.QueryPrepared
-    if not said.HasField(_OPTIONS):
-        return Request(*head, custom_data=said.CustomedData)
-    options = said.TransOptions
+    request = _parse("DtmRequest", raw)
+    head = request.Gid, request.TransType, request.Steps, list(request.BinPayloads), request.QueryPrepared
+    if not request.HasField(_OPTIONS):
+        return Request(*head, custom_data=request.CustomedData)
+    options = request.TransOptions
     named = dict(zip(_NAMES, _values(options), strict=True))
-    return Request(*head, custom_data=said.CustomedData, branch_headers=dict(options.BranchHeaders), **named)
+    return Request(*head, custom_data=request.CustomedData, branch_headers=dict(options.BranchHeaders), **named)
 
 
 def encode_request(request: Request) -> bytes:
@@ -117,17 +117,17 @@ def encode_request(request: Request) -> bytes:
     Raises:
         ValueError: a number that its field cannot hold, or text that cannot be UTF-8.
     """
-    said = msgspec.to_builtins(request, builtin_types=(bytes,))
-    options = {_IN_OPTIONS[name]: value for name, value in said.items() if name in _IN_OPTIONS}
-    message = {_IN_REQUEST[name]: value for name, value in said.items() if name in _IN_REQUEST}
+    fields = msgspec.to_builtins(request, builtin_types=(bytes,))
+    options = {_IN_OPTIONS[name]: value for name, value in fields.items() if name in _IN_OPTIONS}
+    message = {_IN_REQUEST[name]: value for name, value in fields.items() if name in _IN_REQUEST}
     encoded: bytes = _class("DtmRequest")(**message, **({_OPTIONS: options} if options else {})).SerializeToString()
     return encoded
 
 
 def parse_topic(raw: bytes) -> Topic:
     """Return the topic request in `raw`; raises BrokenMessage."""
-    said = _parse("DtmTopicRequest", raw)
-    return Topic(said.Topic, said.URL, said.Remark)
+    request = _parse("DtmTopicRequest", raw)
+    return Topic(request.Topic, request.URL, request.Remark)
 
 
 def parse_gid(raw: bytes) -> str:

@@ -72,8 +72,8 @@ def parameters(context: Any) -> dict[str, str]:
     Raises:
         InvalidRequest: one of them comes twice.
     """
-    said = _every_value(context, {})
-    return {name: one_value(said, name) or "" for name in said}
+    parameters = _every_value(context, {})
+    return {name: one_value(parameters, name) or "" for name in parameters}
 
 
 def _every_value(context: Any, also: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -81,12 +81,12 @@ def _every_value(context: Any, also: Mapping[str, list[str]]) -> dict[str, list[
 
     Two of one name are refused later.
     """
-    said = {name: list(values) for name, values in also.items()}
+    parameters = {name: list(values) for name, values in also.items()}
     for key, value in context.invocation_metadata() or ():
         name = _PARAMETERS.get(key)
         if name is not None and isinstance(value, str):
-            said.setdefault(name, []).append(value)
-    return said
+            parameters.setdefault(name, []).append(value)
+    return parameters
 
 
 class _Check(grpc.GenericRpcHandler):
@@ -109,10 +109,10 @@ class _Check(grpc.GenericRpcHandler):
             return _told(context, answer_check_back(self._engine, _every_value(context, also), self._policy))
 
         async def acheck(_request: bytes, context: Any) -> bytes:
-            said = _every_value(context, also)
+            parameters = _every_value(context, also)
             if is_async(self._engine):
-                return await _atold(context, await aanswer_check_back(self._engine, said, self._policy))
-            answer = await asyncio.to_thread(answer_check_back, self._engine, said, self._policy)
+                return await _atold(context, await aanswer_check_back(self._engine, parameters, self._policy))
+            answer = await asyncio.to_thread(answer_check_back, self._engine, parameters, self._policy)
             return await _atold(context, answer)
 
         return grpc.unary_unary_rpc_method_handler(acheck if self._asynchronous else check)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from twophase.core.operating import Acted, ManyMessages, OneMessage, Said, ShownAttempt, ShownBranch, ShownMessage
+from twophase.core.operating import Acted, ActRequest, ManyMessages, OneMessage, ShownAttempt, ShownBranch, ShownMessage
 
 FULL = ShownMessage(
     gid="g",
@@ -33,4 +33,4 @@ def test_a_page_is_read_as_it_was_written() -> None:
 
 
 def test_an_act_needs_no_words() -> None:
-    assert msgspec.json.decode(b"{}", type=Said) == Said("", "")
+    assert msgspec.json.decode(b"{}", type=ActRequest) == ActRequest("", "")

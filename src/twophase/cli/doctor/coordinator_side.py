@@ -59,8 +59,8 @@ def examine_coordinator(
     except InvalidRequest as error:
         yield Finding(Level.BAD, looked_at, f"{error.code}: {error.message}", _CORRECT)
     except _NoAnswer as error:
-        said, _, remedy = str(error).partition("\n")
-        yield Finding(Level.BAD, looked_at, said, remedy or (_START if looked_at == "coordinator" else _CORRECT))
+        text, _, remedy = str(error).partition("\n")
+        yield Finding(Level.BAD, looked_at, text, remedy or (_START if looked_at == "coordinator" else _CORRECT))
 
 
 def _raise(text: str, _code: int) -> NoReturn:
@@ -102,17 +102,17 @@ def _naming(check: str, identity: str | None) -> str:
 
 
 def _probed(told: ProbeTold, how_to_compare: str) -> Iterator[Finding]:
-    said = f"{told.address}: {told.state}{': ' if told.message else ''}{told.message}"
+    text = f"{told.address}: {told.state}{': ' if told.message else ''}{told.message}"
     if not told.well:
-        yield Finding(Level.BAD, "check address", said, told.remedy)
+        yield Finding(Level.BAD, "check address", text, told.remedy)
         return
     unsure = _UNSURE.get(told.state)
     if unsure is not None:
-        yield Finding(Level.WARNING, "check address", said, unsure)
+        yield Finding(Level.WARNING, "check address", text, unsure)
         return
     # A route that is ready has a message only when there was no database to compare.
     level, remedy = (Level.WARNING, how_to_compare) if told.message else (Level.OK, "")
-    yield Finding(level, "check address", f"{said} ({told.latency_ms} ms from the coordinator)", remedy)
+    yield Finding(level, "check address", f"{text} ({told.latency_ms} ms from the coordinator)", remedy)
     yield _waiting(told)
     if told.database_now_ms:
         yield compared("its database's", told.database_now_ms, "the coordinator's", told.now_ms)

@@ -35,7 +35,7 @@ from twophase.cli.operating.message_filters import (
     UnfinishedStateOption,
     require_unfinished,
 )
-from twophase.core.operating import ManyMessages, Said
+from twophase.core.operating import ActRequest, ManyMessages
 
 _PAGE_ROWS: Final = 500
 T = TypeVar("T")
@@ -57,7 +57,7 @@ class Asked(msgspec.Struct, frozen=True):
     destination: str
     created_after: str
     created_before: str
-    said: Said
+    request: ActRequest
     server: str
     everything: bool
     yes: bool
@@ -129,7 +129,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
                 destination=destination,
                 created_after=created_after,
                 created_before=created_before,
-                said=Said(by or me(), reason),
+                request=ActRequest(by or me(), reason),
                 server=server,
                 everything=everything,
                 yes=yes,

@@ -97,12 +97,12 @@ class Api:
 
     def _refused(self, status: int, body: bytes) -> NoReturn:
         try:
-            said = msgspec.json.decode(body, type=_Failure)
+            failure = msgspec.json.decode(body, type=_Failure)
         except msgspec.MsgspecError:
-            said = _Failure()
-        if not said.code:
+            failure = _Failure()
+        if not failure.code:
             self._stranger(f"answered {status}")
-        self._fail(f"{said.code}: {said.message.rstrip('. ')}. {said.remedy}", EXIT_REFUSED)
+        self._fail(f"{failure.code}: {failure.message.rstrip('. ')}. {failure.remedy}", EXIT_REFUSED)
 
     def _read(self, body: bytes, answer: type[T]) -> T:
         try:

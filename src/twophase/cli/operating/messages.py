@@ -48,7 +48,7 @@ from twophase.cli.operating.message_filters import (
 from twophase.cli.operating.message_tables import one_message, payload_of, table_of
 from twophase.cli.operating.redirecting import REDIRECT_EXAMPLES, redirect
 from twophase.cli.operating.watching import EveryOption, WatchOption, repeat
-from twophase.core.operating import Acted, ManyMessages, OneMessage, Said, ShownMessage
+from twophase.core.operating import Acted, ActRequest, ManyMessages, OneMessage, ShownMessage
 
 app = typer.Typer(
     name="messages",
@@ -234,8 +234,8 @@ def park(
 
     No producer is asked and no branch is called.
     """
-    api, said = Api(server), Said(by or me(), reason)
-    acted, refused = perform(api, "park", gids, said, Acted)
+    api, request = Api(server), ActRequest(by or me(), reason)
+    acted, refused = perform(api, "park", gids, request, Acted)
     _tell(acted, refused, "parked", as_json=as_json)
 
 
@@ -285,7 +285,7 @@ app.command(name="redirect", epilog=REDIRECT_EXAMPLES)(redirect)
 def _act(api: Api, act: str, done: str, gids: list[str], asked: Asked, refused: int = 0) -> None:
     if asked.dry_run:
         return
-    acted, refused_now = perform(api, act, gids, asked.said, Acted)
+    acted, refused_now = perform(api, act, gids, asked.request, Acted)
     _tell(acted, refused + refused_now, done, as_json=asked.as_json)
 
 

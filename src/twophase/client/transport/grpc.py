@@ -170,6 +170,6 @@ class AsyncGrpcTransport(_Opener):
 
 
 def _answer(code: grpc.StatusCode, details: str | None, metadata: Iterable[Any] | None) -> HttpAnswer:
-    said = {str(pair[0]): pair[1] for pair in metadata or () if isinstance(pair[1], str)}
+    headers = {str(pair[0]): pair[1] for pair in metadata or () if isinstance(pair[1], str)}
     number: int = code.value[0]
-    return answer_of(number, details or "", said)
+    return answer_of(number, details or "", headers)

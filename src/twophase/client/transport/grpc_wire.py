@@ -110,12 +110,12 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
         raise Disconnected(details or "gRPC status 14")
     if code in {_CANCELLED, _DEADLINE, _EXHAUSTED}:
         raise TransportFailure(details or f"gRPC status {code}")
-    said = details.encode()
+    text = details.encode()
     if code == _UNIMPLEMENTED and not named:
-        return HttpAnswer(501, said, reply=Reply())  # the server at this address is not a coordinator
+        return HttpAnswer(501, text, reply=Reply())  # the server at this address is not a coordinator
     reply = Reply("FAILURE" if code == _ABORTED else "", details, named, metadata.get("twophase-state", ""))
     if code == _UNAVAILABLE:
         pushback_ms = metadata.get("grpc-retry-pushback-ms", "")
         retry_after = str(int(pushback_ms) / 1000) if pushback_ms.isdecimal() else "1"
-        return HttpAnswer(503, said, retry_after, reply)
-    return HttpAnswer(_STATUSES.get(code, 400), said, reply=reply)
+        return HttpAnswer(503, text, retry_after, reply)
+    return HttpAnswer(_STATUSES.get(code, 400), text, reply=reply)

@@ -231,7 +231,7 @@ def read_answer(operation: Operation, gid: str, answer: HttpAnswer) -> int:
     raise error
 
 
-def _said(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) -> str:
+def _described(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) -> str:
     """The answer in words; dtm's own, among them FAILURE, are for its clients."""
     if answer.status == 409 and _STATE_IN_MESSAGE.match(reply.message) and state in _STATES:
         return f"{operation.value} is refused: the message is {_STATES[state].name.lower()}."
@@ -240,31 +240,31 @@ def _said(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) ->
 
 
 def _refusal(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, state: str) -> TwophaseError:
-    said = _said(operation, answer, reply, state)
+    text = _described(operation, answer, reply, state)
     if operation is Operation.SUBMIT and state == "failed":
-        return ContraryDecision(said, gid=gid)
+        return ContraryDecision(text, gid=gid)
     if operation is Operation.ABORT and state in {"submitted", "succeed"}:
-        return ContraryDecision(said, gid=gid)
+        return ContraryDecision(text, gid=gid)
     named = _ERROR_OF_CODE.get(reply.code)
     if named is not None:
-        return named(said, gid=gid)
+        return named(text, gid=gid)
     if answer.status == 409 and reply.dtm_result == "FAILURE":
         if state or operation is not Operation.SUBMIT:
-            return StateConflict(said, gid=gid)
-        return NotYetDelivered(said, gid=gid)  # dtm's answer to wait_result (§1.4)
+            return StateConflict(text, gid=gid)
+        return NotYetDelivered(text, gid=gid)  # dtm's answer to wait_result (§1.4)
     if answer.status == 503 and answer.retry_after is not None:
-        return Overloaded(said, gid=gid)
-    return _foreign(operation, gid, answer, reply, said)
+        return Overloaded(text, gid=gid)
+    return _foreign(operation, gid, answer, reply, text)
 
 
-def _foreign(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, said: str) -> TwophaseError:
+def _foreign(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, text: str) -> TwophaseError:
     """Read an answer without twophase's code: dtm's, a proxy's, or another server's."""
     if reply.message.startswith("no TransGlobal"):
-        return UnknownMessage(said, gid=gid)
+        return UnknownMessage(text, gid=gid)
     if answer.status == 500 and reply.message:
-        return Unavailable(said, gid=gid)
+        return Unavailable(text, gid=gid)
     if answer.status == 400 and reply.message:
-        return InvalidRequest(said, gid=gid)
+        return InvalidRequest(text, gid=gid)
     excerpt: Any = answer.body[:80]
     return CoordinatorUnreachable(
         f"no coordinator answered {operation.value}: status {answer.status}, beginning {excerpt!r}.", gid=gid

@@ -115,10 +115,10 @@ class CheckBack:
             if active.message.check_url != url and not active.detached:
                 self.ask_for(active, on_verdict)  # redirected meanwhile: the earlier address does not count
                 return
-            verdict, said = self._understand(active, key, answer)
+            verdict, answered = self._understand(active, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
                 self._note(active, answer, verdict)
-            on_verdict(verdict, said)
+            on_verdict(verdict, answered)
 
         return self._calls.start(active, url, partial(self._call, url), answered)
 
@@ -126,10 +126,10 @@ class CheckBack:
         if active.message.check_url != url and active.state is State.PREPARED:
             self._machine.evict_if_idle(active)  # redirected meanwhile: the earlier address does not count
             return
-        verdict, said = self._understand(active, key, answer)
+        verdict, answered = self._understand(active, key, answer)
         # A final message has left memory, yet a contrary verdict about it is still an incident.
         if not active.detached or active.state in FINAL:
-            self._take(active, answer, verdict, said)
+            self._take(active, answer, verdict, answered)
 
     def _understand(self, active: ActiveMessage, key: str, answer: Answer) -> tuple[Verdict, Message | None]:
         """Return the verdict, and the message with the branches that came with it."""
@@ -141,10 +141,10 @@ class CheckBack:
             self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
         if verdict is not Verdict.COMMITTED or not active.message.options.open:
             return verdict, None
-        said = _with_added_branches(active.message, answer.body)
-        return (verdict, said) if said is not None else (Verdict.UNKNOWN, None)
+        answered = _with_added_branches(active.message, answer.body)
+        return (verdict, answered) if answered is not None else (Verdict.UNKNOWN, None)
 
-    def _take(self, active: ActiveMessage, answer: Answer, verdict: Verdict, said: Message | None) -> None:
+    def _take(self, active: ActiveMessage, answer: Answer, verdict: Verdict, answered: Message | None) -> None:
         event = _EVENTS[verdict]
         if event is Event.CHECK_UNDECIDED and active.state is State.PREPARED:
             active.attempts += 1
@@ -153,7 +153,7 @@ class CheckBack:
                 self._alerts.failing(active, attempt, AlertEvent.CHECK_BACK_FAILING)
         self._machine.handle(
             active,
-            Trigger(event, said, None, DecidedBy.CHECK_BACK, _reason(answer, verdict)),
+            Trigger(event, answered, None, DecidedBy.CHECK_BACK, _reason(answer, verdict)),
         )
 
     def _note(self, active: ActiveMessage, answer: Answer, verdict: Verdict) -> Attempt:
@@ -188,9 +188,9 @@ def _with_added_branches(message: Message, body: bytes) -> Message | None:
         text = answered.branches
         if text == "":
             return None  # a route of an older version: the row is committed, and lacks the branches that were added
-        said: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
+        late: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
         # The producer does not choose the subscribers of a topic.
-        added = tuple([Branch(one.url, one.payload) for one in said])
+        added = tuple([Branch(one.url, one.payload) for one in late])
     except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error):
         return None
     branches = message.branches + added

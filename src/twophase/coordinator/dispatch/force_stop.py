@@ -66,9 +66,9 @@ class _Stop(msgspec.Struct, eq=False):
     def __post_init__(self) -> None:
         self.active.calls += 1
 
-    def take(self, verdict: Verdict, said: Message | None) -> None:
+    def take(self, verdict: Verdict, answered: Message | None) -> None:
         """End the stop after the producer's answer, or after a failed call."""
-        self.end(verdict, said, f"the producer, asked first, answered {verdict.value}")
+        self.end(verdict, answered, f"the producer, asked first, answered {verdict.value}")
 
     def fail_and_evict(self) -> None:
         """Give up: the producer could not be asked in time, so nothing is decided."""
@@ -78,7 +78,7 @@ class _Stop(msgspec.Struct, eq=False):
             decided = active.state is not State.PREPARED
             deliver(self.on_reply, Reply(None if decided else error, active.state, active.created_ms))
 
-    def end(self, verdict: Verdict, said: Message | None, why: str) -> None:
+    def end(self, verdict: Verdict, answered: Message | None, why: str) -> None:
         """End the stop with the verdict."""
         if not self._release():
             return
@@ -90,7 +90,7 @@ class _Stop(msgspec.Struct, eq=False):
         event = DECIDING.get(verdict)
         if event is not None:
             verdict_told = f"the producer answered {verdict.value}"
-            trigger = Trigger(event, said, self.on_reply, DecidedBy.CHECK_BACK, verdict_told)
+            trigger = Trigger(event, answered, self.on_reply, DecidedBy.CHECK_BACK, verdict_told)
         else:
             reason = f"{self.reason}; {why}"
             trigger = Trigger(Event.FORCE_STOP, None, self.on_reply, DecidedBy.OPERATOR, reason, asked=True)

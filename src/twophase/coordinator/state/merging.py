@@ -6,7 +6,7 @@ from twophase.core.message import Message
 from twophase.core.options import Options
 
 
-def merge(known: Message, said: Message) -> Message:
+def merge(known: Message, sent: Message) -> Message:
     """Return the prepared message with a submit's later branches and options.
 
     An option the submit does not mention keeps the prepared value; `known` itself when nothing changes. A trace that
@@ -20,21 +20,21 @@ def merge(known: Message, said: Message) -> Message:
     5
     """
     options = known.options
-    if said.options is options and len(said.branches) <= len(known.branches):
+    if sent.options is options and len(sent.branches) <= len(known.branches):
         return known  # as nearly always: the decoder has one object for the usual options
-    if said.options not in (options, Options()):
+    if sent.options not in (options, Options()):
         fallback = Options()
         options = Options(
             *(
-                getattr(said.options, name)
-                if getattr(said.options, name) != getattr(fallback, name) and not (name == "trace" and options.trace)
+                getattr(sent.options, name)
+                if getattr(sent.options, name) != getattr(fallback, name) and not (name == "trace" and options.trace)
                 else getattr(options, name)
                 for name in Options.__struct_fields__
             )
         )
-    added = said.branches[len(known.branches) :]
+    added = sent.branches[len(known.branches) :]
     branches = known.branches + added if added else known.branches
     if options == known.options and branches is known.branches:
         return known
-    check_url = known.check_url or said.check_url
+    check_url = known.check_url or sent.check_url
     return Message(known.gid, branches, check_url, options, known.protocol, known.prepared_check_url)

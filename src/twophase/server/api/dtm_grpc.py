@@ -243,13 +243,13 @@ class GrpcApi:
 
 def _topic_methods(topics: ChangeableTopics) -> dict[str, UnaryCoroutine]:
     async def subscribe(_call: UnaryCall, raw: bytes) -> bytes:
-        said = _read_topic(raw)
-        await topics.subscribe(said.topic, said.url, said.remark)
+        request = _read_topic(raw)
+        await topics.subscribe(request.topic, request.url, request.remark)
         return _EMPTY
 
     async def unsubscribe(_call: UnaryCall, raw: bytes) -> bytes:
-        said = _read_topic(raw)
-        await topics.unsubscribe(said.topic, said.url)
+        request = _read_topic(raw)
+        await topics.unsubscribe(request.topic, request.url)
         return _EMPTY
 
     async def delete(_call: UnaryCall, raw: bytes) -> bytes:
@@ -282,10 +282,10 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
         raise InvalidRequest(_EMPTY_REQUEST)
     require(BODY_BYTES_MAX, len(raw))
     try:
-        said = parse_request(raw)
+        request = parse_request(raw)
     except BrokenMessage as error:
         raise InvalidRequest(f"{error}.") from error
-    return _wire(said), len(raw), said.payloads
+    return _wire(request), len(raw), request.payloads
 
 
 def _read_topic(raw: bytes) -> Topic:
@@ -298,29 +298,34 @@ def _read_topic(raw: bytes) -> Topic:
         raise InvalidRequest(f"{error}.") from error
 
 
-def _wire(said: Request) -> WireRequest:
+def _wire(request: Request) -> WireRequest:
     """Return the same request as over HTTP.
 
     An empty or zero field counts as absent: protobuf cannot tell the two apart.
     """
-    options: dict[str, Any] = {name: getattr(said, name) or None for name in OPTION_FIELDS}
-    return WireRequest(said.gid, said.trans_type, parse_steps(said.steps), None, said.query_prepared, "grpc", **options)
+    options: dict[str, Any] = {name: getattr(request, name) or None for name in OPTION_FIELDS}
+    return WireRequest(
+        request.gid, request.trans_type, parse_steps(request.steps), None, request.query_prepared, "grpc", **options
+    )
 
 
-def _refusal(error: TwophaseError, said: Refusal, code: Status | None = None) -> Response:
+def _refusal(error: TwophaseError, refusal: Refusal, code: Status | None = None) -> Response:
     """Return the response that ends a call with an error."""
-    end = _ended(error, said, code)
+    end = _ended(error, refusal, code)
     return ended(end.status, end.message, end.metadata)
 
 
-def _ended(error: TwophaseError, said: Refusal, code: Status | None = None) -> Ended:
+def _ended(error: TwophaseError, refusal: Refusal, code: Status | None = None) -> Ended:
     if code is None:
         code = next((named for kind, named in _CODES_OF_ERRORS if isinstance(error, kind)), None)
     if code is None:
-        code = _CODES.get(HTTPStatus(said.status), Status.UNKNOWN)
-    metadata = [("twophase-code", said.code), ("twophase-remedy", said.remedy.encode("ascii", "replace").decode())]
-    if said.state:
-        metadata.append(("twophase-state", said.state))
-    if said.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        code = _CODES.get(HTTPStatus(refusal.status), Status.UNKNOWN)
+    metadata = [
+        ("twophase-code", refusal.code),
+        ("twophase-remedy", refusal.remedy.encode("ascii", "replace").decode()),
+    ]
+    if refusal.state:
+        metadata.append(("twophase-state", refusal.state))
+    if refusal.status == HTTPStatus.SERVICE_UNAVAILABLE:
         metadata.append(("grpc-retry-pushback-ms", str(RETRY_AFTER_S * 1000)))
-    return Ended(code, said.message, metadata)
+    return Ended(code, refusal.message, metadata)

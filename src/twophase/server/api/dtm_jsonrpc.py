@@ -149,10 +149,12 @@ class JsonRpcDoor:
 
 def _error(error: TwophaseError, route: Route | None, reply: Reply | None) -> RpcError:
     if reply is None:
-        said = refusal(error, route=route)
+        refused = refusal(error, route=route)
     else:
-        said = refusal(error, route=route, state=reply.state, result=reply.result)
-    return RpcError(REFUSED if said.failed else FAILED, said.message, RpcDetails(said.code, said.state, said.remedy))
+        refused = refusal(error, route=route, state=reply.state, result=reply.result)
+    return RpcError(
+        REFUSED if refused.failed else FAILED, refused.message, RpcDetails(refused.code, refused.state, refused.remedy)
+    )
 
 
 def _result(reply: Reply) -> dict[str, str] | None:

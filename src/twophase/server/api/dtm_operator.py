@@ -195,8 +195,8 @@ class DtmOperator:
         if isinstance(reply.error, StateConflict):
             state = WIRE_STATES.get(reply.state, "")
             text = f"global transaction force stop error. status: {state}. error: FAILURE"
-            said = Failure(text, "FAILURE", reply.error.code, state, reply.error.remedy)
-            return Answer(409, msgspec.json.encode(said))
+            refused = Failure(text, "FAILURE", reply.error.code, state, reply.error.remedy)
+            return Answer(409, msgspec.json.encode(refused))
         return _DONE if reply.error is None else failure(reply.error, state=reply.state)
 
     async def _reset_one(self, request: Request) -> Answer:

@@ -20,7 +20,7 @@ from twophase.core.gid import validate_gid
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
-from twophase.core.operating import Acted, ManyMessages, OneMessage, Redirected, Redirecting, Said, ShownMove
+from twophase.core.operating import Acted, ActRequest, ManyMessages, OneMessage, Redirected, Redirecting, ShownMove
 from twophase.core.redirect import Redirection
 from twophase.server.api.dtm_operator import PAGE_ROWS_MAX, DtmOperator, MessageReader, OperatorActions
 from twophase.server.api.operation import FORGOTTEN, NO_MESSAGE, Handler, Operation, Parameter, Served
@@ -79,7 +79,7 @@ ACTS: Final = {
         tag="operators",
         summary=summary,
         parameters=(_GID,),
-        request=Said,
+        request=ActRequest,
         needs_body=False,
         answer=Acted,
         refusals=_ACT_REFUSALS,
@@ -97,7 +97,7 @@ _STATES: Final = {name: state for state, name in WIRE_STATES.items()} | {"succee
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False, "": None}
 
 
-_decode_said = msgspec.json.Decoder(Said).decode
+_decode_request = msgspec.json.Decoder(ActRequest).decode
 _decode_redirecting = msgspec.json.Decoder(Redirecting).decode
 
 
@@ -187,7 +187,7 @@ class MessagesDoor:
 
         async def handle(request: Request) -> Answer:
             gid = validate_gid(request.path_params["gid"])
-            reply = await act(gid, _said(await request.body()))
+            reply = await act(gid, _read(await request.body()))
             if reply.error is not None:
                 return _refusal_answer(reply.error, reply.state)
             return _json(Acted(gid, WIRE_STATES.get(reply.state, "")))
@@ -195,14 +195,14 @@ class MessagesDoor:
         return handle
 
 
-def _said(body: bytes) -> Act:
+def _read(body: bytes) -> Act:
     if not body:
         return Act()
     try:
-        said = _decode_said(body)
+        request = _decode_request(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f'body: a JSON object {{"by": …, "reason": …}} is needed: {error}') from error
-    return _act_of(said)
+    return _act_of(request)
 
 
 def _redirecting(body: bytes) -> Redirecting:
@@ -219,11 +219,11 @@ def _redirecting(body: bytes) -> Redirecting:
     return asked
 
 
-def _act_of(said: Said) -> Act:
-    for field, text in (("by", said.by), ("reason", said.reason)):
+def _act_of(request: ActRequest) -> Act:
+    for field, text in (("by", request.by), ("reason", request.reason)):
         if len(text) > _REASON_CHARACTERS_MAX:
             raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")
-    return Act(said.by, said.reason)
+    return Act(request.by, request.reason)
 
 
 def _wanted(request: Request) -> tuple[Search, str, int]:
@@ -275,7 +275,7 @@ def _json(value: msgspec.Struct) -> Answer:
 
 
 def _refusal_answer(error: TwophaseError, state: State = State.ABSENT) -> Answer:
-    said = refusal(error, state=state)
-    status = 404 if isinstance(error, UnknownMessage) else said.status
-    body = Failure(error.message, code=said.code, state=said.state, remedy=said.remedy)
+    refused = refusal(error, state=state)
+    status = 404 if isinstance(error, UnknownMessage) else refused.status
+    body = Failure(error.message, code=refused.code, state=refused.state, remedy=refused.remedy)
     return Answer(status, msgspec.json.encode(body), RETRY_AFTER_S if status == 503 else 0)

@@ -203,22 +203,22 @@ def _described_path(operation: Operation) -> str:
 
 def _operation(operation: Operation, method: str, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
     words = _WORD.findall(_described_path(operation))
-    said: dict[str, Any] = {
+    described: dict[str, Any] = {
         "operationId": "".join([method, *map(str.capitalize, words)]),
         "tags": [operation.tag],
         "summary": operation.summary,
     }
     if operation.description:
-        said["description"] = operation.description
+        described["description"] = operation.description
     if operation.parameters:
-        said["parameters"] = [_parameter(one, schemas) for one in operation.parameters]
+        described["parameters"] = [_parameter(one, schemas) for one in operation.parameters]
     if operation.request is not None:
-        said["requestBody"] = {
+        described["requestBody"] = {
             "required": operation.needs_body,
             "content": {_JSON: {"schema": schemas[operation.request]}},
         }
-    said["responses"] = dict(sorted(_responses(operation, schemas)))
-    return said
+    described["responses"] = dict(sorted(_responses(operation, schemas)))
+    return described
 
 
 def _parameter(parameter: Parameter, schemas: Mapping[Any, dict[str, Any]]) -> dict[str, Any]:
@@ -240,9 +240,9 @@ def _responses(operation: Operation, schemas: Mapping[Any, dict[str, Any]]) -> I
     for status in ANYWHERE.keys() - own.keys():
         yield str(status), {"$ref": f"{_RESPONSES}{_name(status)}"}
     if any(parameter.where == "path" for parameter in operation.parameters):
-        said = _refusal(own.pop(404, "no such path"), schemas[Failure])
-        said["content"][_TEXT] = _ANY_TEXT  # an empty part of the path makes it another path
-        yield "404", said
+        response = _refusal(own.pop(404, "no such path"), schemas[Failure])
+        response["content"][_TEXT] = _ANY_TEXT  # an empty part of the path makes it another path
+        yield "404", response
     for status, text in own.items():
         shapes = [schemas[shape] for shape in operation.shapes.get(status, (Failure,))]
         yield str(status), _refusal(text, shapes[0] if len(shapes) == 1 else {"anyOf": shapes})

@@ -233,24 +233,24 @@ def _compared(taken: TakenMessage, message: Message, view: MessageView) -> Taken
     """
     state = WIRE_STATES[view.state]
     if not _same(view.message, message):
-        said = "another message has this gid here."
-        return TakenResult(taken.gid, Outcome.CONFLICT, state, ContentConflict.code, said)
+        text = "another message has this gid here."
+        return TakenResult(taken.gid, Outcome.CONFLICT, state, ContentConflict.code, text)
     if taken.state is TakenState.SUBMITTED and view.state is State.PREPARED:
         return None
     if taken.state is TakenState.SUBMITTED and view.state is State.FAILED:
-        said = "it was submitted there, and has failed here: the opposite was decided."
-        return TakenResult(taken.gid, Outcome.CONFLICT, state, ContraryDecision.code, said)
+        text = "it was submitted there, and has failed here: the opposite was decided."
+        return TakenResult(taken.gid, Outcome.CONFLICT, state, ContraryDecision.code, text)
     return TakenResult(taken.gid, Outcome.PRESENT, state)
 
 
-def _same(known: Message, said: Message) -> bool:
+def _same(known: Message, taken: Message) -> bool:
     """Return True for equal steps or equal calls.
 
     A topic's name is lost where dtm has only its subscribers, so the calls count.
     """
-    if [(one.url, one.payload) for one in known.branches] == [(one.url, one.payload) for one in said.branches]:
+    if [(one.url, one.payload) for one in known.branches] == [(one.url, one.payload) for one in taken.branches]:
         return True
-    return _calls(known, said) == _calls(said, known)
+    return _calls(known, taken) == _calls(taken, known)
 
 
 def _calls(message: Message, other: Message) -> list[tuple[str, bytes] | None]:

@@ -198,29 +198,29 @@ class TopicRoutes:
         ]
 
     async def _subscribe_by_get(self, request: Request) -> Answer:
-        said = request.query_params
-        await self._topics.subscribe(said.get("topic", ""), said.get("url", ""), said.get("remark", ""))
+        query = request.query_params
+        await self._topics.subscribe(query.get("topic", ""), query.get("url", ""), query.get("remark", ""))
         return _SUCCESS
 
     async def _unsubscribe_by_get(self, request: Request) -> Answer:
-        said = request.query_params
-        await self._topics.unsubscribe(said.get("topic", ""), said.get("url", ""))
+        query = request.query_params
+        await self._topics.unsubscribe(query.get("topic", ""), query.get("url", ""))
         return _SUCCESS
 
     async def _query(self, request: Request) -> Answer:
-        said = request.query_params
-        if said.get("cat", "") != _CATEGORY:
+        query = request.query_params
+        if query.get("cat", "") != _CATEGORY:
             return _json(KeyValues([]))
-        topics, name = (await self._topics.refresh()).by_name, said.get("key", "")
+        topics, name = (await self._topics.refresh()).by_name, query.get("key", "")
         if not name:  # as dtm: all of the category
             return _json(KeyValues([_as_dtm(topic) for topic in topics.values()]))
         return _json(KeyValues([_as_dtm(topics[name])] if name in topics else []))
 
     async def _scan(self, request: Request) -> Answer:
-        said = request.query_params
-        limit = min(max(1, _number("limit", said.get("limit", "") or str(_LIMIT))), _LIMIT_MAX)
-        before = _number("position", said.get("position", "") or str(2**63))
-        if said.get("cat", "") != _CATEGORY:
+        query = request.query_params
+        limit = min(max(1, _number("limit", query.get("limit", "") or str(_LIMIT))), _LIMIT_MAX)
+        before = _number("position", query.get("position", "") or str(2**63))
+        if query.get("cat", "") != _CATEGORY:
             return _json(KeyValuePage([], ""))
         topics = (await self._topics.refresh()).by_name.values()
         page = sorted([topic for topic in topics if topic.id < before], key=lambda topic: -topic.id)[:limit]
@@ -238,13 +238,13 @@ class TopicRoutes:
         return _json(_shown(topic))
 
     async def _subscribe(self, request: Request) -> Answer:
-        said = await _subscription(request)
-        await self._topics.subscribe(said.topic, said.url, said.remark)
+        subscription = await _subscription(request)
+        await self._topics.subscribe(subscription.topic, subscription.url, subscription.remark)
         return _SUCCESS
 
     async def _unsubscribe(self, request: Request) -> Answer:
-        said = await _subscription(request)
-        await self._topics.unsubscribe(said.topic, said.url)
+        subscription = await _subscription(request)
+        await self._topics.unsubscribe(subscription.topic, subscription.url)
         return _SUCCESS
 
     async def _delete(self, request: Request) -> Answer:

@@ -98,8 +98,8 @@ class Decoder:
         if protocol == "json-rpc":
             _require_parameters(branches, gid)
         if request.branch_headers or not gid.isascii():
-            said = request.branch_headers
-            headers = [(name, value or "") for name, value in said.items()] if isinstance(said, dict) else []
+            sent = request.branch_headers
+            headers = [(name, value or "") for name, value in sent.items()] if isinstance(sent, dict) else []
             urls = [request.query_prepared or "", *(branch.url for branch in branches)]
             _require_metadata(urls, headers, protocol, gid)
         check_url = request.query_prepared or ""

@@ -143,8 +143,8 @@ def _unfinished(status: int, why: str) -> str:
     >>> _unfinished(409, "")
     'wait result not return success: FAILURE'
     """
-    said = f"wait result not return success: {why}".rstrip()
-    return said if status != HTTPStatus.CONFLICT or said.endswith("FAILURE") else f"{said} FAILURE"
+    text = f"wait result not return success: {why}".rstrip()
+    return text if status != HTTPStatus.CONFLICT or text.endswith("FAILURE") else f"{text} FAILURE"
 
 
 def failure(
@@ -159,16 +159,16 @@ def failure(
     >>> failure(StateConflict(), route=Route.SUBMIT, state=State.SUCCEEDED).status
     409
     """
-    said = refusal(error, route=route, state=state, result=result)
+    refused = refusal(error, route=route, state=state, result=result)
     body = Failure(
-        said.message,
-        dtm_result="FAILURE" if said.failed else "",
-        code=said.code,
-        state=said.state,
-        remedy=said.remedy,
+        refused.message,
+        dtm_result="FAILURE" if refused.failed else "",
+        code=refused.code,
+        state=refused.state,
+        remedy=refused.remedy,
     )
-    retry_after_s = RETRY_AFTER_S if said.status == HTTPStatus.SERVICE_UNAVAILABLE else 0
-    return Answer(said.status, _encoder.encode(body), retry_after_s)
+    retry_after_s = RETRY_AFTER_S if refused.status == HTTPStatus.SERVICE_UNAVAILABLE else 0
+    return Answer(refused.status, _encoder.encode(body), retry_after_s)
 
 
 def _status(error: TwophaseError) -> int:

@@ -120,7 +120,7 @@ def usual_options(request: RequestOptions) -> Options | None:
     return _JUDGED[bool(request.explicit_verdict), bool(request.strict)]
 
 
-def not_before_ms(said: str | float | None, now_ms: int, gid: str) -> int:
+def not_before_ms(value: str | float | None, now_ms: int, gid: str) -> int:
     """Return the time that a request names, in ms since 1970; 0 for none.
 
     A time in the past has no effect.
@@ -131,17 +131,17 @@ def not_before_ms(said: str | float | None, now_ms: int, gid: str) -> int:
     >>> not_before_ms("1970-01-01T01:00:00+01:00", 0, "g"), not_before_ms(1.5, 0, "g")
     (0, 1500)
     """
-    if not said:
+    if not value:
         return 0
-    if isinstance(said, str) and said.isdecimal() and len(said) <= len(str(_SECONDS_MAX)):
-        seconds: float = int(said)
-    elif isinstance(said, str):
+    if isinstance(value, str) and value.isdecimal() and len(value) <= len(str(_SECONDS_MAX)):
+        seconds: float = int(value)
+    elif isinstance(value, str):
         try:
-            seconds = msgspec.convert(said, _Zoned).timestamp()
+            seconds = msgspec.convert(value, _Zoned).timestamp()
         except (msgspec.ValidationError, OverflowError) as error:
-            raise InvalidRequest(f"next_cron_time is {said[:45]!r}, no time; {_TIME_WANTED}.", gid=gid) from error
+            raise InvalidRequest(f"next_cron_time is {value[:45]!r}, no time; {_TIME_WANTED}.", gid=gid) from error
     else:
-        seconds = said
+        seconds = value
     # Go writes a time that was never set as the year 1.
     time_ms = math.ceil(round(min(max(seconds, 0), _SECONDS_MAX) * 1000, 3))
     require(NEXT_CRON_TIME_MS_MAX, time_ms - now_ms, gid=gid)

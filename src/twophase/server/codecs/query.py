@@ -87,7 +87,7 @@ class Transaction(msgspec.Struct, omit_defaults=True):
     log: list[Attempt] = []
 
 
-class SaidOptions(msgspec.Struct, omit_defaults=True):
+class ShownOptions(msgspec.Struct, omit_defaults=True):
     """The options of a message as dtm keeps them.
 
     They are a JSON text in `Transaction.options`.
@@ -187,7 +187,7 @@ def _branches(view: MessageView) -> list[Branch]:
 
 def _transaction(view: MessageView) -> Transaction:
     message, options = view.message, view.message.options
-    said = _said(options)
+    shown = _shown(options)
     return Transaction(
         id=small_id(message.gid),
         create_time=timestamp(view.created_ms),
@@ -200,7 +200,7 @@ def _transaction(view: MessageView) -> Transaction:
         finish_time=timestamp(view.finished_ms) if view.state is State.SUCCEEDED else "",
         rollback_time=timestamp(view.finished_ms) if view.state is State.FAILED else "",
         rollback_reason=view.reason if view.state is State.FAILED else "",
-        options=_encoder.encode(said).decode(),
+        options=_encoder.encode(shown).decode(),
         custom_data=f'{{"delay":{options.delay_ms / 1000:g}}}' if options.delay_ms else "",
         not_before=timestamp(options.not_before_ms),
         attempts_max=options.attempts_max,
@@ -223,13 +223,13 @@ def _transaction(view: MessageView) -> Transaction:
             )
             for one in view.log
         ],
-        **msgspec.structs.asdict(said),
+        **msgspec.structs.asdict(shown),
     )
 
 
-def _said(options: Options) -> SaidOptions:
+def _shown(options: Options) -> ShownOptions:
     """Return dtm's column of options: those that the request named, and `concurrent`."""
-    return SaidOptions(
+    return ShownOptions(
         wait_result=options.wait_result,
         timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
         request_timeout=whole_seconds(options.request_timeout_ms),
