@@ -11,4 +11,4 @@ async def test_a_node_is_shown_with_its_last_sign_of_life(store: Store, clock: S
     clock.time_ms += 5
     await flush(store, prepare("g"))
 
-    assert await store.nodes() == [NodeSeen(*store.place, held=True, seen_ms=clock.time_ms)]
+    assert await store.nodes() == [NodeSeen(*store.slot, held=True, seen_ms=clock.time_ms)]

@@ -291,11 +291,11 @@ def remove_rule(table: str, horizons: Horizons, kind: Kind, rows: list[Found], d
     filled = rows + rows[-1:] * (len(_SLOTS) - len(rows))
     ids = {f"id_{slot}": row.id for slot, row in zip(_SLOTS, filled, strict=True)}
     gids = {f"gid_{slot}": row.gid for slot, row in zip(_SLOTS, filled, strict=True)}
-    sql = sql.replace(":ids", _places(ids)).replace(":gids", _places(gids))
+    sql = sql.replace(":ids", _placeholders(ids)).replace(":gids", _placeholders(gids))
     return len((yield Statement(sql, {**ids, **gids, "horizon": below_ms})))
 
 
-def _places(names: Iterable[str]) -> str:
+def _placeholders(names: Iterable[str]) -> str:
     return ", ".join(f":{name}" for name in names)
 
 

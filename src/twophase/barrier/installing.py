@@ -139,10 +139,10 @@ def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -
     Its keys then compare byte by byte.
     """
     present = {str(column[0]).lower(): str(column[1]) for column in columns}
-    wanted = [f"add_{column}" for column in _ADDED_COLUMNS if column not in present]
+    missing = [f"add_{column}" for column in _ADDED_COLUMNS if column not in present]
     if dialect.has("make_binary") and not present.get("gid", "").endswith("_bin"):
-        wanted.append("make_binary")
-    for statement in wanted:
+        missing.append("make_binary")
+    for statement in missing:
         step = say(dialect, statement, table)
         yield step
         executed.append(step.sql)

@@ -137,8 +137,8 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
-    if wanted:
+def _say_version(requested: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
+    if requested:
         typer.echo(f"twophase {version('twophase')}")
         raise typer.Exit
 

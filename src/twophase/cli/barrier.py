@@ -145,8 +145,8 @@ def _clean(
         engine.dispose()
 
 
-def _until(cleaned: Cleaned, place: int) -> str:
-    horizon_ms = (cleaned.horizons.producer_ms, cleaned.horizons.branch_ms)[place]
+def _until(cleaned: Cleaned, index: int) -> str:
+    horizon_ms = (cleaned.horizons.producer_ms, cleaned.horizons.branch_ms)[index]
     assert horizon_ms is not None, "every coordinator has agreed"
     return f"before {datetime.fromtimestamp(horizon_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 

@@ -107,7 +107,7 @@ class BarrierCleaner:
 
     def _clean(self) -> None:
         try:
-            self._told(self.clean_now())
+            self._report(self.clean_now())
         except Exception as error:  # noqa: BLE001 -- the log reports it; the service continues
             self._failed(error)
         finally:
@@ -117,13 +117,13 @@ class BarrierCleaner:
 
     async def _aclean(self) -> None:
         try:
-            self._told(await self.aclean_now())
+            self._report(await self.aclean_now())
         except Exception as error:  # noqa: BLE001 -- the same
             self._failed(error)
         finally:
             self._running.release()
 
-    def _told(self, cleaned: CleanedSome) -> None:
+    def _report(self, cleaned: CleanedSome) -> None:
         if cleaned.rows:
             _log.info("%d old barrier rows removed", cleaned.rows)
         elif cleaned.after < 0:

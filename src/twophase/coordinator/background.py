@@ -27,7 +27,7 @@ async def end(task: asyncio.Task[Any] | None) -> None:
         await asyncio.wait([task])
 
 
-async def rest(seconds: float, told: asyncio.Event) -> None:
+async def rest(seconds: float, woken: asyncio.Event) -> None:
     """Wait for a time, or until the event is set.
 
     >>> async def example() -> None:
@@ -39,7 +39,7 @@ async def rest(seconds: float, told: asyncio.Event) -> None:
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await told.wait()
+            await woken.wait()
 
 
 class Background:

@@ -52,7 +52,7 @@ _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
 _BY_SUBMIT: Final = DecidedBy.SUBMIT
 _BUSY_MS: Final = 1_000
-_NOBODY_TO_ASK: Final = (
+_NO_CHECK_ADDRESS: Final = (
     "query_prepared is missing: this coordinator is strict, and prepares only what it can ask about."
 )
 _GIVE_ADDRESS: Final = (
@@ -209,7 +209,7 @@ class Coordinator:
             created_ms: when it was begun at another coordinator, 0 for unknown; None: now.
         """
         if self._settings.strict and not message.check_url:
-            self._admission.refuse(InvalidRequest(_NOBODY_TO_ASK, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
+            self._admission.refuse(InvalidRequest(_NO_CHECK_ADDRESS, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
             return
         active = self._admission.admit(message, on_reply)
         if active is not None:
@@ -254,7 +254,7 @@ class Coordinator:
             return None
         return view_of(row, await self._runtime.store.attempts(gid))
 
-    async def search(self, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
+    async def search(self, search: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
         """Return a page of the messages that a person looks for, and the next position.
 
         The messages come without their record of what went wrong.
@@ -263,7 +263,7 @@ class Coordinator:
             InvalidRequest: no page ended with this position.
             StoreError: the store cannot be read.
         """
-        return await page_of(self._runtime.store, wanted, position, limit)
+        return await page_of(self._runtime.store, search, position, limit)
 
     async def overview(self) -> Overview:
         """Return counts and ages of what is unfinished, from the store."""
@@ -304,7 +304,7 @@ class Coordinator:
             check_backs.waiting,
             len(self.probing.addresses()),
             self.probing.failing,
-            *self._runtime.store.place,
+            *self._runtime.store.slot,
         )
 
     def parked(self, active: ActiveMessage, trigger: Trigger) -> None:

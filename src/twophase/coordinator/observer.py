@@ -57,8 +57,8 @@ class Observer(Protocol):
         An operator's redrive or a request that decides it ends that.
         """
 
-    def alerted(self, result: str, place: str, what: str = "") -> None:
-        """An alert was sent to the webhook at `place`, failed there, or was dropped.
+    def alerted(self, result: str, host: str, what: str = "") -> None:
+        """An alert was sent to the webhook at `host`, failed there, or was dropped.
 
         It is dropped when the queue is full.
         """

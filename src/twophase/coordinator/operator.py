@@ -42,7 +42,7 @@ class Act(msgspec.Struct, frozen=True):
     by: str = ""
     reason: str = ""
 
-    def told(self, verb: str) -> str:
+    def describe(self, verb: str) -> str:
         """Return the act in a few words, on one line.
 
         >>> Act("eve", "the order was cancelled").told("stopped")
@@ -94,7 +94,7 @@ class Operator:
         row, refused = await self._find_live(gid, "stop")
         if row is None:
             return refused
-        reply = await self._perform(gid, Event.FORCE_STOP, "stop", act.told("stopped"))
+        reply = await self._perform(gid, Event.FORCE_STOP, "stop", act.describe("stopped"))
         if reply.error is None and reply.state is not State.FAILED:
             how = "its producer has committed" if row.state is State.PREPARED else "it is delivered"
             error = StateConflict(f"current status '{reply.state.name.lower()}', cannot stop: {how}.", gid=gid)
@@ -104,12 +104,12 @@ class Operator:
     async def park(self, gid: str, act: Act) -> Reply:
         """Ask and call no more until a redrive; the message is kept. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "park")
-        return refused if row is None else await self._perform(gid, Event.PARK, "park", act.told("parked"))
+        return refused if row is None else await self._perform(gid, Event.PARK, "park", act.describe("parked"))
 
     async def redrive(self, gid: str, act: Act) -> Reply:
         """End the parking, and begin anew with all attempts. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "redrive")
-        return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act.told("redriven"))
+        return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act.describe("redriven"))
 
     async def retry_now(self, gid: str, act: Act) -> Reply:
         """Ask or call now instead of after the pause.
@@ -123,7 +123,7 @@ class Operator:
         if row.parked:
             error = StateConflict("the message is parked, and is not tried.", gid=gid, remedy="Redrive it.")
             return Reply(error, row.state, row.created_ms)
-        return await self._perform(gid, Event.HURRY, "retry-now", act.told("tried now"))
+        return await self._perform(gid, Event.HURRY, "retry-now", act.describe("tried now"))
 
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]:
         """Try messages now that would wait longer than `after_ms`; at most `limit`.
@@ -141,8 +141,10 @@ class Operator:
             if len(rows) < _PAGE_ROWS or len(waiting) > limit:
                 break
             position = (rows[-1].due_ms, rows[-1].gid)
-        told = act.told("tried now")
-        replies = await asyncio.gather(*(self._perform(gid, Event.HURRY, "retry-now", told) for gid in waiting[:limit]))
+        reason = act.describe("tried now")
+        replies = await asyncio.gather(
+            *(self._perform(gid, Event.HURRY, "retry-now", reason) for gid in waiting[:limit])
+        )
         return sum(reply.error is None for reply in replies), len(waiting) > limit
 
     def _could_be_earlier(self, row: LiveRow) -> bool:
@@ -153,7 +155,7 @@ class Operator:
         return self.earliest_ms(row.state, message, row.created_ms) < row.due_ms
 
     async def redirect(
-        self, gid: str, wanted: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
+        self, gid: str, redirection: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
     ) -> tuple[Reply, tuple[Move, ...]]:
         """Give open calls, or the check-back, another address, and try there.
 
@@ -169,17 +171,19 @@ class Operator:
         row, refused = await self._find_live(gid, "redirect")
         if row is None:
             return refused, ()
-        if wanted.check and row.state is not State.PREPARED:
+        if redirection.check and row.state is not State.PREPARED:
             status = row.state.name.lower()
             error = StateConflict(
                 f"current status '{status}', cannot redirect: its producer is asked no more.", gid=gid
             )
             return Reply(error, row.state, row.created_ms), ()
-        redirected, moves = redirect(_message_of(row), row.done, wanted)
+        redirected, moves = redirect(_message_of(row), row.done, redirection)
         validate(redirected, moves)
         if dry_run or not moves:
             return refused, moves
-        trigger = Trigger(Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.told("redirected"), redirection=wanted)
+        trigger = Trigger(
+            Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.describe("redirected"), redirection=redirection
+        )
         reply = await self._handle(gid, trigger)
         return reply, trigger.moves if reply.error is None else ()
 
@@ -194,8 +198,8 @@ class Operator:
         final = StateConflict(f"current status '{row.state.name.lower()}', cannot {verb}.", gid=gid)
         return None, Reply(final, row.state, row.created_ms)
 
-    async def _perform(self, gid: str, event: Event, verb: str, told: str) -> Reply:
-        return await self._handle(gid, Trigger(event, None, None, DecidedBy.OPERATOR, told), verb)
+    async def _perform(self, gid: str, event: Event, verb: str, reason: str) -> Reply:
+        return await self._handle(gid, Trigger(event, None, None, DecidedBy.OPERATOR, reason), verb)
 
     async def _handle(self, gid: str, trigger: Trigger, verb: str = "") -> Reply:
         """Apply an operator's act, and record it under `verb`.

@@ -17,7 +17,7 @@ PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
 _FIRST_ROWS: Final = 25
 
 
-async def page_of(store: Store, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
+async def page_of(store: Store, search: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
     """Return at most `limit` messages without their logs, and the next position.
 
     The position is empty at the end.
@@ -28,13 +28,13 @@ async def page_of(store: Store, wanted: Search, position: str, limit: int) -> tu
     """
     views: list[MessageView] = []
     held_bytes = 0
-    rows_wanted = min(limit, _FIRST_ROWS)
+    rows_left = min(limit, _FIRST_ROWS)
     while True:
-        found = await store.search(wanted, position, rows_wanted)
+        found = await store.search(search, position, rows_left)
         views += [listed(row) for row in found.rows]
         held_bytes += sum([len(row.body) for row in found.rows])
         position = found.position
-        if not position or len(found.rows) < rows_wanted or len(views) == limit or held_bytes >= PAGE_BYTES_MAX:
+        if not position or len(found.rows) < rows_left or len(views) == limit or held_bytes >= PAGE_BYTES_MAX:
             return views, position
         rows_that_fit = (PAGE_BYTES_MAX - held_bytes) * len(views) // max(1, held_bytes)
-        rows_wanted = min(limit - len(views), max(1, rows_that_fit))
+        rows_left = min(limit - len(views), max(1, rows_that_fit))

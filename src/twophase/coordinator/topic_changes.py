@@ -112,11 +112,11 @@ class ChangeableTopics(Topics):
             TopicRefused: there is no such topic. Overloaded, StoreError: as `subscribe`.
         """
 
-        def nobody(known: Topic | None) -> None:
+        def without_subscribers(known: Topic | None) -> None:
             if known is None:
                 raise TopicRefused("storage: NotFound")
 
-        await self._change(name, nobody)
+        await self._change(name, without_subscribers)
 
     async def _change(self, name: str, change: NewSubscribers) -> None:
         """Change the present topic; again when another change came in between.
@@ -128,13 +128,13 @@ class ChangeableTopics(Topics):
             for tries in range(_TRIES_MAX):
                 known = (await self._read()).by_name.get(name)
                 try:
-                    wanted = change(known)
+                    changed = change(known)
                 except TopicRefused:
                     if lost is not None:
                         return  # the topic has changed as wanted: an answer was lost, the change was not
                     raise
                 try:
-                    done = await self._store.change_topic(self._now.revision, name, wanted)
+                    done = await self._store.change_topic(self._now.revision, name, changed)
                 except StoreUnavailable as error:
                     done, lost = False, error
                 if done:

@@ -18,7 +18,7 @@ _DATABASE: Final = re.compile(_DATABASES, re.IGNORECASE)
 _DATABASE_URL: Final = re.compile(rf"\b{_DATABASES}://\S*", re.IGNORECASE)
 _AFTER_URL: Final = "'\",.;:)]}>"
 _HOST: Final = r"(?:\[[0-9a-f:.%]+\]|[\w.%-]*)(?::\d*)?"
-_PLACE: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?#]*)?", re.IGNORECASE)
+_ADDRESS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?#]*)?", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"[?&#]\w+=")
 _LOGIN: Final = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s@:\[]*:(?!\d*(?:[/?#\s]|$))\S*@)")
 _PASSWORD: Final = re.compile(r"(?i)\b((?:ssl)?pass(?:word|wd|file)?|pwd)=[^\s&]*")
@@ -39,10 +39,10 @@ def shown(url: str) -> str:
         return _HIDDEN if "@" in url or _PASSWORD.search(url) else url
     if _DATABASE.fullmatch(scheme) is None:
         return without_credentials(url)
-    login, _, place = rest.rpartition("@")
-    found = _PLACE.match(place)
+    login, _, address = rest.rpartition("@")
+    found = _ADDRESS.match(address)
     # An '@' behind a parameter is no end of a login; what is behind it may be the end of a password.
-    if _PARAMETER.search(login) or found is None or place[found.end() : found.end() + 1] not in {"", "?", "#"}:
+    if _PARAMETER.search(login) or found is None or address[found.end() : found.end() + 1] not in {"", "?", "#"}:
         return f"{scheme}://{_HIDDEN}"
     return f"{scheme}://{found[0]}"
 

@@ -82,12 +82,12 @@ def armed(setting: str, die: Callable[[], None] = _die) -> Callable[[str], None]
 
     It calls `die` at the given passage of the named failpoint.
     """
-    wanted, nth = parse(setting)
+    chosen, nth = parse(setting)
     passages = itertools.count(1)
 
     def reach(name: str) -> None:
         assert name in NAMES, f"failpoint {name!r} is not in the table"
-        if name == wanted and next(passages) == nth:
+        if name == chosen and next(passages) == nth:
             die()
 
     return reach

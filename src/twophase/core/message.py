@@ -141,11 +141,11 @@ def same_prepared(known: Message, sent: Message) -> bool:
     return (
         _same(known.branches, sent.branches)
         and known.options.open == sent.options.open
-        and (check_url == sent.check_url or _same_place_asked(check_url, sent.check_url))
+        and (check_url == sent.check_url or _same_address_asked(check_url, sent.check_url))
     )
 
 
-def _same_place_asked(known: str, sent: str) -> bool:
+def _same_address_asked(known: str, sent: str) -> bool:
     """Return True when two check addresses ask the same service and database.
 
     Host and path are equal, and both name one database.

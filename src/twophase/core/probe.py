@@ -154,7 +154,7 @@ class ShownAddresses(msgspec.Struct, frozen=True):
     now_ms: int
 
 
-class ProbeTold(msgspec.Struct, frozen=True):
+class ProbeShown(msgspec.Struct, frozen=True):
     """The result of one probe, and what belongs to its judgement.
 
     `now_ms` is the time of the server's store when the answer came, `database_now_ms` that of the route's database;

@@ -47,7 +47,7 @@ class Move(msgspec.Struct, frozen=True):
     after: str
 
 
-def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message, tuple[Move, ...]]:
+def redirect(message: Message, done: int, redirection: Redirection) -> tuple[Message, tuple[Move, ...]]:
     """Return the message as an operator wants it called, and the changes.
 
     There are no changes when it is called there already.
@@ -55,7 +55,7 @@ def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message,
     Arguments:
         message: as it stands.
         done: its calls that have succeeded, a bit each.
-        wanted: the wish.
+        redirection: the wish.
 
     Raises:
         InvalidRequest: no open call is meant, or several where one address was given.
@@ -65,17 +65,17 @@ def redirect(message: Message, done: int, wanted: Redirection) -> tuple[Message,
     >>> [move.after for move in redirect(sent, 1, Redirection("http://new", beginning="http://old"))[1]]
     ['http://new/b']
     """
-    if wanted.check:
-        return _redirect_check(message, wanted)
+    if redirection.check:
+        return _redirect_check(message, redirection)
     calls = _calls(message)
-    chosen = _chosen(calls, done, wanted, message.gid)
+    chosen = _chosen(calls, done, redirection, message.gid)
     moves: list[Move] = []
     branches = list(message.branches)
-    for number, place, call_id, before in chosen:
-        after = _replaced(before, wanted)
+    for number, index, call_id, before in chosen:
+        after = _replaced(before, redirection)
         if after != before:
             moves.append(Move(call_id, before, after))
-            branches[number] = _called_at(branches[number], place, after)
+            branches[number] = _called_at(branches[number], index, after)
     return msgspec.structs.replace(message, branches=tuple(branches)), tuple(moves)
 
 
@@ -100,47 +100,47 @@ def _calls(message: Message) -> list[_Call]:
     for number, branch in enumerate(message.branches):
         urls = (branch.url,) if branch.subscribers is None else branch.subscribers
         ids = [message.branch_id(number)] if len(urls) == 1 else subscriber_ids(number + 1, len(urls))
-        calls += [(number, place, id_, url) for place, (id_, url) in enumerate(zip(ids, urls, strict=True))]
+        calls += [(number, index, id_, url) for index, (id_, url) in enumerate(zip(ids, urls, strict=True))]
     return calls
 
 
-def _chosen(calls: list[_Call], done: int, wanted: Redirection, gid: str) -> list[_Call]:
+def _chosen(calls: list[_Call], done: int, redirection: Redirection, gid: str) -> list[_Call]:
     is_open = [not done >> index & 1 for index in range(len(calls))]
     left = [call for call, open_ in zip(calls, is_open, strict=True) if open_]
-    if wanted.branch_id:
-        named = [call for call in calls if call[2] == wanted.branch_id]
+    if redirection.branch_id:
+        named = [call for call in calls if call[2] == redirection.branch_id]
         if not named:
             ids = ", ".join(call[2] for call in calls)
-            raise InvalidRequest(f"branch: there is no {wanted.branch_id[:45]!r}; there are {ids}.", gid=gid)
+            raise InvalidRequest(f"branch: there is no {redirection.branch_id[:45]!r}; there are {ids}.", gid=gid)
         if named[0] not in left:
-            text = f"branch {wanted.branch_id} has succeeded, and is not called again."
+            text = f"branch {redirection.branch_id} has succeeded, and is not called again."
             raise StateConflict(text, gid=gid, remedy="Redirect a branch that is open.")
         left = named
-    if wanted.beginning:
-        left = [call for call in left if begins(call[3], wanted.beginning)]
+    if redirection.beginning:
+        left = [call for call in left if begins(call[3], redirection.beginning)]
     if not left:
-        where = f" goes to {wanted.beginning[:_SHOWN_MAX]}" if wanted.beginning else " is left"
+        where = f" goes to {redirection.beginning[:_SHOWN_MAX]}" if redirection.beginning else " is left"
         raise InvalidRequest(f"no open call{where}; nothing was changed.", gid=gid)
-    if len(left) > 1 and not wanted.beginning:
+    if len(left) > 1 and not redirection.beginning:
         found = ", ".join(f"{call[2]} {call[3][:_SHOWN_MAX]}" for call in left[:5])
         raise InvalidRequest(f"branch: {len(left)} calls are open, name one: {found}.", gid=gid)
     return left
 
 
-def _called_at(branch: Branch, place: int, url: str) -> Branch:
+def _called_at(branch: Branch, index: int, url: str) -> Branch:
     if branch.subscribers is None:
         return Branch(branch.url, branch.payload, (url,))
-    urls = (*branch.subscribers[:place], url, *branch.subscribers[place + 1 :])
+    urls = (*branch.subscribers[:index], url, *branch.subscribers[index + 1 :])
     is_as_sent = urls == (branch.url,) and not branch.url.startswith(TOPIC_PREFIX)
     return Branch(branch.url, branch.payload, None if is_as_sent else urls)
 
 
-def _redirect_check(message: Message, wanted: Redirection) -> tuple[Message, tuple[Move, ...]]:
+def _redirect_check(message: Message, redirection: Redirection) -> tuple[Message, tuple[Move, ...]]:
     before = message.check_url
-    if wanted.beginning and not begins(before, wanted.beginning):
+    if redirection.beginning and not begins(before, redirection.beginning):
         text = f"its producer is asked at {before[:_SHOWN_MAX] or 'no address'}; nothing was changed."
         raise InvalidRequest(text, gid=message.gid)
-    after = _asking_as(before, _replaced(before, wanted))
+    after = _asking_as(before, _replaced(before, redirection))
     if after == before:
         return message, ()
     prepared = message.prepared_check_url or before
@@ -158,10 +158,10 @@ def _asking_as(before: str, after: str) -> str:
     return f"{address}{joint}{IDENTITY_PARAMETER}={quote(named[0], safe='')}{hash_sign}{fragment}"
 
 
-def _replaced(url: str, wanted: Redirection) -> str:
-    rest = _rest(url, wanted.beginning) if wanted.beginning else ""
+def _replaced(url: str, redirection: Redirection) -> str:
+    rest = _rest(url, redirection.beginning) if redirection.beginning else ""
     assert rest is not None, "it was chosen because it begins so"
-    return wanted.to + rest
+    return redirection.to + rest
 
 
 def _rest(url: str, beginning: str) -> str | None:

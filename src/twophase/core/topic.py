@@ -83,7 +83,7 @@ def subscriber_ids(number: int, count: int) -> list[str]:
     >>> subscriber_ids(2, 2)
     ['02-01', '02-02']
     """
-    return [f"{number:02d}-{place:02d}" for place in range(1, count + 1)]
+    return [f"{number:02d}-{member:02d}" for member in range(1, count + 1)]
 
 
 def late_id(branch_id: str, url: str) -> str:

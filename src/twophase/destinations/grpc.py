@@ -220,14 +220,14 @@ def _parse(url: str) -> _Address:
     authority, _, path = rest.partition("/")
     method, _, query = path.partition("?")
     try:
-        place = parse_address(f"http://{authority}/")
+        address = parse_address(f"http://{authority}/")
     except HttpError as error:
         raise _Wrong(f"{str(error).partition(': ')[2]}; {_REMEDY}") from error
     if not authority.rpartition(":")[2].isdecimal() or authority.endswith("]"):
         raise _Wrong(f"the port is missing; {_REMEDY}")
     if not _METHOD.fullmatch(method):
         raise _Wrong(f"the method is no package.Service/Method; {_REMEDY}")
-    target = f"[{place.host}]:{place.port}" if ":" in place.host else f"{place.host}:{place.port}"
+    target = f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
     tls = scheme.lower() == "grpcs"
     return _Address(f"{'grpcs' if tls else 'grpc'}://{target}", f"dns:///{target}", tls, method, _pairs(query))
 

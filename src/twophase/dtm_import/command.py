@@ -151,12 +151,12 @@ def _show(report: Report, console: Console) -> None:
         for topic in report.topics:
             topics.add_row(topic.name, str(topic.added), str(topic.present), topic.wrong)
         console.print(topics)
-    if report.told:
-        told = Table("gid", "Kind", "", "Why", "What to do")
-        for one in report.told[:_SHOWN_MAX]:
-            told.add_row(one.gid, one.kind, one.what, one.reason, one.remedy)
-        console.print(told)
-        more = len(report.told) - _SHOWN_MAX + report.told_more
+    if report.remarks:
+        table = Table("gid", "Kind", "", "Why", "What to do")
+        for one in report.remarks[:_SHOWN_MAX]:
+            table.add_row(one.gid, one.kind, one.what, one.reason, one.remedy)
+        console.print(table)
+        more = len(report.remarks) - _SHOWN_MAX + report.remarks_more
         if more > 0:
             console.print(f"… and {more} more (--json names up to 10 000).")
     if report.others:

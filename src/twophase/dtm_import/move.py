@@ -20,14 +20,14 @@ from twophase.dtm_import.found import Others, Source, Topic
 from twophase.dtm_import.plan import Planned, Skipped, plan
 from twophase.dtm_import.target import Target
 
-TOLD_MAX: Final = 10_000
+REMARKS_MAX: Final = 10_000
 """Messages named one by one; beyond, they are only counted."""
 _NO_MESSAGE: Final = "Let dtm finish them: start dtm again, for these alone, before its store is removed."
 _CONFLICT: Final = "Compare both (twophase messages show GID); nothing here was changed."
 _UNREADABLE_TOPIC: Final = "Subscribe its addresses by hand: twophase topic subscribe."
 
 
-class Told(msgspec.Struct, frozen=True):
+class Remark(msgspec.Struct, frozen=True):
     """One message that needs a person's attention, or is different here."""
 
     gid: str
@@ -53,8 +53,8 @@ class Report(msgspec.Struct):
     still_running: bool = False
     counts: dict[str, int] = {}
     """By outcome and state, such as `copied submitted`."""
-    told: list[Told] = []
-    told_more: int = 0
+    remarks: list[Remark] = []
+    remarks_more: int = 0
     others: list[Others] = []
     topics: list[TopicDone] = []
 
@@ -129,12 +129,12 @@ def _hand_over(planned: list[Planned], target: Target, report: Report, counts: C
         kind = f"msg {message.state}"
         counts[f"{result.outcome} {message.state}"] += 1
         if result.outcome is Outcome.CONFLICT:
-            _tell(report, Told(message.gid, kind, result.outcome, result.message, result.remedy or _CONFLICT))
+            _tell(report, Remark(message.gid, kind, result.outcome, result.message, result.remedy or _CONFLICT))
         elif result.outcome in {Outcome.REFUSED, Outcome.LATER}:
-            _tell(report, Told(message.gid, kind, result.outcome, result.message, result.remedy))
+            _tell(report, Remark(message.gid, kind, result.outcome, result.message, result.remedy))
         elif result.outcome is Outcome.COPIED:
             for note in one.notes:
-                _tell(report, Told(message.gid, kind, "note", note))
+                _tell(report, Remark(message.gid, kind, "note", note))
 
 
 def _move_topic(topic: Topic, target: Target, *, apply: bool) -> TopicDone:
@@ -150,15 +150,15 @@ def _move_topic(topic: Topic, target: Target, *, apply: bool) -> TopicDone:
     return TopicDone(topic.name, len(missing) - len(wrong), present, "; ".join(wrong))
 
 
-def _skipped(one: Skipped) -> Told:
-    return Told(one.gid, one.kind, "skipped", one.reason, one.remedy)
+def _skipped(one: Skipped) -> Remark:
+    return Remark(one.gid, one.kind, "skipped", one.reason, one.remedy)
 
 
-def _tell(report: Report, told: Told) -> None:
-    if len(report.told) < TOLD_MAX:
-        report.told.append(told)
+def _tell(report: Report, remark: Remark) -> None:
+    if len(report.remarks) < REMARKS_MAX:
+        report.remarks.append(remark)
     else:
-        report.told_more += 1
+        report.remarks_more += 1
 
 
 def remedy_of_others(others: Iterable[Others]) -> str:

@@ -152,10 +152,10 @@ def _branches(found: Found, topics: Sequence[Topic]) -> tuple[TakenBranch, ...]:
             what = f"{branch.branch_id!r}, op {branch.op!r}, status {branch.status!r}"
             raise _Unreadable(f"it has a branch that dtm does not write ({what})", _LOOK)
         calls = groups.setdefault(int(matched[1]), {})
-        place = int(matched[2] or 0)
-        if place in calls:
+        position = int(matched[2] or 0)
+        if position in calls:
             raise _Unreadable(f"it has branch {branch.branch_id} twice", _LOOK)
-        calls[place] = branch
+        calls[position] = branch
     if not groups and found.step_urls:
         raise _Unreadable("its branches are gone from dtm's store", _LOOK)
     if sorted(groups) != list(range(1, len(groups) + 1)):
@@ -182,7 +182,7 @@ def _branch(calls: dict[int, FoundBranch], step_url: str | None, topics: Sequenc
         return TakenBranch(url, only.payload, (only.url,) if is_subscriber else None)
     if sorted(calls) != list(range(1, len(calls) + 1)) or len(calls) == 1:
         raise _Unreadable("not all of its branches are in dtm's store", _LOOK)
-    ordered = [calls[place] for place in range(1, len(calls) + 1)]
+    ordered = [calls[position] for position in range(1, len(calls) + 1)]
     if len({branch.payload for branch in ordered}) > 1:
         raise _Unreadable("one topic's branches have different payloads", _LOOK)
     url = step_url or _topic_of([branch.url for branch in ordered], topics)

@@ -32,7 +32,7 @@ class Limits(NamedTuple):
     idle_timeout_ms: int
 
 
-class Places(Protocol):
+class Permits(Protocol):
     """The permits for connections that all hosts share."""
 
     scarce: bool
@@ -87,7 +87,7 @@ class HostPool:
         "_dialer",
         "_idle",
         "_loop",
-        "_places",
+        "_permits",
         "_sweep_slot",
         "_waiting",
         "_wheel",
@@ -100,7 +100,7 @@ class HostPool:
         self,
         key: str,
         dialer: Dialer,
-        places: Places,
+        permits: Permits,
         limits: Limits,
         loop: asyncio.AbstractEventLoop,
         wheel: TimeoutWheel,
@@ -110,7 +110,7 @@ class HostPool:
         self.held = 0
         """Permits held: by connections and attempts to connect."""
         self._dialer = dialer
-        self._places = places
+        self._permits = permits
         self._loop = loop
         self._wheel = wheel
         self._connections: set[Connection] = set()
@@ -160,7 +160,7 @@ class HostPool:
         while (
             len(self._attempts) < len(self._waiting)
             and self.held < self.limits.connections_per_host
-            and self._places.take(self)
+            and self._permits.take(self)
         ):
             self.held += 1
             self._attempt(None)
@@ -186,17 +186,17 @@ class HostPool:
             failure = _as_http_error(task)
             if call is None and self._waiting:
                 call, _ = self._waiting.popitem(last=False)
-        self._free_place()
+        self._free_permit()
         if call is not None:
             call.finish(failure)
 
-    def _free_place(self) -> None:
+    def _free_permit(self) -> None:
         self.held -= 1
         assert self.held >= 0
         if not self.held and self._sweep_slot is not None:
             self._sweep_slot.discard(self)
             self._sweep_slot = None
-        self._places.give_back(self)
+        self._permits.give_back(self)
 
     # Reports of a connection.
 
@@ -216,7 +216,7 @@ class HostPool:
             if not connection.send(call):  # it ended at the moment it became free; `lost` will be called
                 self._waiting[call] = None
                 self._waiting.move_to_end(call, last=False)
-        elif self._places.scarce:
+        elif self._permits.scarce:
             connection.abort()
         else:
             connection.idle_since_s = self._loop.time()
@@ -227,7 +227,7 @@ class HostPool:
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
         self._forget(connection)
-        self._free_place()
+        self._free_permit()
 
     def retry(self, connection: Connection, call: PendingCall) -> None:
         """Give the permit of a stale connection to a fresh one for the same call.

@@ -106,14 +106,14 @@ class _Check(grpc.GenericRpcHandler):
         also = parse_qs(query)
 
         def check(_request: bytes, context: grpc.ServicerContext) -> bytes:
-            return _told(context, answer_check_back(self._engine, _every_value(context, also), self._policy))
+            return _replied(context, answer_check_back(self._engine, _every_value(context, also), self._policy))
 
         async def acheck(_request: bytes, context: Any) -> bytes:
             parameters = _every_value(context, also)
             if is_async(self._engine):
-                return await _atold(context, await aanswer_check_back(self._engine, parameters, self._policy))
+                return await _areplied(context, await aanswer_check_back(self._engine, parameters, self._policy))
             answer = await asyncio.to_thread(answer_check_back, self._engine, parameters, self._policy)
-            return await _atold(context, answer)
+            return await _areplied(context, answer)
 
         return grpc.unary_unary_rpc_method_handler(acheck if self._asynchronous else check)
 
@@ -241,7 +241,7 @@ def _require_no_code(context: Any) -> None:
         )
 
 
-def _told(context: grpc.ServicerContext, answer: HttpReply) -> bytes:
+def _replied(context: grpc.ServicerContext, answer: HttpReply) -> bytes:
     context.set_trailing_metadata(_verdict(answer.headers))
     if answer.status != 200:
         context.abort(*_end(answer))
@@ -249,7 +249,7 @@ def _told(context: grpc.ServicerContext, answer: HttpReply) -> bytes:
     return answer.body
 
 
-async def _atold(context: Any, answer: HttpReply) -> bytes:
+async def _areplied(context: Any, answer: HttpReply) -> bytes:
     context.set_trailing_metadata(_verdict(answer.headers))
     if answer.status != 200:
         await context.abort(*_end(answer), _verdict(answer.headers))

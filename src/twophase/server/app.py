@@ -36,15 +36,15 @@ from twophase.server import logs
 from twophase.server.alerting import alerts_of
 from twophase.server.api import grpc_port
 from twophase.server.api.dtm_http import HOT_OPERATIONS, ColdRoutes, application
-from twophase.server.api.dtm_jsonrpc import JsonRpcDoor
+from twophase.server.api.dtm_jsonrpc import JsonRpcApi
 from twophase.server.api.grpc_port import GrpcPort
-from twophase.server.api.many_http import ManyDoor
+from twophase.server.api.many_http import ManyApi
 from twophase.server.api.messages_http import operators
-from twophase.server.api.openapi import OpenApiDoor
+from twophase.server.api.openapi import OpenApi
 from twophase.server.api.operation import Served
-from twophase.server.api.probes_http import ProbesDoor
-from twophase.server.api.status_http import StatusDoor
-from twophase.server.api.takeover import TakeoverDoor
+from twophase.server.api.probes_http import ProbesApi
+from twophase.server.api.status_http import StatusApi
+from twophase.server.api.takeover import TakeoverApi
 from twophase.server.api.topics_http import TopicRoutes
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.trace import TraceHeaders, names_of
@@ -106,7 +106,7 @@ class Server:
         clock = self.coordinator.clock
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         served = self._served(decoder, clock, store.lease_ms)
-        self.openapi = OpenApiDoor([*HOT_OPERATIONS, *(one.operation for one in served)])
+        self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
         self.listener = Listener(
             self.coordinator,
             decoder,
@@ -123,13 +123,13 @@ class Server:
         settings, coordinator, on_refused = self.settings, self.coordinator, self.metrics.refused
         return [
             *ColdRoutes(coordinator, self.metrics, clock, lambda: self.listener.connections).served(),
-            *JsonRpcDoor(coordinator, decoder, clock, on_refused).served(),
-            *TakeoverDoor(coordinator, decoder, on_refused).served(),
+            *JsonRpcApi(coordinator, decoder, clock, on_refused).served(),
+            *TakeoverApi(coordinator, decoder, on_refused).served(),
             *TopicRoutes(coordinator.topics).served(),
             *operators(coordinator, decoder, settings.timeout_to_fail_ms),
-            *StatusDoor(coordinator, clock, lease_ms).served(),
-            *ManyDoor(coordinator, decoder, on_refused).served(),
-            *ProbesDoor(coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock).served(),
+            *StatusApi(coordinator, clock, lease_ms).served(),
+            *ManyApi(coordinator, decoder, on_refused).served(),
+            *ProbesApi(coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock).served(),
         ]
 
     async def start(self) -> list[str]:
@@ -216,9 +216,9 @@ def run(settings: Settings) -> int:
 async def _serve(settings: Settings) -> int:
     settings = _affordable(settings)
     loop = asyncio.get_running_loop()
-    told_to_stop = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told_to_stop.set)
+        loop.add_signal_handler(number, stop_requested.set)
     server = Server(settings)
     has_run = False
     try:
@@ -233,7 +233,7 @@ async def _serve(settings: Settings) -> int:
         if not logs.are_for_people(settings.log_format):  # a person who reads them reads the ready line
             gauges = server.coordinator.gauges()
             _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)
-        stopping = asyncio.ensure_future(told_to_stop.wait())
+        stopping = asyncio.ensure_future(stop_requested.wait())
         fatal = asyncio.ensure_future(server.coordinator.fatal())
         await asyncio.wait([stopping, fatal], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -263,13 +263,13 @@ def _refuse(error: TwophaseError, code: int) -> int:
 def _affordable(settings: Settings) -> Settings:
     """Return the settings, with connections bounded by the open files allowed."""
     beside = _calls_max(settings) + settings.grpc_connections_max + _FILES_BESIDE_CONNECTIONS
-    wanted = settings.connections_max + beside
+    needed = settings.connections_max + beside
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed >= wanted:
+    if allowed >= needed:
         return settings
     connections_max = max(allowed - beside, allowed // 2, 1)
-    _log.warning("too few open files are allowed", allowed=allowed, wanted=wanted, connections_max=connections_max)
+    _log.warning("too few open files are allowed", allowed=allowed, needed=needed, connections_max=connections_max)
     return msgspec.structs.replace(settings, connections_max=connections_max)

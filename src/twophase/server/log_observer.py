@@ -69,10 +69,10 @@ class LogObserver:
         """A message waits for an operator."""
         _log.warning("parked: this message is not tried any more until it is redriven", gid=gid, why=why)
 
-    def alerted(self, result: str, place: str, what: str = "") -> None:
+    def alerted(self, result: str, host: str, what: str = "") -> None:
         """Report an alert that did not arrive."""
         if result != AlertResult.SENT:
-            _log.warning("an alert did not reach the webhook", target=place, result=result, what=what)
+            _log.warning("an alert did not reach the webhook", target=host, result=result, what=what)
 
     def incident(self, gid: str, what: str) -> None:
         """A contrary decision: a promise is broken, a person should look."""
@@ -147,10 +147,10 @@ class CountedAndLogged:
         self._metrics.parked()
         self._log.parked(gid, why)
 
-    def alerted(self, result: str, place: str, what: str = "") -> None:
+    def alerted(self, result: str, host: str, what: str = "") -> None:
         """Count an alert by its outcome, and log it if it did not arrive."""
         self._metrics.alerted(result)
-        self._log.alerted(result, place, what)
+        self._log.alerted(result, host, what)
 
     def incident(self, gid: str, what: str) -> None:
         """A contrary decision."""

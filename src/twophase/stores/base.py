@@ -347,7 +347,7 @@ class Store(Protocol):
         ...
 
     @property
-    def place(self) -> tuple[int, int]:
+    def slot(self) -> tuple[int, int]:
         """The node and the epoch that this process holds; (0, 0) before `start`.
 
         Logs and metrics show them.
@@ -429,7 +429,7 @@ class Store(Protocol):
         """
         ...
 
-    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+    async def search(self, search: Search, position: str, limit: int) -> Found:
         """Return a page of the messages of all nodes that a person looks for.
 
         Live ones come first, then history.
@@ -478,12 +478,12 @@ class Store(Protocol):
         """
         ...
 
-    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
+    async def adopt(self, limit: int, *, end_epochs: bool = True) -> int:
         """End the epochs of nodes that missed their lease, then adopt rows.
 
         At most `limit` rows are adopted. The epochs of vacant slots end, too. Returns the number of adopted rows; 0
         when the others are changing all that are left. Their version does not change. A node that has not itself kept
-        contact with the store for a whole lease gives `end_tenures=False`, which ends no epoch of a silent node, and
+        contact with the store for a whole lease gives `end_epochs=False`, which ends no epoch of a silent node, and
         takes only what earlier epochs and vacant slots left: after an outage the others need time to report.
 
         Raises:

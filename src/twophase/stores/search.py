@@ -125,7 +125,7 @@ class Page:
     """A page that an engine fills: first live rows, then history.
 
     Arguments:
-        wanted: the search.
+        search: the search.
         position: the beginning; empty for the beginning.
         limit: rows at most.
 
@@ -133,15 +133,15 @@ class Page:
         InvalidRequest: the position is not one that this module made.
     """
 
-    def __init__(self, wanted: Search, position: str, limit: int) -> None:
+    def __init__(self, search: Search, position: str, limit: int) -> None:
         assert limit > 0, "a page has room for a row"
-        self._wanted = wanted
+        self._search = search
         self._limit = limit
         self._rows: list[LiveRow | HistoryRow] = []
-        self.at: Live | Past | None = _read(position) if position else Live(wanted.gid_end)
-        if isinstance(self.at, Live) and not wanted.live_states:
+        self.at: Live | Past | None = _read(position) if position else Live(search.gid_end)
+        if isinstance(self.at, Live) and not search.live_states:
             self._pass_to_history()
-        elif isinstance(self.at, Past) and not wanted.past_states:
+        elif isinstance(self.at, Past) and not search.past_states:
             self.at = None
 
     @property
@@ -157,7 +157,7 @@ class Page:
             floor: the gid of the last row that was looked at, None when there are no more.
         """
         room = self.room
-        self._rows += [row for row in rows[:room] if self._wanted.calls(row.body)]
+        self._rows += [row for row in rows[:room] if self._search.calls(row.body)]
         if len(rows) > room:
             self.at = Live(rows[room - 1].gid)
         elif floor is not None:
@@ -184,14 +184,14 @@ class Page:
                 self.at = Past(below)
                 break
             chosen.append(row)
-        self._rows += [row for row in chosen if self._wanted.calls(row.body)]
+        self._rows += [row for row in chosen if self._search.calls(row.body)]
 
     def found(self) -> Found:
         """Return what was taken."""
         return Found(self._rows, "" if self.at is None else str(self.at))
 
     def _pass_to_history(self) -> None:
-        self.at = Past({}) if self._wanted.past_states else None
+        self.at = Past({}) if self._search.past_states else None
 
 
 class PastOfNode(msgspec.Struct, frozen=True):

@@ -48,7 +48,7 @@ async def test_whoever_takes_a_place_ends_what_the_holder_before_may_still_send(
 
     second = await join()
 
-    assert second.place == (1, 1)
+    assert second.slot == (1, 1)
     with pytest.raises(StoreFenced):
         await flush(first, abort("a"))
     assert (await live(second, "a")).owned
@@ -62,7 +62,7 @@ async def test_a_start_neither_takes_nor_waits_for_a_place_that_is_held(join: Jo
         raw.execute("update node set seq = 7 where id = 1")
         second = await join()
 
-    assert second.place == (2, 1)
+    assert second.slot == (2, 1)
     assert (await flush(first, abort("a"))).refused == {}
     assert (await final(first, "a")).seq == 8
 
@@ -74,4 +74,4 @@ async def test_two_starts_never_take_the_same_place(join: Join, raw: Raw) -> Non
         joining = asyncio.create_task(join())
         await somebody_waits_for(raw)
 
-    assert (await joining).place == (2, 1)
+    assert (await joining).slot == (2, 1)

@@ -25,7 +25,7 @@ async def test_a_node_with_another_lease_is_refused_and_takes_nothing(join: Join
 
     assert raw.execute("select id from node where owner <> ''").fetchall() == [(1,)]
     assert (await flush(one, prepare("h"))).refused == {}
-    assert (await join()).place == (2, 1)
+    assert (await join()).slot == (2, 1)
 
 
 async def test_who_is_refused_marks_no_place(join: Join, raw: Raw) -> None:
@@ -85,4 +85,4 @@ async def test_a_holder_that_does_not_say_its_lease_is_let_be(join: Join, raw: R
     await join()
     raw.execute("update node set owner = 'secret'")
 
-    assert (await join(lease_ms=OTHER_MS)).place == (2, 1)
+    assert (await join(lease_ms=OTHER_MS)).slot == (2, 1)

@@ -170,7 +170,7 @@ async def test_a_node_whose_place_was_taken_during_the_outage_learns_it(
     with pytest.raises(StoreFenced):
         await store.get("new")
     await store.rejoin()
-    assert store.place == (2, 1)
+    assert store.slot == (2, 1)
     assert (await flush(store, prepare("later"))).refused == {}
 
 

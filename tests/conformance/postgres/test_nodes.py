@@ -23,7 +23,7 @@ async def due(store: PostgresStore) -> list[str]:
 async def test_every_node_has_a_place_of_its_own(join: Join) -> None:
     nodes = [await join() for _ in range(3)]
 
-    assert [node.place for node in nodes] == [(1, 1), (2, 1), (3, 1)]
+    assert [node.slot for node in nodes] == [(1, 1), (2, 1), (3, 1)]
 
 
 async def test_a_place_that_was_given_back_is_shown_as_vacant(join: Join) -> None:
@@ -94,7 +94,7 @@ async def test_a_place_given_back_is_taken_with_its_rows(join: Join) -> None:
 
     three = await join()
 
-    assert three.place == (1, 1)
+    assert three.slot == (1, 1)
     assert (await due(three), await due(two)) == (["a"], [])
     assert await two.adopt(ALL) == 0
 
@@ -105,11 +105,11 @@ async def test_rows_of_a_place_given_back_are_adopted_at_once_when_nobody_takes_
     await flush(one, Park("parked", 1, parked=True, due_ms=0))
     await one.stop()
 
-    assert await two.adopt(ALL, end_tenures=False) == 2
+    assert await two.adopt(ALL, end_epochs=False) == 2
     assert await due(two) == ["a"]
     assert ((await live(two, "a")).version, (await live(two, "parked")).version) == (1, 2)
     assert (await live(two, "parked")).owned
-    assert (await join()).place == (1, 2), "the tenure has ended with that"
+    assert (await join()).slot == (1, 2), "the tenure has ended with that"
 
 
 async def test_nothing_of_a_node_within_its_lease_is_adopted(join: Join, clock: SetClock) -> None:
@@ -174,7 +174,7 @@ async def test_who_was_away_itself_ends_no_tenure(join: Join, clock: SetClock) -
     await flush(one, prepare("a"))
     clock.time_ms += LEASE_MS * 10
 
-    assert await two.adopt(ALL, end_tenures=False) == 0
+    assert await two.adopt(ALL, end_epochs=False) == 0
     assert (await flush(one, abort("a"))).refused == {}
 
 
@@ -188,11 +188,11 @@ async def test_a_start_after_an_outage_leaves_those_who_are_about_to_report_wher
     three = await join()
     await three.rejoin()
 
-    assert three.place == (3, 1)
-    assert await three.adopt(ALL, end_tenures=False) == 0
+    assert three.slot == (3, 1)
+    assert await three.adopt(ALL, end_epochs=False) == 0
     await two.heartbeat()
     assert (await flush(one, abort("a"))).refused == {}
-    assert (one.place, two.place) == ((1, 1), (2, 1))
+    assert (one.slot, two.slot) == ((1, 1), (2, 1))
 
 
 async def test_an_expired_place_is_used_again_once_adoption_has_emptied_it(join: Join, clock: SetClock) -> None:
@@ -205,7 +205,7 @@ async def test_an_expired_place_is_used_again_once_adoption_has_emptied_it(join:
 
     three = await join()
 
-    assert (two.place, three.place) == ((2, 1), (1, 2))
+    assert (two.slot, three.slot) == ((2, 1), (1, 2))
     assert (await due(two), await due(three)) == (["a"], [])
     with pytest.raises(StoreFenced):
         await flush(one, abort("a"))
@@ -237,7 +237,7 @@ async def test_a_fenced_node_joins_again_at_another_place(join: Join, clock: Set
 
     await one.rejoin()
 
-    assert one.place == (1, 2)
+    assert one.slot == (1, 2)
     assert await due(one) == []
     await flush(one, prepare("b"))
     assert await two.adopt(ALL) == 0

@@ -81,7 +81,7 @@ async def test_a_step_that_fails_leaves_the_version_before_it(connection: Any, r
 async def test_nodes_that_start_at_once_make_one_schema(join: Join, raw: Raw) -> None:
     nodes = await asyncio.gather(*(join() for _ in range(4)))
 
-    assert sorted(node.place for node in nodes) == [(1, 1), (2, 1), (3, 1), (4, 1)]
+    assert sorted(node.slot for node in nodes) == [(1, 1), (2, 1), (3, 1), (4, 1)]
     assert _version(raw) == (schema.SCHEMA_VERSION,)
 
 

@@ -22,7 +22,7 @@ async def _write(store: PostgresStore) -> list[str]:
     """
     ended: list[str] = []
     for number in range(ROUNDS):
-        gids = [f"{store.place[0]}-{number}-{place}" for place in range(A_ROUND)]
+        gids = [f"{store.slot[0]}-{number}-{place}" for place in range(A_ROUND)]
         await flush(store, *(prepare(gid) for gid in gids))
         await flush(store, *(abort(gid) for gid in gids), abort("unknown"), *(abort(gid) for gid in ended[-2:]))
         ended += gids
@@ -36,7 +36,7 @@ async def test_numbers_of_every_node_are_gapless_and_in_commit_order(join: Join,
 
     for node, gids in zip(nodes, ended, strict=True):
         rows = raw.execute(
-            "select seq, gid, finished_ms from history where node = %s order by seq", (node.place[0],)
+            "select seq, gid, finished_ms from history where node = %s order by seq", (node.slot[0],)
         ).fetchall()
         assert [(seq, gid) for seq, gid, _ in rows] == list(enumerate(gids, 1))
         assert all(before[2] <= after[2] for before, after in pairwise(rows))

@@ -43,10 +43,10 @@ HOT = {
 }
 SINGLE = {
     "fence": {"node"},
-    "place": {"node", "store_meta"},
+    "slot": {"node", "store_meta"},
     "nodes": {"node"},
     "correct_seq": {"node"},
-    "take_place": set[str](),
+    "take_slot": set[str](),
     "bump_epoch": {"node"},
     "get": {"message", "history_gid"},
     "due": {"message", "message_due"},

@@ -130,7 +130,7 @@ def test_a_prepared_message_that_nobody_can_be_asked_about_is_parked(
 
     code, said = report(dtm, coordinator.url, "--apply")
 
-    assert (code, [(one["gid"], one["what"]) for one in said["told"]]) == (0, [("silent", "note")])
+    assert (code, [(one["gid"], one["what"]) for one in said["remarks"]]) == (0, [("silent", "note")])
     until(lambda: (view := coordinator.query("silent")) is not None and view.parked)
     assert branches.calls == []
 
@@ -188,9 +188,9 @@ def test_what_cannot_be_copied_does_not_keep_the_others_back(
 
     assert code == 1
     assert said["counts"] == {"copied submitted": 1, "refused submitted": 1, "skipped msg submitted": 2}
-    assert {one["gid"] for one in said["told"]} == {"a", "b", "c"}
-    assert all(one["reason"] for one in said["told"])
-    assert "no destination for 'consul'" in next(one["reason"] for one in said["told"] if one["gid"] == "a")
+    assert {one["gid"] for one in said["remarks"]} == {"a", "b", "c"}
+    assert all(one["reason"] for one in said["remarks"])
+    assert "no destination for 'consul'" in next(one["reason"] for one in said["remarks"] if one["gid"] == "a")
     assert coordinator.wait_final("d") is State.SUCCEEDED
 
 

@@ -68,7 +68,7 @@ def test_another_message_of_the_same_gid_is_told_and_left_alone(
     for options in ((), ("--apply",)):
         code, said = report(dtm, coordinator.url, *options)
         assert (code, said["counts"]) == (1, {"conflict submitted": 1})
-        assert [(one["gid"], one["what"]) for one in said["told"]] == [("taken", "conflict")]
+        assert [(one["gid"], one["what"]) for one in said["remarks"]] == [("taken", "conflict")]
     assert not [call for call in branches.calls if call.path == "/theirs"]
 
 
@@ -84,7 +84,7 @@ def test_the_opposite_decision_is_told(dtm: DtmStore, coordinator: InProcessCoor
     code, said = report(dtm, coordinator.url, "--apply")
 
     assert (code, said["counts"]) == (1, {"conflict submitted": 1})
-    assert "the opposite was decided" in said["told"][0]["reason"]
+    assert "the opposite was decided" in said["remarks"][0]["reason"]
 
 
 def test_a_message_the_producer_sent_here_already_is_the_same_one(
@@ -154,7 +154,7 @@ def test_what_is_older_than_history_is_not_taken_for_new(mysql: DtmStore, branch
         for options in ((), ("--apply",)):
             code, said = report(mysql, coordinator.url, *options)
             assert (code, said["counts"]) == (1, {"refused submitted": 1})
-            assert "--never-imported" in said["told"][0]["remedy"]
+            assert "--never-imported" in said["remarks"][0]["remedy"]
         assert branches.branches("old") == [("/in", "01")]
 
         assert report(mysql, coordinator.url, "--apply", "--never-imported")[1]["counts"] == {"copied submitted": 1}

@@ -52,7 +52,7 @@ def test_what_redis_has_let_expire_is_named(
     code, said = report(keys, coordinator.url, "--apply")
 
     assert (code, said["counts"]) == (1, {"copied submitted": 1, "skipped msg": 3})
-    assert {one["gid"]: "expired in Redis" in one["reason"] for one in said["told"]} == {
+    assert {one["gid"]: "expired in Redis" in one["reason"] for one in said["remarks"]} == {
         "gone": True, "bare": True, "torn": False
     }  # fmt: skip
 
@@ -84,7 +84,7 @@ def test_a_time_zone_that_is_not_the_databases(
     sql.put("far", "submitted", rows, created_s=eight_h - 60, due_s=eight_h - 30)
 
     said = report(sql, coordinator.url)[1]
-    assert "--time-zone" in said["told"][0]["reason"]
+    assert "--time-zone" in said["remarks"][0]["reason"]
     report(sql, coordinator.url, "--apply", "--time-zone", "Asia/Shanghai")
 
     assert coordinator.wait_final("far") is State.SUCCEEDED

@@ -27,7 +27,7 @@ from tests.integration.server.webhook import sink
 from twophase import Message
 from twophase.barrier import install
 from twophase.coordinator.maintenance.probing import AGAIN_MS, FIRST_MS
-from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeTold, ShownAddresses
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown, ShownAddresses
 from twophase.integrations.flask import check_blueprint
 from twophase.integrations.grpc import check_handler
 
@@ -121,9 +121,9 @@ async def test_a_grpc_handler_is_probed_and_a_missing_one_is_found(tmp_path: Pat
     assert states == ["ready", "wrong_database", "not_a_route", "unreachable"]
 
 
-async def _probe(server: ServerProcess, url: str) -> ProbeTold:
+async def _probe(server: ServerProcess, url: str) -> ProbeShown:
     reply = await server.ask(post(f"{PROBE_PATH}/probe", msgspec.json.encode(ProbeAsked(url))))
-    return msgspec.json.decode(reply.body, type=ProbeTold)
+    return msgspec.json.decode(reply.body, type=ProbeShown)
 
 
 async def test_a_service_with_its_route_is_probed_and_nothing_is_written(

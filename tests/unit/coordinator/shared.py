@@ -94,9 +94,9 @@ class GatedStore(PostgresStore):
         self.gates.pass_through()
         return await super().heartbeat()
 
-    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
+    async def adopt(self, limit: int, *, end_epochs: bool = True) -> int:
         self.gates.pass_through()
-        return await super().adopt(limit, end_tenures=end_tenures)
+        return await super().adopt(limit, end_epochs=end_epochs)
 
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
         self.gates.pass_through("moved")
@@ -138,7 +138,7 @@ class Shared:
 
     def end(self, store: GatedStore) -> None:
         """End this node's epoch from outside."""
-        self._execute("update node set epoch = epoch + 1, fence = fence + 1, owner = '' where id = %s", store.place[0])
+        self._execute("update node set epoch = epoch + 1, fence = fence + 1, owner = '' where id = %s", store.slot[0])
 
     def renew(self) -> None:
         """Renew every node's lease after a jump of the clock."""

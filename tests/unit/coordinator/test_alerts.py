@@ -174,7 +174,7 @@ async def test_the_credentials_of_the_address_become_a_header_and_the_rest_is_no
     webhook = webhook_of("https://me:p%40ss@hooks.example:8443/services/T0/secret?token=x")
     assert webhook.url == "https://hooks.example:8443/services/T0/secret?token=x"
     assert webhook.headers == (("authorization", "Basic bWU6cEBzcw=="),)
-    assert webhook.place == "https://hooks.example:8443"
+    assert webhook.host == "https://hooks.example:8443"
 
 
 async def test_what_a_grpc_service_says_with_unavailable_is_not_passed_on() -> None:

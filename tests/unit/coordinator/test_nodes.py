@@ -364,8 +364,8 @@ async def test_rows_that_came_by_an_adoption_whose_answer_was_lost_are_found(
     await nodes.a.prepare(message("g"))
     adopt = nodes.b.store.adopt
 
-    async def adopt_and_lose(limit: int, *, end_tenures: bool = True) -> int:
-        if await adopt(limit, end_tenures=end_tenures):
+    async def adopt_and_lose(limit: int, *, end_epochs: bool = True) -> int:
+        if await adopt(limit, end_epochs=end_epochs):
             raise StoreUnavailable
         return 0
 

@@ -67,11 +67,11 @@ def doctor(
     --database, the database behind the check address is compared with the given one. Writes nothing. Exit code 0 when
     nothing is bad, else 1.
     """
-    wanted = server or (DEFAULT_SERVER if check is not None or database is None else None)
+    asked_server = server or (DEFAULT_SERVER if check is not None or database is None else None)
     seen: list[Finding] = []
     console = plain_console(stderr=as_json)
     with console.status("looking …"):  # shown on a terminal only
-        for finding in _findings(wanted, check, database, table):
+        for finding in _findings(asked_server, check, database, table):
             seen.append(finding)
             if not as_json:
                 show(console, finding)

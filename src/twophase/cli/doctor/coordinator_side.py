@@ -15,7 +15,7 @@ from twophase.cli.operating.http_api import Api
 from twophase.client.draft import check_url_with
 from twophase.core.errors import InvalidRequest
 from twophase.core.message import databases_asked
-from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeState, ProbeTold, ShownAddress, ShownAddresses
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown, ProbeState, ShownAddress, ShownAddresses
 
 _START: Final = "Start the coordinator, or name it with --server or TWOPHASE_URL."
 _COMPARE: Final = "Add --database URL with the producer's database, and the route's is compared with it."
@@ -51,8 +51,8 @@ def examine_coordinator(
         yield compared("its store's", known.now_ms, "this machine's", time.time_ns() // 1_000_000)
         if check is not None:
             looked_at = "check address"
-            told = api.post(f"{PROBE_PATH}/probe", ProbeAsked(_naming(check, identity)), ProbeTold)
-            yield from _probed(told, _UNREAD if named else _COMPARE)
+            shown = api.post(f"{PROBE_PATH}/probe", ProbeAsked(_naming(check, identity)), ProbeShown)
+            yield from _probed(shown, _UNREAD if named else _COMPARE)
         looked_at = "coordinator"
         # Read again: the probe may have found that a failing one is well.
         yield from _known(api.get(PROBE_PATH, ShownAddresses))
@@ -101,30 +101,30 @@ def _naming(check: str, identity: str | None) -> str:
     return check_url_with(identity, check)
 
 
-def _probed(told: ProbeTold, how_to_compare: str) -> Iterator[Finding]:
-    text = f"{told.address}: {told.state}{': ' if told.message else ''}{told.message}"
-    if not told.well:
-        yield Finding(Level.BAD, "check address", text, told.remedy)
+def _probed(shown: ProbeShown, how_to_compare: str) -> Iterator[Finding]:
+    text = f"{shown.address}: {shown.state}{': ' if shown.message else ''}{shown.message}"
+    if not shown.well:
+        yield Finding(Level.BAD, "check address", text, shown.remedy)
         return
-    unsure = _UNSURE.get(told.state)
+    unsure = _UNSURE.get(shown.state)
     if unsure is not None:
         yield Finding(Level.WARNING, "check address", text, unsure)
         return
     # A route that is ready has a message only when there was no database to compare.
-    level, remedy = (Level.WARNING, how_to_compare) if told.message else (Level.OK, "")
-    yield Finding(level, "check address", f"{text} ({told.latency_ms} ms from the coordinator)", remedy)
-    yield _waiting(told)
-    if told.database_now_ms:
-        yield compared("its database's", told.database_now_ms, "the coordinator's", told.now_ms)
+    level, remedy = (Level.WARNING, how_to_compare) if shown.message else (Level.OK, "")
+    yield Finding(level, "check address", f"{text} ({shown.latency_ms} ms from the coordinator)", remedy)
+    yield _waiting(shown)
+    if shown.database_now_ms:
+        yield compared("its database's", shown.database_now_ms, "the coordinator's", shown.now_ms)
 
 
-def _waiting(told: ProbeTold) -> Finding:
+def _waiting(shown: ProbeShown) -> Finding:
     """Return the finding about the route's bound on waiting.
 
     The route must answer "in progress" before the coordinator stops listening.
     """
-    found = f"the route waits {told.lock_timeout_ms} ms for a lock, the coordinator {told.request_timeout_ms} ms"
-    if told.lock_timeout_ms < told.request_timeout_ms:
+    found = f"the route waits {shown.lock_timeout_ms} ms for a lock, the coordinator {shown.request_timeout_ms} ms"
+    if shown.lock_timeout_ms < shown.request_timeout_ms:
         return Finding(Level.OK, "timeouts", found)
     remedy = "Give the route a lock_timeout (seconds) below the server's request_timeout_ms."
     return Finding(Level.BAD, "timeouts", found, remedy)

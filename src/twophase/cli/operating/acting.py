@@ -105,7 +105,7 @@ class Asked(msgspec.Struct, frozen=True):
 def several(command: Callable[[Asked], None]) -> Callable[..., None]:
     """Return a command that acts on several messages, with the options for them."""
 
-    def told(
+    def wrapped(
         gids: GidsArgument = None,
         state: UnfinishedStateOption = None,
         gid_prefix: PrefixOption = "",
@@ -139,8 +139,8 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
         )
 
     # Not `functools.wraps`: typer would read the options of the command within.
-    told.__name__, told.__doc__ = command.__name__, command.__doc__
-    return told
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    return wrapped
 
 
 def pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[ManyMessages]:

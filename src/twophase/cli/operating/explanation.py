@@ -22,7 +22,7 @@ _SLACK_MS: Final = 2_000
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
-_STATUSES_OF_NO_SUCH_PLACE: Final = frozenset({0, 301, 302, 307, 308, 404, 405, 410})
+_STATUSES_OF_NO_SUCH_ROUTE: Final = frozenset({0, 301, 302, 307, 308, 404, 405, 410})
 """Statuses without an answer, or from a server that does not know the path."""
 
 
@@ -175,18 +175,18 @@ def _progress(message: ShownMessage) -> Iterable[str]:
 
 def _history(message: ShownMessage, now_ms: int) -> list[str]:
     """Return the acts of operators, and every contradiction."""
-    told = []
+    incidents = []
     for one in message.log:
         if one.kind == "operator" and one.result == "redirect":
             what = "The check address" if one.branch_id == "00" else f"Branch {one.branch_id}"
-            told.append(f"{what} ({one.target or 'none'}) was {one.error}, at {clock(one.at_ms, now_ms)}.")
+            incidents.append(f"{what} ({one.target or 'none'}) was {one.error}, at {clock(one.at_ms, now_ms)}.")
         elif one.kind == "operator":
-            told.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
+            incidents.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
         elif one.kind == "incident":
-            told.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. A promise is broken: investigate.")
+            incidents.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. A promise is broken: investigate.")
         elif "arrived late" in one.error:
-            told.append(f"At {clock(one.at_ms, now_ms)}: {one.error}.")
-    return told
+            incidents.append(f"At {clock(one.at_ms, now_ms)}: {one.error}.")
+    return incidents
 
 
 def _parked(message: ShownMessage) -> list[str]:
@@ -299,7 +299,7 @@ def _redirect(message: ShownMessage) -> str:
 
 
 def _looks_wrong(last: ShownAttempt) -> bool:
-    return last.result != "ongoing" and last.status in _STATUSES_OF_NO_SUCH_PLACE
+    return last.result != "ongoing" and last.status in _STATUSES_OF_NO_SUCH_ROUTE
 
 
 def _stop(message: ShownMessage, when: str) -> Remedy:

@@ -85,7 +85,7 @@ def redirect(
     beginning = beginning or destination
     _check_words(gids or [], to, branch, beginning, check=check)
     api = Api(server)
-    wanted = Redirecting(by or me(), reason, to, branch, beginning, check, dry_run=True)
+    request = Redirecting(by or me(), reason, to, branch, beginning, check, dry_run=True)
     chosen = gids or []
     if not chosen:
         filters = Filters.of(
@@ -107,13 +107,13 @@ def redirect(
         typer.echo(f"No unfinished message goes to {beginning}.")
         return
     # First a dry run, of one message for all: a refusal comes before the question for confirmation.
-    tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], wanted, Redirected)
+    tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], request, Redirected)
     if not dry_run:
         if not gids and not yes:
             confirm(f"Redirect {count_of(chosen, 'unfinished')}, such as {chosen[0]}, from {beginning} to {to}?")
         accepted = [one.gid for one in tried] if gids else chosen
-        wanted = msgspec.structs.replace(wanted, dry_run=False)
-        tried, refused_now = perform(api, "redirect", accepted, wanted, Redirected)
+        request = msgspec.structs.replace(request, dry_run=False)
+        tried, refused_now = perform(api, "redirect", accepted, request, Redirected)
         refused += refused_now
     _tell(tried, refused, dry_run=dry_run, as_json=as_json)
 

@@ -51,14 +51,14 @@ class GrpcTarget:
         try:
             if any(sign in authority for sign in "/?#"):
                 raise ConfigurationError(f"server {server!r} has a path, which gRPC has not.", remedy=_REMEDY)
-            place = parse_address(f"http://{authority}")
+            address = parse_address(f"http://{authority}")
         except HttpError as error:
             what = str(error).partition(": ")[2]
             raise ConfigurationError(f"server {server!r} is no address: {what}.", remedy=_REMEDY) from error
         named = authority.rpartition(":")[2].isdecimal() and not authority.endswith("]")
-        host = f"[{place.host}]" if ":" in place.host else place.host
+        host = f"[{address.host}]" if ":" in address.host else address.host
         self.tls = scheme == "grpcs"
-        self.authority = f"{host}:{place.port if named else DEFAULT_PORT}"
+        self.authority = f"{host}:{address.port if named else DEFAULT_PORT}"
 
 
 def encode_request(message: Message, operation: Operation) -> bytes:

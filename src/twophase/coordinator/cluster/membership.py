@@ -127,7 +127,7 @@ class Membership:
         """Begin to beat and to adopt, in the background."""
         if self._store.shared:
             self._contact = Contact(self._store.lease_ms)
-            self._observer.joined(*self._store.place)
+            self._observer.joined(*self._store.slot)
             self._beating = asyncio.get_running_loop().create_task(self._beat(), name="twophase heartbeat")
 
     async def leave(self) -> None:
@@ -147,7 +147,7 @@ class Membership:
     def fenced(self, error: StoreFenced) -> None:
         """Stop at once, then find another node slot: the store has fenced this node."""
         if self._rejoining is None:
-            self._observer.fenced(*self._store.place)
+            self._observer.fenced(*self._store.slot)
             self._work.halt()
             self._rejoining = asyncio.get_running_loop().create_task(self._begin_anew(error), name="twophase rejoin")
 
@@ -174,19 +174,19 @@ class Membership:
         self._contact.seen(at_ms)
         if self._adopting is None and not self._leaving:
             whole_lease = self._contact.whole_lease
-            adoption = self._adopt(end_tenures=whole_lease)
+            adoption = self._adopt(end_epochs=whole_lease)
             self._adopting = asyncio.get_running_loop().create_task(adoption, name="twophase adoption")
 
-    async def _adopt(self, *, end_tenures: bool) -> None:
-        total, told = 0, 0
+    async def _adopt(self, *, end_epochs: bool) -> None:
+        total, logged = 0, 0
         try:
-            while came := await self._store.adopt(self._settings.adopt_rows, end_tenures=end_tenures):
+            while came := await self._store.adopt(self._settings.adopt_rows, end_epochs=end_epochs):
                 # Epochs are ended right after a heartbeat has shown that contact is whole, and not later.
-                end_tenures = False
+                end_epochs = False
                 total += came
-                if total >= 2 * told:
+                if total >= 2 * logged:
                     # Reading begins with the first rows; were it begun anew for every batch, it would never get far.
-                    told = total
+                    logged = total
                     self._work.adopted()
         except Exception as cause:  # noqa: BLE001 -- whatever it is, the next heartbeat tries again
             self._heard(cause)

@@ -73,7 +73,7 @@ class Webhook(msgspec.Struct, frozen=True):
     headers: tuple[tuple[str, str], ...] = ()
 
     @property
-    def place(self) -> str:
+    def host(self) -> str:
         """The part of the address that may be shown: a path, too, is often a secret.
 
         >>> Webhook("https://hooks.example:8443/services/T0/B0/secret").place
@@ -90,12 +90,12 @@ def webhook_of(url: str) -> Webhook:
     ('https://alerts/in', 'authorization')
     """
     parts = urlsplit(url)
-    login, at, place = parts.netloc.rpartition("@")
+    login, at, host = parts.netloc.rpartition("@")
     if not at:
         return Webhook(url)
     name, _, password = login.partition(":")
     basic = binascii.b2a_base64(f"{unquote(name)}:{unquote(password)}".encode(), newline=False).decode()
-    bare = urlunsplit((parts.scheme, place, parts.path, parts.query, parts.fragment))
+    bare = urlunsplit((parts.scheme, host, parts.path, parts.query, parts.fragment))
     return Webhook(bare, (("authorization", f"Basic {basic}"),))
 
 
@@ -164,7 +164,7 @@ class Alerts:
     def _enqueue(self, key: tuple[str, str, str], alert: Alert) -> None:
         # An alert that still waits is replaced: an operator wants to know the present situation, not every step.
         if key not in self._waiting and len(self._waiting) >= WAITING_MAX:
-            self._observer.alerted(AlertResult.DROPPED, self._place, "too many alerts wait for the webhook")
+            self._observer.alerted(AlertResult.DROPPED, self._host, "too many alerts wait for the webhook")
             return
         self._waiting[key] = alert
         self._send()
@@ -181,23 +181,23 @@ class Alerts:
                 destination.call(call, partial(self._answered, alert))
             except Exception as error:  # noqa: BLE001 -- the webhook's fault must not reach the message it is about
                 self._in_flight -= 1
-                self._observer.alerted(AlertResult.FAILED, self._place, type(error).__name__)
+                self._observer.alerted(AlertResult.FAILED, self._host, type(error).__name__)
 
     def _answered(self, alert: Alert, answer: Answer) -> None:
         self._in_flight -= 1
         if answer.status in _TAKEN:
-            self._observer.alerted(AlertResult.SENT, self._place)
+            self._observer.alerted(AlertResult.SENT, self._host)
         else:
             what = f"status {answer.status}" if answer.status else answer.error
             self._observer.alerted(
-                AlertResult.FAILED, self._place, f"{alert.event.value} of {alert.gid or alert.target!r}: {what}"
+                AlertResult.FAILED, self._host, f"{alert.event.value} of {alert.gid or alert.target!r}: {what}"
             )
         if not self._stopped:
             self._send()
 
     @property
-    def _place(self) -> str:
-        return "" if self._webhook is None else self._webhook.place
+    def _host(self) -> str:
+        return "" if self._webhook is None else self._webhook.host
 
 
 def _what(attempt: Attempt) -> str:

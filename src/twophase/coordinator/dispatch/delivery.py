@@ -38,17 +38,17 @@ from twophase.stores.base import Attempt, AttemptKind
 _SUBMITTED: Final = State.SUBMITTED
 _ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
 _SUCCEEDED: Final = BranchResult.SUCCEEDED
-_NOBODY: Final = Answer(0, error="topic not found: it has no subscriber")
+_NO_SUBSCRIBER: Final = Answer(0, error="topic not found: it has no subscriber")
 
 
 class _Round:
     """One pass over the branches that have not succeeded yet."""
 
-    __slots__ = ("failed", "no_place_ms", "outstanding", "progress", "worst")
+    __slots__ = ("failed", "no_permit_ms", "outstanding", "progress", "worst")
 
     def __init__(self) -> None:
         self.outstanding = 0
-        self.no_place_ms = -1
+        self.no_permit_ms = -1
         """Age of the oldest queued call where the limiter was full.
 
         It is negative if the limiter was full nowhere.
@@ -101,9 +101,9 @@ class Delivery:
         if active.done == active.all_done:
             self._end(active, round_)
         elif active.message.options.concurrent:
-            wanted = [i for i in range(len(active.calls_to)) if not active.done >> i & 1]
-            round_.outstanding = len(wanted)
-            for index in wanted:
+            left = [i for i in range(len(active.calls_to)) if not active.done >> i & 1]
+            round_.outstanding = len(left)
+            for index in left:
                 self._approach(active, round_, index)
         else:
             self._next(active, round_)
@@ -126,7 +126,7 @@ class Delivery:
             return
         build = partial(self._call, round_, index)
         if not self._calls.start(active, url, build, partial(self._answered, active, round_, index, url)):
-            round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(active, url))
+            round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
             self._take(active, round_, index, BranchResult.ONGOING)
 
     def _call(self, round_: _Round, index: int, active: ActiveMessage) -> Call | None:
@@ -171,7 +171,7 @@ class Delivery:
         branch_id, topic = active.call_ids[index], active.calls_to[index].url
         urls = self._topics.subscribers(topic, active.message.protocol)
         if not urls:
-            self._note(active, round_, branch_id, topic, _NOBODY, BranchResult.ERROR)
+            self._note(active, round_, branch_id, topic, _NO_SUBSCRIBER, BranchResult.ERROR)
             self._take(active, round_, index, BranchResult.ERROR)
             return
         late = _Round()
@@ -182,7 +182,7 @@ class Delivery:
             if not self._calls.start(
                 active, url, build, partial(self._subscriber_answered, active, round_, index, late, id_, url)
             ):
-                round_.no_place_ms = max(round_.no_place_ms, self._calls.waited_ms(active, url))
+                round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
                 self._take_late(active, round_, index, late, BranchResult.ONGOING)
 
     def _call_subscriber(
@@ -254,12 +254,12 @@ class Delivery:
             error = NotYetDelivered(_why_not(round_.failed, result))
             self._machine.answer_waiters(active, Reply(error, active.state, active.created_ms, result))
         if (
-            round_.no_place_ms >= 0
+            round_.no_permit_ms >= 0
             and not round_.progress
             and round_.worst is BranchResult.ONGOING
             and not active.early
         ):
-            self._machine.defer(active, round_.no_place_ms)
+            self._machine.defer(active, round_.no_permit_ms)
         elif self._times.used_up(active) and not active.early:
             self._machine.handle(active, Trigger(Event.PARK, reason=ATTEMPTS_USED_UP))
         else:

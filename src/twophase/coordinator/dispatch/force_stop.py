@@ -24,7 +24,7 @@ from twophase.core.message import Message
 from twophase.core.verdict import Verdict
 from twophase.stores.base import DecidedBy
 
-_PLACE_WAIT_S: Final = 1.0
+_PERMIT_WAIT_S: Final = 1.0
 """Time beyond the call's own timeout in which a question may wait for its turn."""
 
 
@@ -48,7 +48,7 @@ class ForceStop:
             return
         timeout_ms = active.message.options.request_timeout_ms or self._settings.request_timeout_ms
         loop = asyncio.get_running_loop()
-        stop.deadline = loop.call_later(timeout_ms / 1000 + _PLACE_WAIT_S, stop.fail_and_evict)
+        stop.deadline = loop.call_later(timeout_ms / 1000 + _PERMIT_WAIT_S, stop.fail_and_evict)
         if not self._check_back.ask_for(active, stop.take):
             stop.fail_and_evict()
 
@@ -89,8 +89,8 @@ class _Stop(msgspec.Struct, eq=False):
             return
         event = DECIDING.get(verdict)
         if event is not None:
-            verdict_told = f"the producer answered {verdict.value}"
-            trigger = Trigger(event, answered, self.on_reply, DecidedBy.CHECK_BACK, verdict_told)
+            reason = f"the producer answered {verdict.value}"
+            trigger = Trigger(event, answered, self.on_reply, DecidedBy.CHECK_BACK, reason)
         else:
             reason = f"{self.reason}; {why}"
             trigger = Trigger(Event.FORCE_STOP, None, self.on_reply, DecidedBy.OPERATOR, reason, asked=True)

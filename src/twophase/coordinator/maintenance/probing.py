@@ -25,7 +25,7 @@ from twophase.core.probe import PROBE_QUERY, Probed, ProbeState, interpret_probe
 from twophase.destinations.base import Answer, Call, Destination
 
 ADDRESSES_MAX: Final = 256
-TOLD_AFTER: Final = 2
+REPORTED_AFTER: Final = 2
 """Failures in a row after which an address is reported.
 
 A service may be starting, or busy with the very request.
@@ -61,7 +61,7 @@ class CheckAddress(msgspec.Struct, frozen=True):
 class _Known(msgspec.Struct, eq=False):
     """An address under watch.
 
-    `used`: a message has brought it since its last probe; `told`: the state that was reported while it fails.
+    `used`: a message has brought it since its last probe; `reported`: the state that was reported while it fails.
     """
 
     url: str
@@ -75,7 +75,7 @@ class _Known(msgspec.Struct, eq=False):
     probed_ms: int = 0
     failures: int = 0
     failing_since_ms: int = 0
-    told: ProbeState | None = None
+    reported: ProbeState | None = None
 
     @property
     def target(self) -> str:
@@ -143,12 +143,12 @@ class Probing:
     @property
     def failing(self) -> int:
         """The number of addresses that were reported, and do not answer yet."""
-        return sum(known.told is not None for known in self._known.values())
+        return sum(known.reported is not None for known in self._known.values())
 
     def addresses(self) -> list[CheckAddress]:
         """Return every address under watch, failing ones first."""
         shown = [
-            CheckAddress(known.target, known.probed, known.told is not None, known.probed_ms)
+            CheckAddress(known.target, known.probed, known.reported is not None, known.probed_ms)
             for known in self._known.values()
         ]
         return sorted(shown, key=lambda one: (not one.failing, one.target))
@@ -264,8 +264,8 @@ class Probing:
     def _well(self, known: _Known) -> None:
         known.failures = 0
         known.due_ms = known.probed_ms + FRESH_MS
-        if known.told is not None:
-            known.told = None
+        if known.reported is not None:
+            known.reported = None
             self._observer.check_address_well(known.target)
             self._alert(known, AlertEvent.CHECK_ADDRESS_WELL, "")
 
@@ -275,10 +275,10 @@ class Probing:
         pause_ms = AGAIN_MS << min(known.failures, 16)
         known.failures += 1
         known.due_ms = known.probed_ms + min(pause_ms, PAUSE_CAP_MS)
-        if known.failures < TOLD_AFTER or known.told is probed.state:
+        if known.failures < REPORTED_AFTER or known.reported is probed.state:
             return
-        is_new = known.told is None
-        known.told = probed.state
+        is_new = known.reported is None
+        known.reported = probed.state
         self._observer.check_address_failing(known.target, probed.state.value, probed.message, probed.remedy)
         if is_new:
             self._alert(known, AlertEvent.CHECK_ADDRESS_FAILING, f"{probed.state.value}: {probed.message}")

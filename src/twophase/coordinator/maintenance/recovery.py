@@ -59,7 +59,7 @@ class Recovery:
         None when all have been looked through.
         """
         self._seen_ms = 0
-        self._wanted = asyncio.Event()
+        self._requested = asyncio.Event()
         self._hurried = asyncio.Event()
         self._background = Background("twophase recovery")
 
@@ -80,7 +80,7 @@ class Recovery:
         self._go_on()
 
     def _go_on(self) -> None:
-        self._wanted.set()
+        self._requested.set()
         self._background.start(self._loop())
 
     async def stop(self) -> None:
@@ -91,14 +91,14 @@ class Recovery:
         """Note the due time of an unfinished message that has left memory."""
         if due_ms < self._from_ms:
             self._from_ms = due_ms
-            self._wanted.set()
+            self._requested.set()
 
     def adopted(self) -> None:
         """Note that rows of other nodes are this node's now; they may be older than any."""
         self._adopted = True
         self._far = _BEFORE_ALL
         self._from_ms = 0
-        self._wanted.set()
+        self._requested.set()
 
     def fault(self) -> None:
         """Note a failure of the store.
@@ -107,11 +107,11 @@ class Recovery:
         """
         self._faulted = True
         self._from_ms = 0
-        self._wanted.set()
+        self._requested.set()
 
     def wake(self) -> None:
         """Look at the clock now: it has jumped."""
-        self._wanted.set()
+        self._requested.set()
 
     def hurry(self) -> None:
         """End the pause after a fault: the store answers again."""
@@ -122,8 +122,8 @@ class Recovery:
         pauses = self._settings.delivery.starting_at(self._settings.store_retry_ms)
         faults = 0
         while self._is_accepting():
-            await rest(ahead_s, self._wanted)
-            self._wanted.clear()
+            await rest(ahead_s, self._requested)
+            self._requested.clear()
             faults = faults + 1 if self._faulted else 0
             if self._faulted:
                 # Without a pause a full disk would have everything due called again as fast as it can be read.
@@ -140,7 +140,7 @@ class Recovery:
                 self.fault()
                 continue
             if not everything:
-                self._wanted.set()
+                self._requested.set()
                 await asyncio.sleep(self._settings.crowded_retry_ms / 1000)
 
     def _look_at_clock(self) -> None:
@@ -157,7 +157,7 @@ class Recovery:
 
         It continues as long as no due row is wanted and there is room.
         """
-        while self._far is not None and not self._wanted.is_set():
+        while self._far is not None and not self._requested.is_set():
             position = max(self._far, (self._clock.now_ms() + self._settings.page_ahead_ms, ""))
             left: dict[str, bool] = {}
             self._memory.left = left

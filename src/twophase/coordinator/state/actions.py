@@ -214,17 +214,17 @@ def _hurry(context: Context, active: ActiveMessage, trigger: Trigger, _: State) 
 
 
 def _redirect(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -> None:
-    wanted = trigger.redirection
-    assert wanted is not None, "an operator names the new address"
+    redirection = trigger.redirection
+    assert redirection is not None, "an operator names the new address"
     if active.early:
         _store_early(context, active, trigger)
         return
     message = active.message
     try:
-        if wanted.check and active.state is not _PREPARED:
+        if redirection.check and active.state is not _PREPARED:
             text = f"current status '{active.state.name.lower()}', cannot redirect: its producer is asked no more."
             raise StateConflict(text, gid=message.gid)
-        redirected, moves = redirect(message, active.done, wanted)
+        redirected, moves = redirect(message, active.done, redirection)
     except (InvalidRequest, StateConflict) as error:
         context.refuse(trigger, Reply(error, active.state, active.created_ms))
         trigger.on_reply = None

@@ -83,7 +83,7 @@ _decode_call = msgspec.json.Decoder(RpcCall).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class JsonRpcDoor:
+class JsonRpcApi:
     """Answers `POST /api/json-rpc`.
 
     Arguments:

@@ -62,7 +62,7 @@ class OperatorActions(Protocol):
     async def retry_now(self, gid: str, act: Act) -> Reply: ...
 
     async def redirect(
-        self, gid: str, wanted: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
+        self, gid: str, redirection: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
     ) -> tuple[Reply, tuple[Move, ...]]: ...
 
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]: ...
@@ -73,7 +73,7 @@ class MessageReader(Protocol):
 
     async def query(self, gid: str) -> MessageView | None: ...
 
-    async def search(self, wanted: Search, position: str, limit: int) -> tuple[list[MessageView], str]: ...
+    async def search(self, search: Search, position: str, limit: int) -> tuple[list[MessageView], str]: ...
 
 
 class Reset(msgspec.Struct):
@@ -172,17 +172,17 @@ class DtmOperator:
             return all_body(None if view is None else [view], "")
         position = asked.get("position", "")
         limit = min(_number(request, "limit", _ROWS_DEFAULT), PAGE_ROWS_MAX)
-        wanted = Search(
+        search = Search(
             states=_states(asked.get("status", "")),
             created_from_ms=_number(request, "createTimeStart", 0),
             created_before_ms=_number(request, "createTimeEnd", 2**62 - 1) + 1,
         )
-        if limit < 1 or asked.get("transType", "msg") not in {"msg", ""} or not wanted.states:
+        if limit < 1 or asked.get("transType", "msg") not in {"msg", ""} or not search.states:
             return all_body([], "")
         views: list[MessageView] = []
         for _ in range(_SEARCHES_MAX):
             try:
-                found, position = await self._looking.search(wanted, position, limit - len(views))
+                found, position = await self._looking.search(search, position, limit - len(views))
             except InvalidRequest:
                 raise WrongByDtm(f"convert to int error: {position[:45]}") from None
             views += [_without_payloads(view) for view in found]

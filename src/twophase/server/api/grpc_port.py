@@ -54,7 +54,7 @@ class GrpcPort:
         self._parts = (requests, decoder, clock)
         self._topics = topics
         self._on_refused = on_refused
-        self._door: GrpcApi | None = None
+        self._api: GrpcApi | None = None
 
     async def start(self) -> list[str]:
         """Listen, if the settings want it. Returns the URLs, one or none.
@@ -72,8 +72,8 @@ class GrpcPort:
             return []
         port = DEFAULT_PORT if settings.grpc_port == "auto" else settings.grpc_port
         try:
-            self._door = door = self._make_door()
-            return [await door.start(settings.host, port)]
+            self._api = api = self._make_api()
+            return [await api.start(settings.host, port)]
         except OSError as error:
             where = f"{settings.host}:{port}"
             if settings.grpc_port != "auto":
@@ -81,7 +81,7 @@ class GrpcPort:
             _log.warning("no gRPC port: the default one is taken; set grpc_port", address=where)
             return []
 
-    def _make_door(self) -> GrpcApi:
+    def _make_api(self) -> GrpcApi:
         from twophase.server.api.dtm_grpc import GrpcApi  # noqa: PLC0415 -- grpcio loads only where it is wanted
 
         settings = self._settings
@@ -97,13 +97,13 @@ class GrpcPort:
 
     async def drain(self, timeout_s: float) -> None:
         """Accept no more, end what is under way, within `timeout_s`."""
-        if self._door is not None:
-            await self._door.drain(timeout_s)
+        if self._api is not None:
+            await self._api.drain(timeout_s)
 
     async def stop(self) -> None:
         """Cut what is left. Safe to call twice, and without a start."""
-        if self._door is not None:
-            await self._door.stop()
+        if self._api is not None:
+            await self._api.stop()
 
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:

@@ -84,7 +84,7 @@ class _Outcomes:
             self.complete.set_result(None)
 
 
-class ManyDoor:
+class ManyApi:
     """Answers both requests.
 
     Arguments:

@@ -105,11 +105,11 @@ def operators(coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: in
     """Return the operations for operators, dtm's and twophase's, with their handlers."""
     operator = coordinator.operator
     dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms)
-    ours = MessagesDoor(coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock)
+    ours = MessagesApi(coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock)
     return [*dtm.served(), *ours.served()]
 
 
-class MessagesDoor:
+class MessagesApi:
     """The handlers.
 
     Arguments:
@@ -156,8 +156,8 @@ class MessagesDoor:
         ]
 
     async def _many(self, request: Request) -> Answer:
-        wanted, position, limit = _wanted(request)
-        views, position = await self._looking.search(wanted, position, limit)
+        search, position, limit = _search_of(request)
+        views, position = await self._looking.search(search, position, limit)
         messages = [shown(view, self._earliest, self._attempts_max) for view in views]
         return _json(ManyMessages(messages, position, self._clock.now_ms()))
 
@@ -173,9 +173,9 @@ class MessagesDoor:
     async def _redirect(self, request: Request) -> Answer:
         gid = validate_gid(request.path_params["gid"])
         asked = _redirecting(await request.body())
-        wanted = Redirection(asked.to, asked.branch, asked.beginning, asked.check)
+        redirection = Redirection(asked.to, asked.branch, asked.beginning, asked.check)
         reply, moves = await self._acting.redirect(
-            gid, wanted, _act_of(asked), self._decoder.require_redirected, dry_run=asked.dry_run
+            gid, redirection, _act_of(asked), self._decoder.require_redirected, dry_run=asked.dry_run
         )
         if reply.error is not None:
             return _refusal_answer(reply.error, reply.state)
@@ -226,7 +226,7 @@ def _act_of(request: ActRequest) -> Act:
     return Act(request.by, request.reason)
 
 
-def _wanted(request: Request) -> tuple[Search, str, int]:
+def _search_of(request: Request) -> tuple[Search, str, int]:
     asked = request.query_params
     names = [name for name in asked.get("state", "").split(",") if name]
     for name in names:
@@ -242,7 +242,7 @@ def _wanted(request: Request) -> tuple[Search, str, int]:
     limit = _number(request, "limit", _ROWS_DEFAULT)
     if not 1 <= limit <= PAGE_ROWS_MAX:
         raise InvalidRequest(f"limit: {limit} is not from 1 to {PAGE_ROWS_MAX}.")
-    wanted = Search(
+    search = Search(
         states=frozenset(_STATES[name] for name in names) or frozenset(WIRE_STATES),
         parked=_truth(request, "parked"),
         gid_prefix=gid_prefix,
@@ -251,7 +251,7 @@ def _wanted(request: Request) -> tuple[Search, str, int]:
         destination=destination,
         check=check,
     )
-    return wanted, asked.get("position", ""), limit
+    return search, asked.get("position", ""), limit
 
 
 def _truth(request: Request, name: str) -> bool | None:

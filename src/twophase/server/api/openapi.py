@@ -97,7 +97,7 @@ _REQUIRED: Final[Mapping[str, list[str]]] = {
 }
 
 
-class OpenApiDoor:
+class OpenApi:
     """Publishes the document, which is made when it is first requested.
 
     Arguments:

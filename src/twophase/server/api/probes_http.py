@@ -15,7 +15,7 @@ from starlette.requests import Request
 from twophase.coordinator.maintenance.probing import CheckAddress, Probing
 from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
-from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeTold, ShownAddress, ShownAddresses
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeShown, ShownAddress, ShownAddresses
 from twophase.server.api.operation import Operation, Served
 from twophase.server.codecs.encode import Answer, harmless
 
@@ -32,13 +32,13 @@ PROBE: Final = Operation(
     summary="Probe a check address from this node now",
     description="Nothing is written, here or there; at most four such requests are served at once.",
     request=ProbeAsked,
-    answer=ProbeTold,
+    answer=ProbeShown,
 )
 _decode = msgspec.json.Decoder(ProbeAsked).decode
 _encode = msgspec.json.Encoder().encode
 
 
-class ProbesDoor:
+class ProbesApi:
     """The handlers.
 
     Arguments:
@@ -79,7 +79,7 @@ class ProbesDoor:
         probed, latency_ms = await self._probing.probe(url)
         report = probed.report or ProbeReport(probed.state)
         return _json(
-            ProbeTold(
+            ProbeShown(
                 url.partition("?")[0],
                 probed.state.value,
                 probed.well,

@@ -49,7 +49,7 @@ class Queries(Protocol):
     def gauges(self) -> Gauges: ...
 
 
-class StatusDoor:
+class StatusApi:
     """The handler.
 
     Arguments:

@@ -91,7 +91,7 @@ class ImportTarget(Protocol):
     async def history_horizon_ms(self) -> int: ...
 
 
-class TakeoverDoor:
+class TakeoverApi:
     """Answers `POST /api/twophase/import`.
 
     Arguments:
@@ -258,11 +258,11 @@ def _calls(message: Message, other: Message) -> list[tuple[str, bytes] | None]:
 
     None for a call that has been made elsewhere, in this message or the other.
     """
-    mine = [(url, one.payload) for one in message.branches for url in _urls(one)]
+    own = [(url, one.payload) for one in message.branches for url in _urls(one)]
     theirs = [url for one in other.branches for url in _urls(one)]
-    if len(mine) != len(theirs):
-        return list(mine)
-    return [None if not (call[0] and url) else call for call, url in zip(mine, theirs, strict=True)]
+    if len(own) != len(theirs):
+        return list(own)
+    return [None if not (call[0] and url) else call for call, url in zip(own, theirs, strict=True)]
 
 
 def _urls(branch: Branch) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from twophase.server.codecs.trace import Trace
 
 _SECONDS_MAX: Final = 253_402_300_800
 """The end of the year 9999."""
-_TIME_WANTED: Final = "give RFC 3339 with a zone (2030-01-31T08:00:00Z), or seconds since 1970"
+_TIME_EXPECTED: Final = "give RFC 3339 with a zone (2030-01-31T08:00:00Z), or seconds since 1970"
 _Zoned = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
@@ -139,7 +139,7 @@ def not_before_ms(value: str | float | None, now_ms: int, gid: str) -> int:
         try:
             seconds = msgspec.convert(value, _Zoned).timestamp()
         except (msgspec.ValidationError, OverflowError) as error:
-            raise InvalidRequest(f"next_cron_time is {value[:45]!r}, no time; {_TIME_WANTED}.", gid=gid) from error
+            raise InvalidRequest(f"next_cron_time is {value[:45]!r}, no time; {_TIME_EXPECTED}.", gid=gid) from error
     else:
         seconds = value
     # Go writes a time that was never set as the year 1.

@@ -42,25 +42,25 @@ class Columns:
         inserts: list[Insert] = []
         self.redirects: set[int] = set()
         """Items that no arrays are for: they go in a flush of their own."""
-        places: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
+        indexes: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
         for index, item in items:
             kind = type(item)  # asked once; type checkers do not follow that it says what `item` is
             if kind is Insert:
                 inserts.append(item)  # type: ignore[arg-type]
-                places[3].append(index)
+                indexes[3].append(index)
             elif kind is Decide:
                 decides.append(item)  # type: ignore[arg-type]
-                places[1].append(index)
+                indexes[1].append(index)
             elif kind is Finish:
                 finishes.append(item)  # type: ignore[arg-type]
-                places[0].append(index)
+                indexes[0].append(index)
             elif kind is Redirect:
                 self.redirects.add(index)
             else:
                 changes.append(item)  # type: ignore[arg-type]
-                places[2].append(index)
+                indexes[2].append(index)
         insert_columns = _insert_columns(inserts)
-        self.order: list[int] = [index for part in places for index in part]
+        self.order: list[int] = [index for part in indexes for index in part]
         """The batch's index of the function's first, second … place."""
         self.gids: list[str] = insert_columns[0] or []
         """The gids of the new messages."""

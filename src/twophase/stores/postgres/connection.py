@@ -139,12 +139,12 @@ async def _has_settings(connection: Connection, settings: dict[str, str]) -> boo
 
     Without arguments the driver prepares nothing; the rows are counted in the answer's tag.
     """
-    wanted = ", ".join(f"('{name}', '{value}')" for name, value in settings.items())
-    tag: str = await connection.execute(f"select from pg_settings where (name, setting) in ({wanted})")
+    pairs = ", ".join(f"('{name}', '{value}')" for name, value in settings.items())
+    tag: str = await connection.execute(f"select from pg_settings where (name, setting) in ({pairs})")
     return tag == f"SELECT {len(settings)}"
 
 
-async def _prove(connection: Connection, place: str, *, is_pooled: bool) -> None:
+async def _prove(connection: Connection, database: str, *, is_pooled: bool) -> None:
     """Raise unless COMMIT returns after the fsync, and this is no standby.
 
     A standby may be behind.
@@ -158,17 +158,17 @@ async def _prove(connection: Connection, place: str, *, is_pooled: bool) -> None
     if is_standby:
         raise read_only()
     if version < POSTGRES_OLDEST:
-        raise ConfigurationError(f"{place}: PostgreSQL {version // 10_000} is too old; 13 or newer is needed.")
+        raise ConfigurationError(f"{database}: PostgreSQL {version // 10_000} is too old; 13 or newer is needed.")
     if isolation != _ISOLATION:
         raise ConfigurationError(
-            f"{place}: transactions are {isolation}, under which a gid could live twice, and behind a pooler only the"
-            f" database can change that: alter database … set default_transaction_isolation = '{_ISOLATION}'."
+            f"{database}: transactions are {isolation}, under which a gid could live twice, and behind a pooler only "
+            f"the database can change that: alter database … set default_transaction_isolation = '{_ISOLATION}'."
         )
     if fsync == "off":
-        raise UnsafeDurability(f"{place}: fsync is off, so a commit may be forgotten; set it to on.")
+        raise UnsafeDurability(f"{database}: fsync is off, so a commit may be forgotten; set it to on.")
     if synchronous == "off" and is_pooled:
         raise UnsafeDurability(
-            f"{place}: synchronous_commit is off, and behind a pooler only the database can change that:"
+            f"{database}: synchronous_commit is off, and behind a pooler only the database can change that:"
             " alter database … set synchronous_commit = on."
         )
     if synchronous == "off":

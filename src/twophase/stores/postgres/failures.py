@@ -83,12 +83,12 @@ def is_data(error: BaseException) -> bool:
     return _state(error).startswith(_DATA_STATES)
 
 
-def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
+def store_error(error: BaseException, database: str, doing: str) -> TwophaseError:
     """Return the error to raise from `error`.
 
     Arguments:
         error: what the driver raised.
-        place: the database, without its password.
+        database: the database, without its password.
         doing: what was tried, for the message.
 
     >>> from asyncpg.exceptions import DiskFullError
@@ -98,7 +98,7 @@ def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
     # Time ran out over it: that tells more than the time.
     reason = error.__cause__ if isinstance(error, TimeoutError) else None
     state = _state(reason or error)
-    text = f"{place}: {doing} failed: {str(error).rstrip('.') or type(error).__name__}."
+    text = f"{database}: {doing} failed: {str(error).rstrip('.') or type(error).__name__}."
     if meaning := _MEANINGS.get(state):
         return StoreUnavailable(f"{text} {meaning}")
     if isinstance(error, (ssl.SSLError, ssl.CertificateError)) or "rejected SSL" in str(error):
@@ -113,7 +113,7 @@ def store_error(error: BaseException, place: str, doing: str) -> TwophaseError:
         return SchemaMissing(text)
     if isinstance(error, ValueError) and not isinstance(error, (PostgresError, InterfaceError)):
         # The driver's text may hold a piece of the password.
-        return ConfigurationError(f"{place}: the URL is not to be understood; percent-encode what is special in it.")
+        return ConfigurationError(f"{database}: the URL is not to be understood; percent-encode what is special in it.")
     if state in _URL_STATES or isinstance(error, ClientConfigurationError):
         return ConfigurationError(text)
     if state.startswith("XX00") and state != "XX000":

@@ -27,9 +27,9 @@ async def migrate_database(url: str) -> tuple[int, int]:
     try:
         connection = await reconnecting.connected(reconnecting.deadline())
         try:
-            return await schema.migrate(connection, reconnecting.place)
+            return await schema.migrate(connection, reconnecting.database)
         except FAILURES as error:
-            raise store_error(error, reconnecting.place, "migrating") from error
+            raise store_error(error, reconnecting.database, "migrating") from error
     finally:
         await reconnecting.close()
 
@@ -45,16 +45,16 @@ async def make_ready(reconnecting: ReconnectingConnection, connection: Connectio
         SchemaMissing: it is missing, older or half migrated, and this user may not change that.
         asyncpg.PostgresError: as it comes.
     """
-    place = reconnecting.place
-    version = await reconnecting.within(deadline, schema.identify(connection, place))
+    database = reconnecting.database
+    version = await reconnecting.within(deadline, schema.identify(connection, database))
     if version == schema.SCHEMA_VERSION:
         return
     try:
-        await schema.migrate(connection, place)
+        await schema.migrate(connection, database)
     except FAILURES as error:
         if getattr(error, "sqlstate", "") != _DENIED:
             raise
         found = f"has schema version {version}" if version else "has no schema yet"
         raise SchemaMissing(
-            f"{place} {found}; version {schema.SCHEMA_VERSION} is needed, and this user may not create it: {error}."
+            f"{database} {found}; version {schema.SCHEMA_VERSION} is needed, and this user may not create it: {error}."
         ) from error

@@ -29,7 +29,7 @@ from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
 _TRIES_MAX = 100
-_NOBODY = -1
+_FREE = -1
 
 
 class NodeSlot(msgspec.Struct):
@@ -64,20 +64,20 @@ async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> No
         ConfigurationError: another slot is held by another lease; this one was given back.
     """
     owner = f"{secrets.token_hex(16)}/{lease_ms}"
-    await _require_one_lease(connection, _NOBODY, lease_ms, clock.now_ms() if clock else None)
+    await _require_one_lease(connection, _FREE, lease_ms, clock.now_ms() if clock else None)
     for _ in range(_TRIES_MAX):
         clock_ms = clock.now_ms() if clock else None
-        row = await connection.fetchrow(statements.TAKE_PLACE, owner, clock_ms)
+        row = await connection.fetchrow(statements.TAKE_SLOT, owner, clock_ms)
         if row is None:
-            row = await connection.fetchrow(statements.ADD_PLACE, owner, clock_ms)
+            row = await connection.fetchrow(statements.ADD_SLOT, owner, clock_ms)
         if row is not None:
-            place = NodeSlot(row["id"], row["epoch"], row["fence"], row["flushes"], owner)
+            slot = NodeSlot(row["id"], row["epoch"], row["fence"], row["flushes"], owner)
             try:
-                await _require_one_lease(connection, place.node, lease_ms, clock_ms)
+                await _require_one_lease(connection, slot.node, lease_ms, clock_ms)
             except ConfigurationError:
-                await leave(connection, place)
+                await leave(connection, slot)
                 raise
-            return place
+            return slot
     raise StoreError(f"Others took {_TRIES_MAX} places before this process; are thousands of nodes starting?")
 
 
@@ -90,9 +90,9 @@ async def _require_one_lease(connection: Connection, own: int, lease_ms: int, cl
         raise _two_leases(other["id"], other["lease_ms"], lease_ms)
 
 
-async def leave(connection: Connection, place: NodeSlot) -> None:
+async def leave(connection: Connection, slot: NodeSlot) -> None:
     """Give the place back, with its rows."""
-    await connection.execute(statements.LEAVE_PLACE, place.node, place.owner)
+    await connection.execute(statements.LEAVE_SLOT, slot.node, slot.owner)
 
 
 def _two_leases(other: int, others_ms: int, own_ms: int) -> ConfigurationError:

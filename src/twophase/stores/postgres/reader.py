@@ -15,27 +15,27 @@ from twophase.stores.postgres.connection import Connection
 from twophase.stores.topic_rows import topics_of
 
 
-class Tenure(msgspec.Struct, frozen=True):
+class NodeEpoch(msgspec.Struct, frozen=True):
     """The node and epoch whose rows this node owns."""
 
     node: int
     epoch: int
 
 
-async def get(connection: Connection, gids: Sequence[str], tenure: Tenure) -> dict[str, LiveRow | HistoryRow]:
+async def get(connection: Connection, gids: Sequence[str], own: NodeEpoch) -> dict[str, LiveRow | HistoryRow]:
     """Return the rows of gids, live or history; what is not there is left out."""
     possible = [gid for gid in gids if is_text(gid)]
     if not possible:
         return {}
-    return {row["gid"]: _any(row, tenure) for row in await connection.fetch(statements.GET, possible)}
+    return {row["gid"]: _any(row, own) for row in await connection.fetch(statements.GET, possible)}
 
 
 async def due(
-    connection: Connection, until_ms: int, after: tuple[int, str], limit: int, tenure: Tenure
+    connection: Connection, until_ms: int, after: tuple[int, str], limit: int, own: NodeEpoch
 ) -> list[LiveRow]:
     """Return a page of what is due, in the order of (due_ms, gid)."""
-    rows = await connection.fetch(statements.DUE, until_ms, *after, limit, tenure.node, tenure.epoch, DUE_BYTES_MAX)
-    return [live_row(row, tenure) for row in rows]
+    rows = await connection.fetch(statements.DUE, until_ms, *after, limit, own.node, own.epoch, DUE_BYTES_MAX)
+    return [live_row(row, own) for row in rows]
 
 
 async def attempts(connection: Connection, gid: str, limit: int) -> list[Attempt]:
@@ -56,13 +56,13 @@ async def horizon_ms(connection: Connection) -> int:
     return value
 
 
-async def moved(connection: Connection, known: Sequence[tuple[str, int]], tenure: Tenure) -> set[str]:
+async def moved(connection: Connection, known: Sequence[tuple[str, int]], own: NodeEpoch) -> set[str]:
     """Those that no longer stand so as rows of this tenure."""
     possible = [(gid, version) for gid, version in known if is_text(gid)]
     gone = {gid for gid, _ in known if not is_text(gid)}
     if possible:
         gids, versions = [gid for gid, _ in possible], [version for _, version in possible]
-        rows = await connection.fetch(statements.MOVED, gids, versions, tenure.node, tenure.epoch)
+        rows = await connection.fetch(statements.MOVED, gids, versions, own.node, own.epoch)
         gone |= {gid for (gid,) in rows}
     return gone
 
@@ -73,11 +73,11 @@ async def nodes(connection: Connection) -> list[NodeSeen]:
 
 
 async def oldest_undecided(
-    connection: Connection, before_ms: int, after: tuple[int, str], limit: int, tenure: Tenure
+    connection: Connection, before_ms: int, after: tuple[int, str], limit: int, own: NodeEpoch
 ) -> list[LiveRow]:
     """Read a page of all nodes' prepared rows, in the order of (created_ms, gid)."""
     rows = await connection.fetch(statements.OLDEST_UNDECIDED, before_ms, *after, limit)
-    return [live_row(row, tenure) for row in rows]
+    return [live_row(row, own) for row in rows]
 
 
 async def topics(connection: Connection, known: int) -> Topics | None:
@@ -92,8 +92,8 @@ async def now_ms(connection: Connection) -> int:
     return value
 
 
-def _any(row: Any, tenure: Tenure) -> LiveRow | HistoryRow:
-    return history_row(row) if row["final"] else live_row(row, tenure)
+def _any(row: Any, own: NodeEpoch) -> LiveRow | HistoryRow:
+    return history_row(row) if row["final"] else live_row(row, own)
 
 
 def history_row(row: Any) -> HistoryRow:
@@ -114,7 +114,7 @@ def history_row(row: Any) -> HistoryRow:
     )
 
 
-def live_row(row: Any, tenure: Tenure) -> LiveRow:
+def live_row(row: Any, own: NodeEpoch) -> LiveRow:
     """Return a live row from its columns."""
     return LiveRow(
         gid=row["gid"],
@@ -128,7 +128,7 @@ def live_row(row: Any, tenure: Tenure) -> LiveRow:
         parked=row["parked"],
         done=row["done"],
         body=row["body"],
-        owned=row["node"] == tenure.node and row["epoch"] == tenure.epoch,
+        owned=row["node"] == own.node and row["epoch"] == own.epoch,
     )
 
 

@@ -74,7 +74,7 @@ class ReconnectingConnection:
 
     def __init__(self, url: str, wait_ms: int, outage: Outage | None = None) -> None:
         self.url = url
-        self.place = shown(url)
+        self.database = shown(url)
         self.lock = asyncio.Lock()
         self._wait_ms = wait_ms
         self._connection: Connection | None = None
@@ -103,7 +103,7 @@ class ReconnectingConnection:
             async with asyncio.timeout(deadline.left_s()):
                 await self.lock.acquire()
         except TimeoutError as error:
-            raise StoreUnavailable(f"{self.place}: no turn in {deadline.wait_ms} ms.") from error
+            raise StoreUnavailable(f"{self.database}: no turn in {deadline.wait_ms} ms.") from error
 
     async def connected(self, deadline: Deadline) -> Connection:
         """Return the connection, opened anew when it was lost; the caller holds the lock.
@@ -120,7 +120,7 @@ class ReconnectingConnection:
         tries = 0
         while True:
             if self._closed:
-                raise StoreError(f"{self.place} is not open: the store was stopped.")
+                raise StoreError(f"{self.database} is not open: the store was stopped.")
             try:
                 left_s = max(deadline.left_s(), 0.05)
                 async with asyncio.timeout(left_s):
@@ -130,7 +130,7 @@ class ReconnectingConnection:
                 self._outage.began(deadline.began_s)
                 deadline.cause = deadline.cause if isinstance(error, TimeoutError) else error
                 if not is_passing(error):
-                    raise store_error(error, self.place, "connecting") from error
+                    raise store_error(error, self.database, "connecting") from error
                 if deadline.left_s() <= pause_s:
                     raise self._unreachable(error, deadline) from error
                 await asyncio.sleep(pause_s)
@@ -167,7 +167,7 @@ class ReconnectingConnection:
             if is_lost(error):
                 deadline.losses += 1
                 deadline.cause = error
-            if is_lost(error) or isinstance(store_error(error, self.place, ""), StoreUnavailable):
+            if is_lost(error) or isinstance(store_error(error, self.database, ""), StoreUnavailable):
                 self._outage.began(deadline.began_s)
             raise
         self._outage.is_over()
@@ -192,7 +192,7 @@ class ReconnectingConnection:
     def _unreachable(self, error: BaseException, deadline: Deadline) -> BaseException:
         if isinstance(error, TimeoutError) and deadline.cause is not None:
             error = deadline.cause
-        failure = store_error(error, self.place, "connecting")
+        failure = store_error(error, self.database, "connecting")
         waited = f" Waited {deadline.wait_ms} ms for it."
         return StoreUnavailable(f"{failure.message}{waited}") if isinstance(failure, StoreUnavailable) else failure
 
@@ -226,7 +226,7 @@ class Readers:
             async with asyncio.timeout(deadline.left_s()):
                 reconnecting = await self._free.get()
         except TimeoutError as error:
-            raise StoreUnavailable(f"{self._connections[0].place}: no answer in {deadline.wait_ms} ms.") from error
+            raise StoreUnavailable(f"{self._connections[0].database}: no answer in {deadline.wait_ms} ms.") from error
         try:
             return await _ask(reconnecting, question, deadline, doing, repeat=repeat)
         finally:
@@ -261,4 +261,4 @@ async def _ask(
                 reconnecting.drop()
             again = is_beaten(error) or (repeat and is_lost(error))
             if not again or deadline.left_s() == 0:
-                raise store_error(error, reconnecting.place, doing) from error
+                raise store_error(error, reconnecting.database, doing) from error

@@ -31,7 +31,7 @@ _FUNCTIONS: Final = ("twophase_flush", "twophase_adopt")
 _LOCK: Final = 0x32504D53
 """The four letters 2PMS; the other half of the lock's key is the schema."""
 _LOCK_WAIT_S: Final = 60.0
-_LOCK_TOLD_S: Final = 2.0
+_LOCK_REPORTED_S: Final = 2.0
 """The time between two notices of a process that waits for the lock."""
 _LATE_S: Final = 5.0
 """A server that is there answers by then, also the largest catalog."""
@@ -48,7 +48,7 @@ def schema() -> str:
     return "\n".join((_FOLDER / f"{name}.sql").read_text() for name in ("schema", "flush", "flush_born", "adopt"))
 
 
-async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERSION) -> int:
+async def identify(connection: Connection, database: str, newest: int = SCHEMA_VERSION) -> int:
     """Return the schema version; 0 where there is nothing of twophase's.
 
     It changes nothing.
@@ -61,24 +61,24 @@ async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERS
         asyncpg.PostgresError: as it comes.
     """
     if await connection.fetchval("select current_schema()") is None:
-        raise ConfigurationError(f"{place}: its search_path names no schema that exists.")
+        raise ConfigurationError(f"{database}: its search_path names no schema that exists.")
     row = await connection.fetchrow(statements.WHAT_IS_THERE, list(_TABLES), list(_FUNCTIONS))
     present, versioned, functions = row
     if not present:
         return 0
     if not versioned:
         raise NotAStore(
-            f"{place} has tables of another program ({', '.join(sorted(present))}).",
+            f"{database} has tables of another program ({', '.join(sorted(present))}).",
             remedy="Give the coordinator a database, or a schema (?options=-csearch_path%3Dname), of its own.",
         )
     version = await connection.fetchval("select value from store_meta where name = 'schema_version'")
     if version is not None and version > newest:
-        raise SchemaTooNew(f"{place} has schema version {version}; this twophase knows {newest} at most.")
+        raise SchemaTooNew(f"{database} has schema version {version}; this twophase knows {newest} at most.")
     expected = {table for table, since in _TABLES.items() if version is None or since <= version}
     missing = sorted({*expected, *_FUNCTIONS} - {*present, *functions})
     if version is None or missing:
         raise SchemaMissing(
-            f"{place}: the schema is incomplete ({', '.join(missing) or 'no schema_version'}).",
+            f"{database}: the schema is incomplete ({', '.join(missing) or 'no schema_version'}).",
             remedy="Restore it from a backup; or drop the rest of it when there is nothing to keep, and migrate anew.",
         )
     assert isinstance(version, int)
@@ -87,7 +87,7 @@ async def identify(connection: Connection, place: str, newest: int = SCHEMA_VERS
 
 async def migrate(
     connection: Connection,
-    place: str,
+    database: str,
     steps: tuple[Migration, ...] | None = None,
     lock_wait_s: float = _LOCK_WAIT_S,
 ) -> tuple[int, int]:
@@ -97,7 +97,7 @@ async def migrate(
 
     Arguments:
         connection: of a user who may create tables.
-        place: the database's name, for messages.
+        database: the database's name, for messages.
         steps: the released migrations by default.
         lock_wait_s: the time to wait for another process that migrates; a notice goes to standard error.
 
@@ -111,9 +111,9 @@ async def migrate(
     while True:
         async with connection.transaction():
             await connection.execute("set local statement_timeout = 0")  # a large table takes what it takes
-            await _lock(connection, place, lock_wait_s)
+            await _lock(connection, database, lock_wait_s)
             with _given_up(connection, _LATE_S):
-                version = await identify(connection, place, newest)
+                version = await identify(connection, database, newest)
             before = version if before is None else before
             later = [step for step in taken if step.version > version]
             if version == 0:
@@ -125,11 +125,11 @@ async def migrate(
                 return before, version
 
 
-async def _lock(connection: Connection, place: str, wait_s: float) -> None:
+async def _lock(connection: Connection, database: str, wait_s: float) -> None:
     """Take the lock of migrations, until the end of the transaction."""
     waited_s = 0.0
     while waited_s < wait_s:
-        turn_s = min(_LOCK_TOLD_S, wait_s - waited_s)
+        turn_s = min(_LOCK_REPORTED_S, wait_s - waited_s)
         try:
             with _given_up(connection, turn_s + _LATE_S):
                 async with connection.transaction():
@@ -138,11 +138,11 @@ async def _lock(connection: Connection, place: str, wait_s: float) -> None:
                     await connection.execute("set local lock_timeout = 0")
         except LockNotAvailableError:
             waited_s += turn_s
-            _log.warning("%s: another process migrates the schema; waiting, %.0f of %.0f s", place, waited_s, wait_s)
+            _log.warning("%s: another process migrates the schema; waiting, %.0f of %.0f s", database, waited_s, wait_s)
         else:
             return
     raise StoreUnavailable(
-        f"{place}: another process has held the lock of migrations for {wait_s:.0f} s.",
+        f"{database}: another process has held the lock of migrations for {wait_s:.0f} s.",
         remedy=(
             "Let it end, or look for a session that hangs: "
             "select pid from pg_locks where locktype = 'advisory' and classid = 844123475 and granted;"  # _LOCK

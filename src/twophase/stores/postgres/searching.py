@@ -8,50 +8,50 @@ from twophase.stores import search
 from twophase.stores.base import HistoryRow, LiveRow
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
-from twophase.stores.postgres.reader import Tenure, history_row, is_text, live_row
+from twophase.stores.postgres.reader import NodeEpoch, history_row, is_text, live_row
 from twophase.stores.search import Found, Live, Page, Past, PastOfNode, Search
 
 
-async def find(connection: Connection, wanted: Search, position: str, limit: int, tenure: Tenure) -> Found:
+async def find(connection: Connection, search_: Search, position: str, limit: int, own: NodeEpoch) -> Found:
     """Return a page of what is wanted, of all nodes."""
-    page = Page(wanted, position, limit)
-    if not is_text(wanted.gid_prefix + position):
+    page = Page(search_, position, limit)
+    if not is_text(search_.gid_prefix + position):
         return Found([], "")
     if isinstance(page.at, Live):
-        await _read_live(connection, wanted, page, page.at, tenure)
+        await _read_live(connection, search_, page, page.at, own)
     if isinstance(page.at, Past):
-        await _read_past(connection, wanted, page, page.at)
+        await _read_past(connection, search_, page, page.at)
     return page.found()
 
 
-async def later(connection: Connection, after: tuple[int, str], limit: int, tenure: Tenure) -> Sequence[LiveRow]:
+async def later(connection: Connection, after: tuple[int, str], limit: int, own: NodeEpoch) -> Sequence[LiveRow]:
     """Return a page of the rows of all nodes that are due behind `after`.
 
     They are in the order of (due_ms, gid).
     """
-    rows = [live_row(row, tenure) for row in await connection.fetch(statements.LATER, *after, limit)]
+    rows = [live_row(row, own) for row in await connection.fetch(statements.LATER, *after, limit)]
     return sorted(rows, key=lambda row: (row.due_ms, row.gid.encode()))[:limit]
 
 
-async def _read_live(connection: Connection, wanted: Search, page: Page, at: Live, tenure: Tenure) -> None:
+async def _read_live(connection: Connection, search_: Search, page: Page, at: Live, own: NodeEpoch) -> None:
     floor = await connection.fetchval(
-        statements.SEARCH_LIVE_FLOOR, at.below, wanted.gid_prefix, search.EXAMINED_MAX - 1
+        statements.SEARCH_LIVE_FLOOR, at.below, search_.gid_prefix, search.EXAMINED_MAX - 1
     )
     rows = await connection.fetch(
         statements.SEARCH_LIVE,
         at.below,
-        floor or wanted.gid_prefix,
-        wanted.live_states,
-        [False, True] if wanted.parked is None else [wanted.parked],
-        wanted.created_from_ms,
-        wanted.created_before_ms,
-        wanted.needle,
+        floor or search_.gid_prefix,
+        search_.live_states,
+        [False, True] if search_.parked is None else [search_.parked],
+        search_.created_from_ms,
+        search_.created_before_ms,
+        search_.needle,
         page.room + 1,
     )
-    page.take_live([live_row(row, tenure) for row in rows], floor)
+    page.take_live([live_row(row, own) for row in rows], floor)
 
 
-async def _read_past(connection: Connection, wanted: Search, page: Page, at: Past) -> None:
+async def _read_past(connection: Connection, search_: Search, page: Page, at: Past) -> None:
     below = dict(at.below)
     if not below:
         below = {number: search.SEQ_END for (number,) in await connection.fetch(statements.NODES)}
@@ -71,11 +71,11 @@ async def _read_past(connection: Connection, wanted: Search, page: Page, at: Pas
         nodes,
         begins,
         [floors[node][1] if node in floors else 0 for node in nodes],
-        wanted.past_states,
-        wanted.gid_prefix,
-        wanted.created_from_ms,
-        wanted.created_before_ms,
-        wanted.needle,
+        search_.past_states,
+        search_.gid_prefix,
+        search_.created_from_ms,
+        search_.created_before_ms,
+        search_.needle,
         page.room + 1,
     ):
         rows[row["node"]].append(history_row(row))

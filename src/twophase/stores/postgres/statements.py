@@ -23,10 +23,10 @@ FLUSH_BORN: Final = read("flush_born")
 REDIRECT: Final = read("redirect")
 SETTLE: Final = read("settle")
 
-TAKE_PLACE: Final = read("take_place")
-ADD_PLACE: Final = read("add_place")
+TAKE_SLOT: Final = read("take_slot")
+ADD_SLOT: Final = read("add_slot")
 OTHER_LEASE: Final = read("other_lease")
-LEAVE_PLACE: Final = read("leave_place")
+LEAVE_SLOT: Final = read("leave_slot")
 HEARTBEAT: Final = read("heartbeat")
 ADOPT: Final = read("adopt")
 

@@ -66,7 +66,7 @@ class PostgresStore:
         outage = Outage()
         self._read_connections = [ReconnectingConnection(url, outage_wait_ms, outage) for _ in range(_READERS)]
         self._readers: Readers | None = None
-        self._place: node_slots.NodeSlot | None = None
+        self._slot: node_slots.NodeSlot | None = None
         self._sweep = purge.Sweep()
 
     @property
@@ -80,9 +80,9 @@ class PostgresStore:
         return self._lease_ms
 
     @property
-    def place(self) -> tuple[int, int]:
+    def slot(self) -> tuple[int, int]:
         """See `Store.place`."""
-        return (self._place.node, self._place.epoch) if self._place else (0, 0)
+        return (self._slot.node, self._slot.epoch) if self._slot else (0, 0)
 
     async def start(self) -> None:
         """See `Store.start`.
@@ -99,10 +99,10 @@ class PostgresStore:
                     await make_ready(self._reconnecting, connection, deadline)
                     # A deadline of its own: a migration may have taken long.
                     taking = node_slots.take(connection, self._clock, self._lease_ms)
-                    self._place = await self._reconnecting.within(self._reconnecting.deadline(), taking)
+                    self._slot = await self._reconnecting.within(self._reconnecting.deadline(), taking)
                 except FAILURES as error:
-                    raise store_error(error, self._reconnecting.place, "starting") from error
-                self._writer.take(self._place, connection)
+                    raise store_error(error, self._reconnecting.database, "starting") from error
+                self._writer.take(self._slot, connection)
             self._readers = Readers(self._read_connections)
             await self.history_horizon_ms()
         except BaseException:
@@ -112,13 +112,13 @@ class PostgresStore:
     async def stop(self) -> None:
         """See `Store.stop`."""
         readers, self._readers = self._readers, None
-        place, self._place = self._place, None
+        slot, self._slot = self._slot, None
         self._writer.leave()
         if readers is not None:
             await readers.close()
         async with self._reconnecting.lock:
-            if place is not None:
-                await self._give_back(place)
+            if slot is not None:
+                await self._give_back(slot)
             await self._reconnecting.close()
 
     async def flush(self, batch: Batch) -> FlushResult:
@@ -128,8 +128,8 @@ class PostgresStore:
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
         """See `Store.get`."""
         readers = await self._settled_readers()
-        tenure = self._writer.tenure
-        return (await readers.ask(lambda connection: reader.get(connection, [gid], tenure))).get(gid)
+        own = self._writer.node_epoch
+        return (await readers.ask(lambda connection: reader.get(connection, [gid], own))).get(gid)
 
     async def attempts(self, gid: str, limit: int = ATTEMPTS_SHOWN) -> Sequence[Attempt]:
         """See `Store.attempts`."""
@@ -139,8 +139,8 @@ class PostgresStore:
     async def due(self, until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.due`."""
         readers = await self._settled_readers()
-        tenure = self._writer.tenure
-        return await readers.ask(lambda connection: reader.due(connection, until_ms, after, limit, tenure))
+        own = self._writer.node_epoch
+        return await readers.ask(lambda connection: reader.due(connection, until_ms, after, limit, own))
 
     async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
         """See `Store.overview`. Costs about 0.1 ms per thousand live rows."""
@@ -172,28 +172,26 @@ class PostgresStore:
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.oldest_undecided`."""
         readers = await self._settled_readers()
-        tenure = self._writer.tenure
-        return await readers.ask(
-            lambda connection: reader.oldest_undecided(connection, before_ms, after, limit, tenure)
-        )
+        own = self._writer.node_epoch
+        return await readers.ask(lambda connection: reader.oldest_undecided(connection, before_ms, after, limit, own))
 
-    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+    async def search(self, search: Search, position: str, limit: int) -> Found:
         """See `Store.search`."""
         readers = await self._settled_readers()
-        tenure = self._writer.tenure
-        return await readers.ask(lambda connection: searching.find(connection, wanted, position, limit, tenure))
+        own = self._writer.node_epoch
+        return await readers.ask(lambda connection: searching.find(connection, search, position, limit, own))
 
     async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.later`."""
         readers = await self._settled_readers()
-        tenure = self._writer.tenure
-        return await readers.ask(lambda connection: searching.later(connection, after, limit, tenure))
+        own = self._writer.node_epoch
+        return await readers.ask(lambda connection: searching.later(connection, after, limit, own))
 
     async def moved(self, known: Sequence[tuple[str, int]]) -> set[str]:
         """See `Store.moved`."""
         readers = await self._settled_readers()
-        tenure = self._writer.tenure
-        return await readers.ask(lambda connection: reader.moved(connection, known, tenure))
+        own = self._writer.node_epoch
+        return await readers.ask(lambda connection: reader.moved(connection, known, own))
 
     async def topics(self, known: int = -1) -> Topics | None:
         """See `Store.topics`."""
@@ -219,30 +217,30 @@ class PostgresStore:
         """See `Store.heartbeat`."""
         return await self._writer.heartbeat()
 
-    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:
+    async def adopt(self, limit: int, *, end_epochs: bool = True) -> int:
         """See `Store.adopt`."""
         assert limit > 0, "a step adopts something"
-        return await self._writer.adopt(self._lease_ms, limit, end_tenures=end_tenures)
+        return await self._writer.adopt(self._lease_ms, limit, end_epochs=end_epochs)
 
     async def rejoin(self) -> None:
         """See `Store.rejoin`."""
-        if self._place is None:
+        if self._slot is None:
             raise self._not_open()
-        old = self._place
+        old = self._slot
         async with self._reconnecting.lock:
             deadline = self._reconnecting.deadline()
             connection = await self._reconnecting.connected(deadline)
             try:
                 await self._reconnecting.within(deadline, node_slots.leave(connection, old))
                 taking = node_slots.take(connection, self._clock, self._lease_ms)
-                self._place = await self._reconnecting.within(deadline, taking)
+                self._slot = await self._reconnecting.within(deadline, taking)
             except FAILURES as error:
                 self._reconnecting.drop()
-                raise store_error(error, self._reconnecting.place, "taking a place") from error
-            self._writer.take(self._place, connection)
+                raise store_error(error, self._reconnecting.database, "taking a place") from error
+            self._writer.take(self._slot, connection)
 
     def _not_open(self) -> StoreError:
-        return StoreError(f"{self._reconnecting.place} is not open: the store was not started, or is stopped.")
+        return StoreError(f"{self._reconnecting.database} is not open: the store was not started, or is stopped.")
 
     async def _settled_readers(self) -> Readers:
         """Return the readers, when it is certain that no lost flush is under way (20)."""
@@ -252,11 +250,11 @@ class PostgresStore:
             await self._writer.settle()
         return self._readers
 
-    async def _give_back(self, place: node_slots.NodeSlot) -> None:
+    async def _give_back(self, slot: node_slots.NodeSlot) -> None:
         deadline = self._reconnecting.deadline()
         try:
             connection = await self._reconnecting.connected(deadline)
-            await self._reconnecting.within(deadline, node_slots.leave(connection, place))
+            await self._reconnecting.within(deadline, node_slots.leave(connection, slot))
         except (StoreError, *FAILURES):
             # Then the lease runs out by itself.
             self._reconnecting.drop()

@@ -23,7 +23,7 @@ from twophase.stores.postgres.columns import Columns, RedirectColumns
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is_data, is_lost, store_error
 from twophase.stores.postgres.node_slots import NodeSlot, Settled
-from twophase.stores.postgres.reader import Tenure
+from twophase.stores.postgres.reader import NodeEpoch
 from twophase.stores.postgres.reconnecting import Deadline, ReconnectingConnection
 
 T = TypeVar("T")
@@ -62,17 +62,17 @@ class Writer:
     def __init__(self, reconnecting: ReconnectingConnection, clock: Clock | None) -> None:
         self._reconnecting = reconnecting
         self._clock = clock
-        self._place: NodeSlot | None = None
+        self._slot: NodeSlot | None = None
         self._unsettled = False
         self._connection: Connection | None = None
         """The one on which the place was taken or settled."""
         self._horizon_ms = 0
 
     @property
-    def tenure(self) -> Tenure:
+    def node_epoch(self) -> NodeEpoch:
         """The node and epoch whose rows this node owns."""
-        place = self._held()
-        return Tenure(place.node, place.epoch)
+        slot = self._held()
+        return NodeEpoch(slot.node, slot.epoch)
 
     @property
     def unsettled(self) -> bool:
@@ -82,15 +82,15 @@ class Writer:
         """
         return self._unsettled
 
-    def take(self, place: NodeSlot, connection: Connection) -> None:
-        """Write from now on as the holder of `place`, which was taken on `connection`."""
-        self._place = place
+    def take(self, slot: NodeSlot, connection: Connection) -> None:
+        """Write from now on as the holder of `slot`, which was taken on `connection`."""
+        self._slot = slot
         self._connection = connection
         self._unsettled = False
 
     def leave(self) -> None:
         """Write no more."""
-        self._place = None
+        self._slot = None
 
     async def settle(self) -> None:
         """Make sure that nothing of a lost connection can be written any more."""
@@ -113,7 +113,7 @@ class Writer:
             try:
                 answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
             except _BadData as error:
-                raise StoreError(f"{self._reconnecting.place}: evidence that cannot be written: {error}.") from error
+                raise StoreError(f"{self._reconnecting.database}: evidence that cannot be written: {error}.") from error
             refused: dict[int, NotApplied] = {}
             if answer.refused:
                 refused = await self._reasons(items, answer.refused, deadline)
@@ -122,23 +122,23 @@ class Writer:
     async def heartbeat(self) -> int:
         """Renew the lease, see `Store.heartbeat`."""
 
-        async def renew(connection: Connection, place: NodeSlot) -> int | None:
+        async def renew(connection: Connection, slot: NodeSlot) -> int | None:
             seen_ms: int | None = await connection.fetchval(
-                statements.HEARTBEAT, place.node, place.fence, self._clock_ms()
+                statements.HEARTBEAT, slot.node, slot.fence, self._clock_ms()
             )
             return seen_ms
 
         seen_ms, _ = await self._write(renew, "renewing the lease")
         return seen_ms
 
-    async def adopt(self, lease_ms: int, limit: int, *, end_tenures: bool) -> int:
+    async def adopt(self, lease_ms: int, limit: int, *, end_epochs: bool) -> int:
         """Take over rows, see `Store.adopt`."""
 
-        async def take(connection: Connection, place: NodeSlot) -> int | None:
+        async def take(connection: Connection, slot: NodeSlot) -> int | None:
             came: int | None = await connection.fetchval(
                 statements.ADOPT,
-                *(place.node, place.epoch, place.fence, self._clock_ms()),
-                *(lease_ms, limit, end_tenures),
+                *(slot.node, slot.epoch, slot.fence, self._clock_ms()),
+                *(lease_ms, limit, end_epochs),
             )
             return came
 
@@ -171,7 +171,7 @@ class Writer:
                     if is_lost(error):
                         self._lose()
                     if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
-                        raise store_error(error, self._reconnecting.place, doing) from error
+                        raise store_error(error, self._reconnecting.database, doing) from error
                 else:
                     if result is None:
                         raise self._fenced()
@@ -249,8 +249,8 @@ class Writer:
         beaten = 0
         while True:
             connection, _ = await self._ready(deadline)
-            place = self._held()
-            arguments = (place.node, place.epoch, place.fence, clock_ms, *columns.arguments)
+            slot = self._held()
+            arguments = (slot.node, slot.epoch, slot.fence, clock_ms, *columns.arguments)
             try:
                 rows = await self._reconnecting.within(deadline, connection.fetch(columns.statement, *arguments))
                 answer = rows[0][0] if rows else None
@@ -263,11 +263,11 @@ class Writer:
                     return _answer(happened.seen_ms, happened.refused, columns)
                 beaten += is_beaten(error)
                 if beaten > _BEATEN_MAX:
-                    raise store_error(error, self._reconnecting.place, "writing") from error
+                    raise store_error(error, self._reconnecting.database, "writing") from error
             else:
                 if answer is None:
                     raise self._fenced()
-                place.flushes += 1
+                slot.flushes += 1
                 at_ms, self._horizon_ms, *refused = answer
                 return _answer(at_ms, refused, columns)
 
@@ -295,7 +295,7 @@ class Writer:
             raise _HorizonMoved from error
         if is_beaten(error):
             return None
-        raise store_error(error, self._reconnecting.place, "writing") from error
+        raise store_error(error, self._reconnecting.database, "writing") from error
 
     async def _ready(self, deadline: Deadline) -> tuple[Connection, Settled | None]:
         """Return a connection on which this node may write.
@@ -303,31 +303,33 @@ class Writer:
         Also returns the flush that was settled on the way, if there was one.
         """
         while True:
-            place = self._held()
+            slot = self._held()
             connection = await self._reconnecting.connected(deadline)
             if connection is self._connection and not self._unsettled:
                 return connection, None
             # Also when nothing was under way: this may be another server, one that was behind.
             self._unsettled = True
             try:
-                settling = connection.fetch(statements.SETTLE, place.node, place.owner, place.fence + 1)
+                settling = connection.fetch(statements.SETTLE, slot.node, slot.owner, slot.fence + 1)
                 rows = await self._reconnecting.within(deadline, settling)
             except FAILURES as error:
                 if not (is_lost(error) or is_beaten(error)) or deadline.left_s() == 0:
-                    raise store_error(error, self._reconnecting.place, "finding out what became of a flush") from error
+                    raise store_error(
+                        error, self._reconnecting.database, "finding out what became of a flush"
+                    ) from error
                 self._reconnecting.drop()
                 continue
             if not rows:
                 raise StoreFenced(
-                    f"{self._reconnecting.place}: while the connection was lost, place {place.node} was taken."
+                    f"{self._reconnecting.database}: while the connection was lost, place {slot.node} was taken."
                 )
             settled = Settled(*rows[0])
-            if settled.flushes not in (place.flushes, place.flushes + 1):
+            if settled.flushes not in (slot.flushes, slot.flushes + 1):
                 raise StoreFenced(
-                    f"{self._reconnecting.place}: the database has forgotten flushes ({settled.flushes} of "
-                    f"{place.flushes}): a failover to a standby that was behind?"
+                    f"{self._reconnecting.database}: the database has forgotten flushes ({settled.flushes} of "
+                    f"{slot.flushes}): a failover to a standby that was behind?"
                 )
-            place.fence, place.flushes = settled.fence, settled.flushes
+            slot.fence, slot.flushes = settled.fence, settled.flushes
             self._connection = connection
             self._unsettled = False
             return connection, settled
@@ -343,11 +345,11 @@ class Writer:
         while True:
             connection, _ = await self._ready(deadline)
             try:
-                rows = await self._reconnecting.within(deadline, reader.get(connection, gids, self.tenure))
+                rows = await self._reconnecting.within(deadline, reader.get(connection, gids, self.node_epoch))
                 break
             except FAILURES as error:
                 if not is_lost(error) or deadline.left_s() == 0:
-                    raise store_error(error, self._reconnecting.place, "reading what was refused") from error
+                    raise store_error(error, self._reconnecting.database, "reading what was refused") from error
                 self._lose()
         return {
             index: reason if isinstance(reason, Rejected) else rows.get(items[index].gid, reason)
@@ -359,7 +361,7 @@ class Writer:
 
     def _fenced(self) -> StoreFenced:
         return StoreFenced(
-            f"{self._reconnecting.place}: another process has taken place {self._held().node} of this node."
+            f"{self._reconnecting.database}: another process has taken place {self._held().node} of this node."
         )
 
     def _lose(self) -> None:
@@ -367,13 +369,13 @@ class Writer:
         self._unsettled = True
 
     def _held(self) -> NodeSlot:
-        if self._place is None:
-            raise StoreError(f"{self._reconnecting.place} is not open: the store was not started, or is stopped.")
-        return self._place
+        if self._slot is None:
+            raise StoreError(f"{self._reconnecting.database} is not open: the store was not started, or is stopped.")
+        return self._slot
 
 
 def _answer(at_ms: int, refused: Sequence[int], columns: Columns | RedirectColumns) -> Answer:
-    return Answer(at_ms, {columns.order[place - 1]: None for place in refused})
+    return Answer(at_ms, {columns.order[position - 1]: None for position in refused})
 
 
 def _is_forgotten(item: Item, horizon_ms: int) -> bool:

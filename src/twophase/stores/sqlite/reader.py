@@ -72,8 +72,8 @@ def moved(connection: sqlite3.Connection, known: Sequence[tuple[str, int]]) -> s
     found: set[str] = set()
     for start in range(0, len(known), ROWS_MAX):
         part = known[start : start + ROWS_MAX]
-        rows = [(place, gid, version, 0) for place, (gid, version) in enumerate(part)]
-        found.update(part[place][0] for (place,) in statements.UNMATCHED.run(connection, (), rows))
+        rows = [(position, gid, version, 0) for position, (gid, version) in enumerate(part)]
+        found.update(part[position][0] for (position,) in statements.UNMATCHED.run(connection, (), rows))
     return found
 
 

@@ -13,13 +13,13 @@ from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.reader import history_row, live_row
 
 
-def find(connection: sqlite3.Connection, wanted: Search, position: str, limit: int) -> Found:
+def find(connection: sqlite3.Connection, search_: Search, position: str, limit: int) -> Found:
     """Return a page of what is wanted."""
-    page = Page(wanted, position, limit)
+    page = Page(search_, position, limit)
     if isinstance(page.at, Live):
-        _read_live(connection, wanted, page, page.at)
+        _read_live(connection, search_, page, page.at)
     if isinstance(page.at, Past):
-        _read_past(connection, wanted, page, page.at)
+        _read_past(connection, search_, page, page.at)
     return page.found()
 
 
@@ -28,27 +28,27 @@ def later(connection: sqlite3.Connection, after: tuple[int, str], limit: int) ->
     return [live_row(row) for row in connection.execute(statements.LATER, (*after, limit))]
 
 
-def _read_live(connection: sqlite3.Connection, wanted: Search, page: Page, at: Live) -> None:
+def _read_live(connection: sqlite3.Connection, search_: Search, page: Page, at: Live) -> None:
     floor = connection.execute(
-        statements.SEARCH_LIVE_FLOOR, (at.below, wanted.gid_prefix, search.EXAMINED_MAX - 1)
+        statements.SEARCH_LIVE_FLOOR, (at.below, search_.gid_prefix, search.EXAMINED_MAX - 1)
     ).fetchone()
     rows = connection.execute(
         statements.SEARCH_LIVE,
         (
             at.below,
-            floor[0] if floor else wanted.gid_prefix,
-            *_both(wanted.live_states),
-            *((0, 1) if wanted.parked is None else (int(wanted.parked),) * 2),
-            wanted.created_from_ms,
-            wanted.created_before_ms,
-            wanted.needle or None,
+            floor[0] if floor else search_.gid_prefix,
+            *_both(search_.live_states),
+            *((0, 1) if search_.parked is None else (int(search_.parked),) * 2),
+            search_.created_from_ms,
+            search_.created_before_ms,
+            search_.needle or None,
             page.room + 1,
         ),
     )
     page.take_live([live_row(row) for row in rows], floor[0] if floor else None)
 
 
-def _read_past(connection: sqlite3.Connection, wanted: Search, page: Page, at: Past) -> None:
+def _read_past(connection: sqlite3.Connection, search_: Search, page: Page, at: Past) -> None:
     node = statements.NODE
     below = at.below.get(node, search.SEQ_END if not at.below else 0)
     floor = connection.execute(statements.SEARCH_HISTORY_FLOOR, (node, below, search.EXAMINED_MAX - 1)).fetchone()
@@ -58,11 +58,11 @@ def _read_past(connection: sqlite3.Connection, wanted: Search, page: Page, at: P
             node,
             below,
             floor[0] if floor else 0,
-            *_both(wanted.past_states),
-            wanted.gid_prefix,
-            wanted.created_from_ms,
-            wanted.created_before_ms,
-            wanted.needle or None,
+            *_both(search_.past_states),
+            search_.gid_prefix,
+            search_.created_from_ms,
+            search_.created_before_ms,
+            search_.needle or None,
             page.room + 1,
         ),
     )

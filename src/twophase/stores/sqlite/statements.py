@@ -83,9 +83,9 @@ FORGET_HISTORY: Final = RowsStatement("forget_history")
 FORGET_ATTEMPTS: Final = RowsStatement("forget_attempts")
 
 FENCE: Final = read("fence")
-PLACE: Final = read("place")
+SLOT: Final = read("slot")
 CORRECT_SEQ: Final = read("correct_seq")
-TAKE_PLACE: Final = read("take_place")
+TAKE_SLOT: Final = read("take_slot")
 BUMP_EPOCH: Final = read("bump_epoch")
 RAISE_HORIZON: Final = read("raise_horizon")
 

@@ -90,9 +90,9 @@ class SqliteStore:
         return 0
 
     @property
-    def place(self) -> tuple[int, int]:
+    def slot(self) -> tuple[int, int]:
         """See `Store.place`."""
-        return (0, 0) if self._writer is None else self._writer.place
+        return (0, 0) if self._writer is None else self._writer.slot
 
     async def start(self) -> None:
         """See `Store.start`.
@@ -100,7 +100,7 @@ class SqliteStore:
         Also raises ConfigurationError: the folder is missing, or the path is a folder.
         """
         assert self._writer is None, "a store is started once"
-        _check_place(self._path)
+        _check_directory(self._path)
         self._lock = FileLock(self._path.with_name(self._path.name + "-lock"))
         self._writer = Writer(self._path, self._clock)
         self._write_thread, self._read_thread = (
@@ -197,9 +197,9 @@ class SqliteStore:
         """See `Store.oldest_undecided`. Costs as `overview` does."""
         return await self._read(lambda connection: reader.oldest_undecided(connection, before_ms, after, limit))
 
-    async def search(self, wanted: Search, position: str, limit: int) -> Found:
+    async def search(self, search: Search, position: str, limit: int) -> Found:
         """See `Store.search`."""
-        return await self._read(lambda connection: searching.find(connection, wanted, position, limit))
+        return await self._read(lambda connection: searching.find(connection, search, position, limit))
 
     async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.later`."""
@@ -219,7 +219,7 @@ class SqliteStore:
         """See `Store.heartbeat`: there is no lease to renew."""
         return self._clock.now_ms()
 
-    async def adopt(self, limit: int, *, end_tenures: bool = True) -> int:  # noqa: ARG002 -- the protocol names them
+    async def adopt(self, limit: int, *, end_epochs: bool = True) -> int:  # noqa: ARG002 -- the protocol names them
         """See `Store.adopt`: every row is this node's own."""
         return 0
 
@@ -267,7 +267,7 @@ def _file(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.realpath(name))
 
 
-def _check_place(path: Path) -> None:
+def _check_directory(path: Path) -> None:
     if not path.parent.is_dir():
         raise ConfigurationError(f"store: the folder {path.parent} does not exist; make it first.")
     if path.is_dir():

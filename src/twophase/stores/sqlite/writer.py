@@ -68,7 +68,7 @@ class Writer:
         self._slow = False
 
     @property
-    def place(self) -> tuple[int, int]:
+    def slot(self) -> tuple[int, int]:
         """The node and its epoch, (0, 0) until the place is taken."""
         return (NODE, self._epoch) if self._epoch else (0, 0)
 
@@ -86,9 +86,9 @@ class Writer:
             opening.make_durable(connection)
             schema.migrate(connection, version)
             connection.execute("begin immediate")
-            connection.execute(statements.TAKE_PLACE, (NODE, self._owner, self._clock.now_ms()))
+            connection.execute(statements.TAKE_SLOT, (NODE, self._owner, self._clock.now_ms()))
             connection.execute("commit")
-            (self._epoch, *_) = connection.execute(statements.PLACE, (NODE,)).fetchone()
+            (self._epoch, *_) = connection.execute(statements.SLOT, (NODE,)).fetchone()
         self._remember_files()
 
     def close(self) -> None:
@@ -242,7 +242,7 @@ class Writer:
         at_ms = self._clock.now_ms()
         if connection.execute(statements.FENCE, (NODE, self._epoch, finishes, at_ms)).rowcount != 1:
             raise StoreFenced(f"{self._path}: epoch {self._epoch} of this process has ended.")
-        _, _, seq, commit_count, horizon_ms = connection.execute(statements.PLACE, (NODE,)).fetchone()
+        _, _, seq, commit_count, horizon_ms = connection.execute(statements.SLOT, (NODE,)).fetchone()
         return Applying(connection, NODE, self._epoch, at_ms, seq - finishes, horizon_ms), commit_count, seq
 
     def _commit(self, connection: sqlite3.Connection, commit_count: int) -> None:
@@ -271,7 +271,7 @@ class Writer:
             connection.execute("begin immediate")
             if connection.execute(statements.BUMP_EPOCH, (NODE, self._owner)).rowcount != 1:
                 raise StoreFenced(f"{self._path}: another process has taken over after a failed commit.")
-            epoch, _, _, commit_count, _ = connection.execute(statements.PLACE, (NODE,)).fetchone()
+            epoch, _, _, commit_count, _ = connection.execute(statements.SLOT, (NODE,)).fetchone()
             connection.execute("commit")
         except BaseException:
             self._roll_back(connection)
