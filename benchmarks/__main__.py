@@ -51,9 +51,9 @@ def measure(docs: Path, effort: standard.Effort, names: list[str]) -> list[str]:
     """
     record.load(page.record_file(docs))
     failed = []
-    for one in standard.measure_parts(effort, names):
-        page.put(docs, one.name, one.part, one.drawn)
-        failed += [one.name] if one.part.failure else []
+    for measured in standard.measure_parts(effort, names):
+        page.put(docs, measured.name, measured.part, measured.drawn)
+        failed += [measured.name] if measured.part.failure else []
     print(f"written: {docs / 'benchmarks.md'}")
     return failed
 

@@ -255,9 +255,9 @@ def _measured(console: Console, workloads: Sequence[Workload], subject: _Subject
         if is_app:
             business_url, target = _business(target, subject, running)
             with shown(console, steps, workloads[0].warmup_s + workloads[0].seconds) as on_step:
-                return [alternate_transfers(target, business_url, one, rounds, on_step) for one in workloads]
+                return [alternate_transfers(target, business_url, workload, rounds, on_step) for workload in workloads]
         with shown(console, steps, workloads[0].warmup_s + workloads[0].seconds) as on_step:
-            found = (alternate([target], ceiling, one, rounds, on_step) for one in workloads)
+            found = (alternate([target], ceiling, workload, rounds, on_step) for workload in workloads)
             return [comparison for comparisons in found for comparison in comparisons]
 
 

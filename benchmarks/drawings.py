@@ -17,10 +17,12 @@ def drawn(found: Found) -> dict[str, str]:
 
 
 def _saturated(found: Found) -> dict[str, str]:
-    comparisons = [one for one in found.comparisons if one.ceiling_name == "null"]
+    comparisons = [comparison for comparison in found.comparisons if comparison.ceiling_name == "null"]
     if not comparisons:
         return {}
-    runs = [(one.name, middle(one.runs)) for one in comparisons] + [("null", middle(comparisons[0].ceilings))]
+    runs = [(comparison.name, middle(comparison.runs)) for comparison in comparisons] + [
+        ("null", middle(comparisons[0].ceilings))
+    ]
     latencies = [(name, run.histograms[plots.BRANCH]) for name, run in runs if plots.BRANCH in run.histograms]
     return {
         "throughput-over-time.svg": plots.throughput("Throughput at the branch", runs),

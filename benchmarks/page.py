@@ -171,12 +171,12 @@ def _details(details: list[Detail]) -> Iterator[str]:
     yield "\nOf the run in the middle:\n"
     yield "| | p50 / p90 / p99 / p99.9 ms | CPU µs a message, memory MB |"
     yield "|---|---|---|"
-    for one in details:
-        latencies = "<br>".join(f"{kind}: {latency(found)}" for kind, found in one.latencies.items())
+    for detail in details:
+        latencies = "<br>".join(f"{kind}: {latency(found)}" for kind, found in detail.latencies.items())
         usage = "<br>".join(
-            f"{used.name}: {used.cpu_us_per_message:,.0f} µs, {used.memory_mb:,.0f} MB" for used in one.usage
+            f"{used.name}: {used.cpu_us_per_message:,.0f} µs, {used.memory_mb:,.0f} MB" for used in detail.usage
         )
-        yield f"| {one.name} | {latencies} | {usage} |"
+        yield f"| {detail.name} | {latencies} | {usage} |"
 
 
 def _rates(found: list[AtRate]) -> Iterator[str]:

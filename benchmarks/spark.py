@@ -144,11 +144,11 @@ def _table(audit: Audit) -> Iterator[str]:
     yield f"{audit.messages:,} messages a side.\n"
     yield "| | min / **median** / max s | peak MiB | shuffle MiB a run | spill MiB a run |"
     yield "|---|---|---|---|---|"
-    for one in audit.engines:
-        least, middle, most = min(one.seconds), statistics.median(one.seconds), max(one.seconds)
+    for engine in audit.engines:
+        least, middle, most = min(engine.seconds), statistics.median(engine.seconds), max(engine.seconds)
         seconds = f"{least:.1f} / **{middle:.1f}** / {most:.1f}"
-        moved = ["–" if size is None else f"{size:,}" for size in (one.shuffle_mb, one.spill_mb)]
-        yield f"| {one.engine} | {seconds} | {one.peak_mb:,} | {' | '.join(moved)} |"
+        moved = ["–" if size is None else f"{size:,}" for size in (engine.shuffle_mb, engine.spill_mb)]
+        yield f"| {engine.engine} | {seconds} | {engine.peak_mb:,} | {' | '.join(moved)} |"
     yield ""
 
 

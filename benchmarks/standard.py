@@ -87,7 +87,7 @@ def throughput(effort: Effort) -> Found:
                 comparisons[name].ceilings.append(_told(null, plain, "null"))
                 comparisons[name].runs.append(_told(server, workload, name))
     rows = [row for name, one in comparisons.items() for row in throughput_rows(one, THROUGHPUT_BARS[name])]
-    rows.append(_foreign([run for one in comparisons.values() for run in one.runs + one.ceilings]))
+    rows.append(_foreign([run for comparison in comparisons.values() for run in comparison.runs + comparison.ceilings]))
     base = f"--rounds {effort.rounds} --seconds {effort.seconds:g}"
     commands = [
         f"{BENCH} --setup sqlite {base}",
@@ -289,7 +289,7 @@ def measure_parts(effort: Effort, names: Sequence[str]) -> Iterator[Measured]:
 def _details(comparisons: Sequence[Comparison]) -> list[Detail]:
     if not comparisons:
         return []
-    columns = [(one.name, one.runs) for one in comparisons]
+    columns = [(comparison.name, comparison.runs) for comparison in comparisons]
     columns.append((comparisons[0].ceiling_name, comparisons[0].ceilings))
     return [Detail.of(name, runs) for name, runs in columns]
 

@@ -97,7 +97,7 @@ class GrpcRun(Run):
         return made
 
     async def _dial(self) -> None:
-        shared = next((one for one in self._connections if one.room), None)
+        shared = next((connection for connection in self._connections if connection.room), None)
         if shared is None:
             shared = _Shared(self)
             self._connections.append(shared)

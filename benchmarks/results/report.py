@@ -127,7 +127,10 @@ def number(value: float) -> str:
 
 def as_json(machine: Machine, comparisons: Sequence[Comparison]) -> bytes:
     """Return everything that was measured, with latencies as percentiles."""
-    document: dict[str, Any] = {"machine": machine, "comparisons": [_comparison(one) for one in comparisons]}
+    document: dict[str, Any] = {
+        "machine": machine,
+        "comparisons": [_comparison(comparison) for comparison in comparisons],
+    }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 

@@ -65,7 +65,7 @@ def play_plain(stage: Stage) -> list[Figure]:
             for name, ran in runs.items()
         ),
         _figure(
-            f"{_OURS}: CPU of {OWN_NAME}", [one.usage[0].cpu_us_per_message for one in runs[_OURS]], "µs a message"
+            f"{_OURS}: CPU of {OWN_NAME}", [run.usage[0].cpu_us_per_message for run in runs[_OURS]], "µs a message"
         ),
         _figure("4 KiB written and on disk", disk_ms, "ms"),
         Figure(f"{_OURS}: lost or too early", _broken(runs[_OURS]), "messages", 0),
@@ -87,7 +87,7 @@ def _measured(started: Started, workload: Workload, stage: Stage, name: str) -> 
 
 
 def _broken(runs: list[Measurement]) -> int:
-    return sum(one.findings.lost + one.findings.early for one in runs)
+    return sum(run.findings.lost + run.findings.early for run in runs)
 
 
 def _times(name: str, runs: dict[str, list[Measurement]], bar: float | None = None) -> Figure:

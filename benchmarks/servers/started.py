@@ -58,7 +58,10 @@ class Started(msgspec.Struct, frozen=True):
 def directory_on_disk(parent: Path | None = None) -> Iterator[Path]:
     """Yield a temporary directory on a disk, not in memory: fsync has an effect there."""
     candidates = [parent] if parent else [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
-    chosen = next((one for one in candidates if one.is_dir() and filesystem(one) not in _IN_MEMORY), candidates[-1])
+    chosen = next(
+        (candidate for candidate in candidates if candidate.is_dir() and filesystem(candidate) not in _IN_MEMORY),
+        candidates[-1],
+    )
     directory = Path(tempfile.mkdtemp(prefix="twophase-bench-", dir=chosen))
     try:
         yield directory

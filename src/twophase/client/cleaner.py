@@ -66,7 +66,9 @@ class BarrierCleaner:
         """
         if isinstance(coordinators, str) or not coordinators:
             raise ConfigurationError("coordinators: name every coordinator that uses this table, as a list.")
-        wrong = next((one for one in coordinators if not one.startswith(("http://", "https://"))), None)
+        wrong = next(
+            (coordinator for coordinator in coordinators if not coordinator.startswith(("http://", "https://"))), None
+        )
         if wrong is not None:
             raise ConfigurationError(f"coordinators: {wrong!r} is no http:// or https:// address.")
         if any(hasattr(engine, name) for name in ("cursor", "in_transaction", "is_in_transaction")):

@@ -58,7 +58,9 @@ def agree(
     """
     assert servers, "at least one coordinator must agree"
     answers = [_ask(server, check_prefix, identity, now_ms, authorization) for server in servers]
-    return Agreed(min(one.oldest_undecided_ms for one in answers), min(one.oldest_unfinished_ms for one in answers))
+    return Agreed(
+        min(answer.oldest_undecided_ms for answer in answers), min(answer.oldest_unfinished_ms for answer in answers)
+    )
 
 
 def _ask(server: str, check_prefix: str, identity: str, now_ms: int, authorization: str | None) -> _Answer:

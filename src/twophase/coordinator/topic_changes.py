@@ -98,7 +98,7 @@ class ChangeableTopics(Topics):
                 raise TopicRefused("no such a topic")
             if not known.subscribers:
                 raise TopicRefused("this topic is empty")
-            left = tuple([one for one in known.subscribers if one.url != url])
+            left = tuple([subscriber for subscriber in known.subscribers if subscriber.url != url])
             if len(left) == len(known.subscribers):
                 raise TopicRefused("no such an url ")  # dtm's text, with its blank
             return left

@@ -160,7 +160,7 @@ def _show(report: Report, console: Console) -> None:
         if more > 0:
             console.print(f"… and {more} more (--json names up to 10 000).")
     if report.others:
-        kinds = ", ".join(f"{one.count} {one.trans_type or 'unknown'} ({one.status})" for one in report.others)
+        kinds = ", ".join(f"{other.count} {other.trans_type or 'unknown'} ({other.status})" for other in report.others)
         console.print(f"Not copied, no messages: {kinds}. {remedy_of_others(report.others)}", soft_wrap=True)
     if report.still_running:
         console.print("dtm worked on its rows meanwhile: stop it, and run this again.", soft_wrap=True)

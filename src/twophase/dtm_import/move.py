@@ -99,7 +99,9 @@ def move(
     topics = source.topics()
     report.topics = [_move_topic(topic, target, apply=apply) for topic in topics]
     counts: Counter[str] = Counter()
-    others: Counter[tuple[str, str]] = Counter({(one.trans_type, one.status): one.count for one in source.others()})
+    others: Counter[tuple[str, str]] = Counter(
+        {(other.trans_type, other.status): other.count for other in source.others()}
+    )
     for page in source.pages():
         planned: list[Planned] = []
         for found in page:

@@ -196,7 +196,9 @@ def _topic_of(urls: Sequence[str], topics: Sequence[Topic]) -> str:
     It is unknown when no topic, or several, have exactly them.
     """
     names = [
-        one.name for one in topics if one.subscribers is not None and [each.url for each in one.subscribers] == urls
+        topic.name
+        for topic in topics
+        if topic.subscribers is not None and [each.url for each in topic.subscribers] == urls
     ]
     return f"{TOPIC}{names[0]}" if len(names) == 1 else TOPIC
 

@@ -150,7 +150,7 @@ class RedisSource:
             return Found(gid, expired=True)
         try:
             known = _global.decode(body)
-            rows = tuple(_found_branch(_branch.decode(one)) for one in branches)
+            rows = tuple(_found_branch(_branch.decode(branch)) for branch in branches)
             name.decode()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return Found(gid, broken=True)

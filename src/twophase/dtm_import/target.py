@@ -128,7 +128,7 @@ class Target:
             here = {one.url for kv in found for one in _subscribers.decode(kv.v or "null") or ()}
         except msgspec.MsgspecError as error:
             raise CoordinatorUnreachable(f"{self.shown} gave no usable list of topics.") from error
-        return [one for one in topic.subscribers or () if one.url not in here]
+        return [subscriber for subscriber in topic.subscribers or () if subscriber.url not in here]
 
     def subscribe(self, name: str, subscriber: Subscriber) -> str:
         """Subscribe one address; why not, empty when it is subscribed now.
@@ -160,7 +160,7 @@ class Target:
             raise CoordinatorUnreachable(
                 f"{self.shown} gave no usable answer to {PATH}.", remedy=_OLD_SERVER
             ) from error
-        if [one.gid for one in results] != [one.gid for one in messages]:
+        if [result.gid for result in results] != [message.gid for message in messages]:
             raise CoordinatorUnreachable(f"{self.shown} answered for other messages than it was asked for.")
         return results
 

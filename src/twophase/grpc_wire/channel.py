@@ -43,4 +43,4 @@ def trusted_roots(context: ssl.SSLContext | None = None) -> bytes | None:
     authorities = (context or ssl.create_default_context()).get_ca_certs(binary_form=True)
     if not authorities:
         return None
-    return "".join(ssl.DER_cert_to_PEM_cert(one) for one in authorities).encode()
+    return "".join(ssl.DER_cert_to_PEM_cert(authority) for authority in authorities).encode()

@@ -348,8 +348,8 @@ def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
     >>> _why_not(Literal["debug", "info"], "verbose", msgspec.ValidationError("Invalid"))
     "'verbose' is none of debug, info"
     """
-    kinds = (hint, *get_args(hint), *(inner for one in get_args(hint) for inner in get_args(one)))
-    choices = [choice for one in kinds if get_origin(one) is Literal for choice in get_args(one)]
+    kinds = (hint, *get_args(hint), *(inner for member in get_args(hint) for inner in get_args(member)))
+    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
     shown = without_credentials(repr(value))[:_SHOWN_MAX]
     if choices:
         others = " and no port" if Port in kinds else ""

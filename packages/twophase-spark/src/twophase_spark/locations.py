@@ -191,10 +191,10 @@ def require_distinct(locations: list[Location]) -> None:
         ConfigurationError: naming both.
     """
     seen: dict[tuple[Role, str], str] = {}
-    for one in locations:
-        for what in (one.name, f"{one.url}#{one.table}"):
-            if (one.role, what) in seen:
+    for location in locations:
+        for what in (location.name, f"{location.url}#{location.table}"):
+            if (location.role, what) in seen:
                 raise ConfigurationError(
-                    f"--{one.role} {one.name} and {seen[one.role, what]} are the same; give it once."
+                    f"--{location.role} {location.name} and {seen[location.role, what]} are the same; give it once."
                 )
-            seen[one.role, what] = one.name
+            seen[location.role, what] = location.name

@@ -210,7 +210,7 @@ def _by_group(final: DataFrame) -> DataFrame:
         (F.col("decided_by") == BY_CHECK_BACK).cast("int").alias("by_check_back"),
         F.explode(_groups_of()).alias("group"),
     )
-    percentiles = F.array(*[F.lit(one) for one in PERCENTILES])
+    percentiles = F.array(*[F.lit(percentile) for percentile in PERCENTILES])
     return messages.groupBy("group.order", "group.dimension", "group.key").agg(
         F.count("*").alias("messages"),
         F.sum("failed").alias("failed"),

@@ -73,7 +73,7 @@ def _known(known: ShownAddresses) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "addresses", found, "Switch it on: a wrong address is else noticed after a crash.")
         return
     # Several databases behind one address are probed one by one, and fail alike when the address is wrong.
-    newest_last = sorted((one for one in known.addresses if one.failing), key=lambda one: one.probed_ms)
+    newest_last = sorted((address for address in known.addresses if address.failing), key=lambda one: one.probed_ms)
     failing = list({(one.address, one.state, one.message): one for one in newest_last}.values())
     yield from (_failing(one, known.now_ms) for one in failing[:_SHOWN_MAX])
     if not known.addresses:

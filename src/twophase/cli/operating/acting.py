@@ -92,7 +92,10 @@ class Asked(msgspec.Struct, frozen=True):
             typer.echo("Name messages, or say --all with filters: one of both.", err=True)
             raise typer.Exit(2)
         found = self.gids or [
-            one.gid for page in pages(api, filters, "", sys.maxsize) for one in page.messages if one.state in UNFINISHED
+            message.gid
+            for page in pages(api, filters, "", sys.maxsize)
+            for message in page.messages
+            if message.state in UNFINISHED
         ]
         if self.dry_run:
             typer.echo("\n".join([*found, f"{verb} {count_of(found, kind)}: a dry run, nothing is changed."]))

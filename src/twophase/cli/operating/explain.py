@@ -55,6 +55,6 @@ def text_of(explanation: Explanation, server: str = DEFAULT_SERVER) -> str:
     ):
         parts.append("\n".join([title, *(f"  {sentence}" for sentence in sentences)]))
     if explanation.remedies:
-        lines = [f"  {one.command}{option}\n      {one.when}" for one in explanation.remedies]
+        lines = [f"  {remedy.command}{option}\n      {remedy.when}" for remedy in explanation.remedies]
         parts.append("\n".join(["What to do", *lines]))
     return "\n\n".join(parts)

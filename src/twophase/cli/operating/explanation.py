@@ -142,7 +142,7 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
         "check-back": "The check-back decided it",
         "operator": "An operator decided it",
     }.get(message.decided_by, "It was decided")
-    done = [one.branch_id for one in message.branches if one.done]
+    done = [branch.branch_id for branch in message.branches if branch.done]
     if done:
         effect = f"Branches {', '.join(done)} had already succeeded, and stay that way; the others are not called."
     elif any(one.kind == "branch" for one in message.log):
@@ -168,7 +168,7 @@ def _decided(message: ShownMessage, now_ms: int) -> str:
 
 
 def _progress(message: ShownMessage) -> Iterable[str]:
-    done = [one.branch_id for one in message.branches if one.done]
+    done = [branch.branch_id for branch in message.branches if branch.done]
     if done:
         yield f"Succeeded so far: {', '.join(done)}."
 

@@ -23,22 +23,22 @@ def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
     """Return a table with a row for each message."""
     table = _table("gid", "state", "age", "decided by", "failed rounds", "next", "to")
     # A gid is there to be copied, so it stays in one piece as long as it leaves room for the rest.
-    if all(len(one.gid) <= _GID_WIDTH_MAX for one in messages):
+    if all(len(message.gid) <= _GID_WIDTH_MAX for message in messages):
         table.columns[0].no_wrap = table.columns[1].no_wrap = True
-    for one in messages:
-        done = sum(branch.done for branch in one.branches)
-        destinations = dict.fromkeys(urlsplit(branch.url).netloc or branch.url for branch in one.branches)
+    for message in messages:
+        done = sum(branch.done for branch in message.branches)
+        destinations = dict.fromkeys(urlsplit(branch.url).netloc or branch.url for branch in message.branches)
         table.add_row(
             *map(
                 Text,
                 (
-                    one.gid,
-                    _state(one),
-                    span(now_ms - one.created_ms),
-                    one.decided_by,
-                    str(one.attempts or ""),
-                    _next(one, now_ms),
-                    f"{done}/{len(one.branches)} {' '.join(destinations)}",
+                    message.gid,
+                    _state(message),
+                    span(now_ms - message.created_ms),
+                    message.decided_by,
+                    str(message.attempts or ""),
+                    _next(message, now_ms),
+                    f"{done}/{len(message.branches)} {' '.join(destinations)}",
                 ),
             )
         )

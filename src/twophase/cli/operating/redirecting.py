@@ -98,10 +98,10 @@ def redirect(
             check=beginning if check else "",
         )
         chosen = [
-            one.gid
+            message.gid
             for page in pages(api, filters, "", sys.maxsize)
-            for one in page.messages
-            if _goes_to(one, beginning, check=check)
+            for message in page.messages
+            if _goes_to(message, beginning, check=check)
         ]
     if not chosen:
         typer.echo(f"No unfinished message goes to {beginning}.")
@@ -150,7 +150,7 @@ def _tell(answers: list[Redirected], refused: int, *, dry_run: bool, as_json: bo
             for move in one.moves:
                 what = "check-back" if move.branch_id == "00" else f"branch {move.branch_id}"
                 typer.echo(f"{one.gid}, {what}: {move.before} -> {move.after}")
-        moved = sum(bool(one.moves) for one in answers)
+        moved = sum(bool(answer.moves) for answer in answers)
         there = len(answers) - moved
         parts = [f"{moved} {'would be redirected' if dry_run else 'redirected'}"]
         parts += [f"{there} went there already"] if there else []

@@ -84,8 +84,8 @@ def lines_of(found: ServerStatus, server: str) -> Iterable[str]:
         yield f"{state:<11}{count}{age}"
     for node in found.nodes:
         yield f"{f'node {node.node}':<11}{_doing(node, found)}"
-    for one in found.destinations:
-        yield f"{'calls':<11}{one.address}: {one.in_progress} in progress, {one.waiting} waiting"
+    for destination in found.destinations:
+        yield f"{'calls':<11}{destination.address}: {destination.in_progress} in progress, {destination.waiting} waiting"
 
 
 def _doing(node: ShownNode, found: ServerStatus) -> str:

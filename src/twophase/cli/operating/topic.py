@@ -69,7 +69,7 @@ def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
         typer.echo("There are no topics. The first subscriber makes one: twophase topic subscribe NAME URL")
         return
     rows = [("TOPIC", "SUBSCRIBERS", "VERSION", "CHANGED")]
-    rows += [(one.name, str(len(one.subscribers)), str(one.version), one.changed) for one in found.topics]
+    rows += [(topic.name, str(len(topic.subscribers)), str(topic.version), topic.changed) for topic in found.topics]
     _print_table(rows)
 
 
@@ -90,7 +90,7 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
     if not found.subscribers:
         typer.echo("No subscribers: a message to it is refused. twophase topic subscribe NAME URL adds one.")
         return
-    _print_table([("URL", "REMARK"), *((one.url, one.remark) for one in found.subscribers)])
+    _print_table([("URL", "REMARK"), *((subscriber.url, subscriber.remark) for subscriber in found.subscribers)])
 
 
 _SUBSCRIBE_EXAMPLES: Final = """\b

@@ -178,7 +178,7 @@ def _describable(kind: Any) -> Any:
     fields = msgspec.structs.fields(kind)
     undescribed = (msgspec.Raw, list[WireRequest])
     return msgspec.defstruct(
-        kind.__name__, [(one.name, Any if one.type in undescribed else one.type, None) for one in fields]
+        kind.__name__, [(field.name, Any if field.type in undescribed else field.type, None) for field in fields]
     )
 
 
@@ -211,7 +211,7 @@ def _operation(operation: Operation, method: str, schemas: Mapping[Any, dict[str
     if operation.description:
         described["description"] = operation.description
     if operation.parameters:
-        described["parameters"] = [_parameter(one, schemas) for one in operation.parameters]
+        described["parameters"] = [_parameter(parameter, schemas) for parameter in operation.parameters]
     if operation.request is not None:
         described["requestBody"] = {
             "required": operation.needs_body,

@@ -65,7 +65,7 @@ class ProbesApi:
         return [Served(LIST, self._list), Served(PROBE, self._probe)]
 
     async def _list(self, _request: Request) -> Answer:
-        addresses = [_shown(one) for one in self._probing.addresses()]
+        addresses = [_shown(address) for address in self._probing.addresses()]
         return _json(ShownAddresses(addresses, self._probing.on, self._clock.now_ms()))
 
     async def _probe(self, request: Request) -> Answer:

@@ -82,7 +82,7 @@ class StatusApi:
             parked=overview.parked,
             oldest_prepared_ms=overview.oldest_prepared_ms,
             oldest_submitted_ms=overview.oldest_submitted_ms,
-            nodes=[ShownNode(one.node, one.held, one.seen_ms, answers=one.node == own) for one in nodes],
+            nodes=[ShownNode(node.node, node.held, node.seen_ms, answers=node.node == own) for node in nodes],
             destinations=[ShownDestination(*one) for one in self._questions.busiest(_DESTINATIONS_MAX)],
         )
         return Answer(200, msgspec.json.encode(status))

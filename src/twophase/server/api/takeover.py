@@ -111,7 +111,7 @@ class TakeoverApi:
 
     async def _answer(self, request: Request) -> Answer:
         asked = _read(await request.body())
-        results = await asyncio.gather(*(self._take(one, asked) for one in asked.messages))
+        results = await asyncio.gather(*(self._take(message, asked) for message in asked.messages))
         return Answer(200, _encode(TakeoverReply(tuple(results))))
 
     async def _take(self, taken: TakenMessage, asked: TakeoverRequest) -> TakenResult:
@@ -175,7 +175,11 @@ class TakeoverApi:
         Raises:
             InvalidRequest, LimitExceeded: as `Decoder.message`.
         """
-        calls = [(one, url) for one in taken.branches for url in ((one.url,) if one.calls is None else one.calls)]
+        calls = [
+            (branch, url)
+            for branch in taken.branches
+            for url in ((branch.url,) if branch.calls is None else branch.calls)
+        ]
         request = WireRequest(
             gid=taken.gid,
             trans_type="msg",
@@ -191,7 +195,7 @@ class TakeoverApi:
         )
         # The length decides only whether payloads must be measured one by one.
         read = self._decoder.message_of(request, PAYLOAD_BYTES_MAX.value + 1, [one.payload for one, _ in calls])
-        branches = tuple(_branch(one, taken.gid) for one in taken.branches)
+        branches = tuple(_branch(branch, taken.gid) for branch in taken.branches)
         return Message(read.gid, branches, read.check_url, self._from_now(read.options), read.protocol)
 
     def _from_now(self, options: Options) -> Options:
@@ -212,7 +216,7 @@ def _read(body: bytes) -> TakeoverRequest:
         raise InvalidRequest(f"the request is not what {PATH} takes: {error}.") from error
     if len(asked.messages) > MESSAGES_MAX:
         raise InvalidRequest(f"messages: there are {len(asked.messages)}, at most {MESSAGES_MAX} are allowed.")
-    if len({one.gid for one in asked.messages}) != len(asked.messages):
+    if len({message.gid for message in asked.messages}) != len(asked.messages):
         raise InvalidRequest("messages: one gid stands there twice.")
     return asked
 
@@ -248,7 +252,9 @@ def _same(known: Message, taken: Message) -> bool:
 
     A topic's name is lost where dtm has only its subscribers, so the calls count.
     """
-    if [(one.url, one.payload) for one in known.branches] == [(one.url, one.payload) for one in taken.branches]:
+    if [(branch.url, branch.payload) for branch in known.branches] == [
+        (branch.url, branch.payload) for branch in taken.branches
+    ]:
         return True
     return _calls(known, taken) == _calls(taken, known)
 
@@ -258,8 +264,8 @@ def _calls(message: Message, other: Message) -> list[tuple[str, bytes] | None]:
 
     None for a call that has been made elsewhere, in this message or the other.
     """
-    own = [(url, one.payload) for one in message.branches for url in _urls(one)]
-    theirs = [url for one in other.branches for url in _urls(one)]
+    own = [(url, branch.payload) for branch in message.branches for url in _urls(branch)]
+    theirs = [url for branch in other.branches for url in _urls(branch)]
     if len(own) != len(theirs):
         return list(own)
     return [None if not (call[0] and url) else call for call, url in zip(own, theirs, strict=True)]

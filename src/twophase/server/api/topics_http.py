@@ -300,5 +300,5 @@ def _shown(topic: Topic) -> ShownTopic:
         topic.version,
         timestamp(topic.created_ms),
         timestamp(topic.changed_ms),
-        [ShownSubscriber(one.url, one.remark) for one in topic.subscribers],
+        [ShownSubscriber(subscriber.url, subscriber.remark) for subscriber in topic.subscribers],
     )

@@ -226,7 +226,7 @@ class Lake:
         self._sync({(staging / file.path).parent for file in manifest.files})
 
     def _sync(self, folders: set[Path]) -> None:
-        above = {one for folder in folders for one in folder.parents if one.is_relative_to(self.folder)}
+        above = {parent for folder in folders for parent in folder.parents if parent.is_relative_to(self.folder)}
         for folder in sorted(folders | above | {self.folder}):
             sync_folder(folder)
 

@@ -88,7 +88,7 @@ def is_small(question: Question) -> bool:
     """Return True when compiling code would take longer than reading the lake."""
     if question.lake is None:
         return True
-    files = [file for one in Lake(question.lake).manifests() for file in one.files]
+    files = [file for manifest in Lake(question.lake).manifests() for file in manifest.files]
     return sum(file.facts.rows for file in files) <= SMALL_ROWS_MAX
 
 

@@ -107,7 +107,10 @@ class Sources:
         """Return the rows of the files that manifests name, and of no others."""
         assert self._lake is not None, "asked only where there is a lake"
         paths = [
-            str(self._lake.place(file)) for one in self._manifests for file in one.files if file.table == kind.value
+            str(self._lake.place(file))
+            for manifest in self._manifests
+            for file in manifest.files
+            if file.table == kind.value
         ]
         stored = from_arrow_schema(target_of(kind))
         shown = from_arrow_schema(self._shown(kind))

@@ -162,7 +162,9 @@ class Follower:
     def _fitting_state(self) -> VerifiedPoint:
         """Return the verified point with a stream that fits it; make what is missing."""
         coordinators = {
-            f"{one.role} {one.name}": one.shown for one in self._plan.locations if one.role is Role.COORDINATOR
+            f"{location.role} {location.name}": location.shown
+            for location in self._plan.locations
+            if location.role is Role.COORDINATOR
         }
         state = read_state(self._state_path)
         known = {} if state is None else state.sources

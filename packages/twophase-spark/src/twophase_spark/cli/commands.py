@@ -158,9 +158,9 @@ def _show(report: Report, html: Path | None) -> None:
     for line in report.coverage:
         if not line.checked:
             console.print(f"not checked: {line.what}: {line.note}", soft_wrap=True)
-    for one in result.samples[:_SAMPLES_SHOWN]:
-        console.print(f"{', '.join(one.flags)}: {one.gid}", soft_wrap=True)
-        for step in one.repairs:
+    for sample in result.samples[:_SAMPLES_SHOWN]:
+        console.print(f"{', '.join(sample.flags)}: {sample.gid}", soft_wrap=True)
+        for step in sample.repairs:
             console.print(f"    {step.why}: {step.command}", soft_wrap=True)
     if html is not None:
         console.print(f"report: {html}", soft_wrap=True)

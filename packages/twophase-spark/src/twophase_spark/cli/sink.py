@@ -143,17 +143,17 @@ def _show(batches: list[ListedBatch], shown: int) -> None:
     table = Table(show_edge=False, pad_edge=False)
     for title in ("publisher", "batch", "number", "query", "begun", "decision", "messages", "submitted", "given up"):
         table.add_column(title, justify="right" if title in {"number", "messages"} else "left")
-    for one in batches[:shown]:
+    for batch in batches[:shown]:
         table.add_row(
-            one.publisher,
-            one.group,
-            str(one.number) if one.number >= 0 else "write",
-            one.query[:8],
-            _time(one.begun_ms),
-            one.decision.value,
-            str(one.messages) if one.messages else "",
-            _time(one.published_ms),
-            _time(one.given_up_ms),
+            batch.publisher,
+            batch.group,
+            str(batch.number) if batch.number >= 0 else "write",
+            batch.query[:8],
+            _time(batch.begun_ms),
+            batch.decision.value,
+            str(batch.messages) if batch.messages else "",
+            _time(batch.published_ms),
+            _time(batch.given_up_ms),
         )
     console = plain_console(width=_WIDTH)
     console.print(table if batches else "no batches")

@@ -26,7 +26,7 @@ def to_junit(report: Report) -> bytes:
         case = _case(suite, "promises", meaning.title)
         count = report.result.counts[meaning.flag.value]
         if count:
-            samples = [one for one in report.result.samples if meaning.flag.value in one.flags][:_SAMPLES_TOLD]
+            samples = [sample for sample in report.result.samples if meaning.flag.value in sample.flags][:_SAMPLES_TOLD]
             failure = ET.SubElement(case, "failure", message=as_xml_text(f"{count} messages. {meaning.what}"))
             failure.text = as_xml_text("\n".join([meaning.remedy, *map(_told, samples)]))
     for line in report.coverage:

@@ -103,7 +103,7 @@ def _trend(report: Report) -> Lines | None:
 
 def _sampled(result: AuditResult) -> dict[str, list[Finding]]:
     return {
-        flag.value: [one for one in result.samples if flag.value in one.flags][
+        flag.value: [sample for sample in result.samples if flag.value in sample.flags][
             : None if flag in VIOLATIONS else SHOWN_OF_EACH
         ]
         for flag in Flag

@@ -35,7 +35,7 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
         ContraryDecision: messages had failed before, by an operator's act; all others are published. Raised once.
         LedgerUnavailable, CoordinatorUnreachable: to be run again.
     """
-    written = [one for one in messages if isinstance(one, Written)]
+    written = [message for message in messages if isinstance(message, Written)]
     ledger = Ledger(engine_of(publishing.ledger))
     if written:
         group = written[0].group
@@ -44,7 +44,7 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
         _reach("spark.before_decision")
         decision = ledger.decision(group)
         if decision is Decision.OPEN:
-            decision = ledger.decide(group, [one.writer for one in runs], sum(one.messages for one in runs))
+            decision = ledger.decide(group, [run.writer for run in runs], sum(run.messages for run in runs))
         _reach("spark.after_decision")
         if decision is Decision.GIVEN_UP:
             _log.warning("batch %s was given up: its rows are left out", group)

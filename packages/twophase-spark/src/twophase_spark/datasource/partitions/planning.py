@@ -82,9 +82,9 @@ def _history(wanted: ReadOptions, database: Database, engine: str, until: dict[i
     rows = sum(last - first + 1 for _, first, last in known)
     width = max(ROWS_PER_PART_MIN, -(-rows // wanted.partitions))
     return [
-        Part((Range("history", (f"node = {node}", *one, *pushed)),))
+        Part((Range("history", (f"node = {node}", *number_range, *pushed)),))
         for node, first, last in known
-        for one in number_ranges("seq", first, last, -(-(last - first + 1) // width))
+        for number_range in number_ranges("seq", first, last, -(-(last - first + 1) // width))
     ]
 
 
@@ -92,8 +92,8 @@ def _journal(wanted: ReadOptions, database: Database, engine: str) -> list[Part]
     until = places(database)
     pushed = filters.conditions(wanted, engine)
     live = [
-        Part((Range("message", (*one, *pushed)),), Follow(until, (*one, *pushed)))
-        for one in text_ranges(database, engine, "message", "gid", wanted.partitions)
+        Part((Range("message", (*text_range, *pushed)),), Follow(until, (*text_range, *pushed)))
+        for text_range in text_ranges(database, engine, "message", "gid", wanted.partitions)
     ]
     return live + _history(wanted, database, engine, until)
 
