@@ -85,7 +85,8 @@ def lines_of(found: ServerStatus, server: str) -> Iterable[str]:
     for node in found.nodes:
         yield f"{f'node {node.node}':<11}{_doing(node, found)}"
     for destination in found.destinations:
-        yield f"{'calls':<11}{destination.address}: {destination.in_progress} in progress, {destination.waiting} waiting"
+        calls = f"{destination.in_progress} in progress, {destination.waiting} waiting"
+        yield f"{'calls':<11}{destination.address}: {calls}"
 
 
 def _doing(node: ShownNode, found: ServerStatus) -> str:
