@@ -75,8 +75,8 @@ def _package(name: str, least: tuple[int, int], end: tuple[int, int] | None) -> 
         return Finding(name, good=False, found="not installed", remedy=_INSTALL)
     major, minor = (int(part) for part in version.split(".")[:2])
     fits = least <= (major, minor) and (end is None or (major, minor) < end)
-    wanted = f"at least {least[0]}.{least[1]}" + (f", below {end[0]}.{end[1]}" if end else "")
-    return Finding(name, fits, version, "" if fits else f"Needed: {wanted}. {_INSTALL}")
+    expected = f"at least {least[0]}.{least[1]}" + (f", below {end[0]}.{end[1]}" if end else "")
+    return Finding(name, fits, version, "" if fits else f"Needed: {expected}. {_INSTALL}")
 
 
 def _bash() -> Finding:
@@ -152,9 +152,9 @@ def _executors(reference: str | None, master: str | None) -> Iterator[Finding]:
                 session = reach.cluster_session(master, bundle(Path(folder) / "twophase-spark.zip").path)
             seen = reach.reach(stack.enter_context(session), reference)
     except Exception as error:  # noqa: BLE001 -- whatever it is, it is the diagnosis
-        said = [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         remedy = "Look at the master's page for workers that are alive and free, and whether they reach this machine."
-        yield Finding("executors", good=False, found=said[-1] if said else type(error).__name__, remedy=remedy)
+        yield Finding("executors", good=False, found=lines[-1] if lines else type(error).__name__, remedy=remedy)
         return
     for one in seen:
         unlike = reach.differing(one)

@@ -123,15 +123,15 @@ def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet
     try:
         file = msgspec.convert(plain, _File)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(f"{path}: {_told(str(error))}.") from None
+        raise ConfigurationError(f"{path}: {_described(str(error))}.") from None
     locations: list[Location] = []
     for kind, entries in _entries(file):
         for number, entry in enumerate(entries, 1):
-            place = f"{path}, [[{kind}]] {entry.name!r} (number {number})"
+            entry_name = f"{path}, [[{kind}]] {entry.name!r} (number {number})"
             try:
                 locations += _locations(kind, entry, _resolved(entry.url, environment))
             except ConfigurationError as error:
-                raise ConfigurationError(f"{place}: {error.message}") from None
+                raise ConfigurationError(f"{entry_name}: {error.message}") from None
     return Fleet(file.audit, tuple(locations))
 
 
@@ -161,14 +161,14 @@ def _entries(file: _File) -> tuple[tuple[str, tuple[_Entry, ...]], ...]:
     )
 
 
-def _told(error: str) -> str:
+def _described(error: str) -> str:
     """Return msgspec's message with the position as it is written in TOML.
 
     >>> _told("Object contains unknown field `ulr` - at `$.producer[1]`")
     'in [[producer]] number 2: Object contains unknown field `ulr`'
     """
-    what, _, place = error.partition(" - at ")
-    match = re.fullmatch(r"`\$\.(\w+)(?:\[(\d+)\])?(?:\.(.+))?`", place)
+    what, _, path_of_field = error.partition(" - at ")
+    match = re.fullmatch(r"`\$\.(\w+)(?:\[(\d+)\])?(?:\.(.+))?`", path_of_field)
     if match is None:
         return error
     table = f"[{match[1]}]" if match[2] is None else f"[[{match[1]}]] number {int(match[2]) + 1}"

@@ -81,17 +81,17 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
     """
     settings = settings or SessionSettings()
     with tempfile.TemporaryDirectory(prefix="twophase-spark-") as folder:
-        place = Path(folder)
+        directory = Path(folder)
         _require_bash()
-        java = find_java(_made(place / "java"))
-        with _environment(java, python_for(settings, place)), (place / "spark.log").open("wb") as log:
+        java = find_java(_made(directory / "java"))
+        with _environment(java, python_for(settings, directory)), (directory / "spark.log").open("wb") as log:
             try:
                 with _stderr_to(log):
-                    spark = _build(settings, place)
+                    spark = _build(settings, directory)
             except Exception as error:
-                said = (place / "spark.log").read_text(errors="replace")[-_LOG_CHARACTERS_SHOWN:]
+                shown = (directory / "spark.log").read_text(errors="replace")[-_LOG_CHARACTERS_SHOWN:]
                 raise SparkUnavailable(
-                    f"Spark did not start with Java {java.version}, {java.home}: {error} {said}"
+                    f"Spark did not start with Java {java.version}, {java.home}: {error} {shown}"
                 ) from error
             try:
                 yield spark
@@ -109,10 +109,10 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _build(settings: SessionSettings, place: Path) -> SparkSession:
-    log4j = place / "log4j2.properties"
+def _build(settings: SessionSettings, directory: Path) -> SparkSession:
+    log4j = directory / "log4j2.properties"
     log4j.write_text(_LOG4J)
-    java_options = f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={place} -XX:+UseSerialGC"
+    java_options = f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={directory} -XX:+UseSerialGC"
     if settings.short:
         java_options += " -XX:TieredStopAtLevel=1"
     options = {
@@ -120,8 +120,8 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": f"{settings.memory_mb}m",
         "spark.driver.extraJavaOptions": java_options,
-        "spark.local.dir": str(place),
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         # Many small partitions rather than few that spill; those that turn out to be tiny are put together again.
         "spark.sql.shuffle.partitions": str(16 * settings.cores),
@@ -140,12 +140,12 @@ def _build(settings: SessionSettings, place: Path) -> SparkSession:
             "spark.sql.adaptive.enabled": "false",
             "spark.sql.shuffle.partitions": "1",
         }
-    if _is_here(settings) and len(os.fsencode(place)) <= _SOCKET_FOLDER_BYTES_MAX:
+    if _is_here(settings) and len(os.fsencode(directory)) <= _SOCKET_FOLDER_BYTES_MAX:
         # Rows arrive through a socket of their own, which serves one connection and resets all others. A port may have
         # been another server's a moment ago, and its clients still connect.
         options |= {
             "spark.python.unix.domain.socket.enabled": "true",
-            "spark.python.unix.domain.socket.dir": str(place),
+            "spark.python.unix.domain.socket.dir": str(directory),
         }
     options |= dict(settings.extra)
     builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
@@ -162,7 +162,7 @@ def _is_here(settings: SessionSettings) -> bool:
     return dict(settings.extra).get("spark.master", "local").startswith("local")
 
 
-def python_for(settings: SessionSettings, place: Path) -> str:
+def python_for(settings: SessionSettings, directory: Path) -> str:
     """Return the program that Spark starts as Python.
 
     It is this Python; on this machine, with the PySpark that is installed beside it. Spark puts a zip file of PySpark
@@ -172,7 +172,7 @@ def python_for(settings: SessionSettings, place: Path) -> str:
     installed = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
     if not _is_here(settings) or Path(pyspark.__file__).parents[1] not in installed:
         return sys.executable
-    program = place / "python"
+    program = directory / "python"
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     program.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n')
     program.chmod(0o700)
@@ -185,15 +185,15 @@ def _environment(java: Java, python: str) -> Iterator[None]:
 
     Workers must run this very Python: by default they run the PATH's `python3`, which has none of twophase's packages.
     """
-    wanted = {
+    variables = {
         "JAVA_HOME": str(java.home),
         "PYSPARK_PYTHON": python,
         "PYSPARK_DRIVER_PYTHON": python,  # Java runs it to look for data sources, and to plan with twophase's
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_HOSTNAME": "localhost",
     }
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

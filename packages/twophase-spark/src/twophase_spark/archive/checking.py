@@ -40,7 +40,7 @@ class Verified(msgspec.Struct, frozen=True):
 
 class Look(msgspec.Struct, frozen=True):
     file: File
-    place: str
+    path: str
 
 
 def verify(folder: Path, workers: Workers, say: Callable[[str], None]) -> Verified:
@@ -56,7 +56,7 @@ def verify(folder: Path, workers: Workers, say: Callable[[str], None]) -> Verifi
         manifests = lake.manifests()
         if manifests:
             lake.publish(manifests[-1])
-        looks = [Look(file, str(lake.place(file))) for manifest in manifests for file in manifest.files]
+        looks = [Look(file, str(lake.path_of(file))) for manifest in manifests for file in manifest.files]
         rows = {kind: sum(look.file.facts.rows for look in looks if look.file.table == kind) for kind in TABLES}
         say(f"reading {len(looks)} files of {sum(rows.values())} rows")
         with workers(sum(rows.values())) as spread:
@@ -87,7 +87,7 @@ def require_lake(lake: Lake) -> None:
 
 def look_at(look: Look) -> Fault | None:
     """Read one file, every byte and every row; return its fault, if it has one."""
-    path, file = Path(look.place), look.file
+    path, file = Path(look.path), look.file
     try:
         size_bytes, sha256 = fingerprint(path)
         if size_bytes != file.size_bytes:

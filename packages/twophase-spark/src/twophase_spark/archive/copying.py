@@ -45,7 +45,7 @@ class Task(msgspec.Struct, frozen=True):
     highest of them. `name`: of the files. `whole`: no number may be missing.
     """
 
-    wanted: ReadOptions
+    options: ReadOptions
     staging: str
     node: int
     first: int
@@ -57,7 +57,7 @@ class Task(msgspec.Struct, frozen=True):
     @property
     def kind(self) -> Kind:
         """The task's table."""
-        return self.wanted.kind
+        return self.options.kind
 
     @property
     def range(self) -> Range:
@@ -91,9 +91,9 @@ def copy(task: Task) -> Check:
     """
     attempt = str(attempt_folder(Path(task.staging), secrets.token_hex(8)))
     days = _DayFiles(task, Path(attempt))
-    with contextlib.closing(days), snapshot_of(task.wanted) as (run, engine):
+    with contextlib.closing(days), snapshot_of(task.options) as (run, engine):
         rows = 0
-        for batch in Reader(task.wanted, target_of(task.kind), engine).rows(run, task.range):
+        for batch in Reader(task.options, target_of(task.kind), engine).rows(run, task.range):
             rows += batch.num_rows
             days.add(batch)
         if task.whole and rows != task.last - task.first + 1:
@@ -109,8 +109,8 @@ def check(found: Check) -> list[File]:
     """
     task = found.task
     tallies: dict[int, Tally] = {}
-    with snapshot_of(task.wanted) as (run, engine):
-        for batch in Reader(task.wanted, target_of(task.kind), engine).rows(run, task.range):
+    with snapshot_of(task.options) as (run, engine):
+        for batch in Reader(task.options, target_of(task.kind), engine).rows(run, task.range):
             for day, rows in _by_day(batch, task.kind):
                 tallies.setdefault(day, Tally(task.kind)).add(rows)
     stored = {_path(task, day): tally.facts() for day, tally in tallies.items()}
@@ -122,8 +122,8 @@ def check(found: Check) -> list[File]:
         written = read_facts(whole, task.kind)
         if written != stored[path]:
             raise LakeDamaged(
-                f"{path} differs from the store: {_said(written)} were read again, and the store has "
-                f"{_said(stored[path])}.",
+                f"{path} differs from the store: {_described(written)} were read again, and the store has "
+                f"{_described(stored[path])}.",
                 remedy="Nothing was released. Run it again; if it differs again, look at the disk of the lake.",
             )
         size_bytes, sha256 = fingerprint(whole)
@@ -222,5 +222,5 @@ def _gap(task: Task, run: Run) -> HistoryGap:
     )
 
 
-def _said(facts: Facts) -> str:
+def _described(facts: Facts) -> str:
     return f"{facts.rows} rows (digest {facts.digest[:12]})"

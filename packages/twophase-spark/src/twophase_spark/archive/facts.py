@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from twophase_spark.datasource.schema.tables import Kind
 
-_LANES = 2
-_LANE_MODULUS = 2**64
+_WORDS = 2
+_WORD_MODULUS = 2**64
 
 
 class Shape(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Tally:
         self._rows = 0
         self._bounds: list[int] = []
         self._sums = dict.fromkeys(self._shape.sums, 0)
-        self._lanes = [0] * _LANES
+        self._words = [0] * _WORDS
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the rows of a batch."""
@@ -84,13 +84,13 @@ class Tally:
         self._bounds = [min([*self._bounds, int(keys.min())]), max([*self._bounds, int(keys.max())])]
         for name in self._sums:
             self._sums[name] += int(numbers[name].sum())
-        for lane, value in enumerate(_digest(batch, list(numbers.values()), self._shape.texts)):
-            self._lanes[lane] = (self._lanes[lane] + value) % _LANE_MODULUS
+        for word, value in enumerate(_digest(batch, list(numbers.values()), self._shape.texts)):
+            self._words[word] = (self._words[word] + value) % _WORD_MODULUS
 
     def facts(self) -> Facts:
         """Return the facts of all rows so far."""
         first, last = self._bounds or [0, 0]
-        return Facts(self._rows, first, last, dict(self._sums), "".join(f"{lane:016x}" for lane in self._lanes))
+        return Facts(self._rows, first, last, dict(self._sums), "".join(f"{word:016x}" for word in self._words))
 
 
 def facts_of(kind: Kind, batches: Iterable[pa.RecordBatch]) -> Facts:
@@ -116,8 +116,8 @@ def _digest(batch: pa.RecordBatch, numbers: list[Any], texts: tuple[str, ...]) -
     fixed = np.column_stack([*numbers, *lengths]).astype("<i8").tobytes()
     width = 8 * (len(numbers) + len(lengths))
     digests = b"".join(
-        hashlib.blake2b(fixed[place * width : (place + 1) * width] + b"".join(row), digest_size=8 * _LANES).digest()
-        for place, row in enumerate(zip(*values, strict=True))
+        hashlib.blake2b(fixed[index * width : (index + 1) * width] + b"".join(row), digest_size=8 * _WORDS).digest()
+        for index, row in enumerate(zip(*values, strict=True))
     )
-    lanes = np.frombuffer(digests, "<u8").reshape(-1, _LANES).sum(axis=0, dtype=np.uint64)
-    return [int(lane) for lane in lanes]
+    words = np.frombuffer(digests, "<u8").reshape(-1, _WORDS).sum(axis=0, dtype=np.uint64)
+    return [int(word) for word in words]

@@ -139,10 +139,10 @@ class Lake:
         """
         found: list[Manifest] = []
         identity = self.identity
-        for place, path in enumerate(self._manifest_paths(), start=1):
+        for number, path in enumerate(self._manifest_paths(), start=1):
             manifest = self._read(path, Manifest)
-            if manifest is None or manifest.number != place or path.stem != f"{place:08}":
-                raise LakeDamaged(f"{self.folder}: manifest {place:08}.json is missing; restore it from a backup.")
+            if manifest is None or manifest.number != number or path.stem != f"{number:08}":
+                raise LakeDamaged(f"{self.folder}: manifest {number:08}.json is missing; restore it from a backup.")
             if manifest.format != FORMAT:
                 raise LakeDamaged(f"{path} is of format {manifest.format}; this twophase knows {FORMAT}.")
             if manifest.lake != identity:
@@ -200,13 +200,13 @@ class Lake:
         if not staging.is_dir():
             return
         for file in manifest.files:
-            place = self.place(file)
-            make_folder(place.parent)
+            path = self.path_of(file)
+            make_folder(path.parent)
             with contextlib.suppress(FileNotFoundError):
-                (staging / file.path).rename(place)
-        self._sync({self.place(file).parent for file in manifest.files})
+                (staging / file.path).rename(path)
+        self._sync({self.path_of(file).parent for file in manifest.files})
 
-    def place(self, file: File) -> Path:
+    def path_of(self, file: File) -> Path:
         """Return the path of a published file.
 
         Raises:

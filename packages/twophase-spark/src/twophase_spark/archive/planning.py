@@ -21,7 +21,7 @@ from twophase_spark.archive.writing import statement
 from twophase_spark.datasource.options.looking import looked_into
 from twophase_spark.datasource.options.read_options import ReadOptions
 from twophase_spark.datasource.partitions.parts import Stretch
-from twophase_spark.datasource.partitions.planning import lowest_seq, places
+from twophase_spark.datasource.partitions.planning import lowest_seq, newest_seqs
 from twophase_spark.readers.database import Database
 
 ROWS_PER_TASK = 250_000
@@ -56,7 +56,7 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(span.rows for span in self.attempts)
 
 
-def plan(wanted: ReadOptions, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
+def plan(requested: ReadOptions, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
     """Plan what is in the store and not in the lake.
 
     Raises:
@@ -64,9 +64,9 @@ def plan(wanted: ReadOptions, last: Manifest | None, clock: Clock, rows_per_task
         CannotRead: no such store.
     """
     through = {} if last is None else last.through
-    with looked_into(wanted) as (database, engine):
+    with looked_into(requested) as (database, engine):
         now_ms = store_now_ms(database, engine, clock)
-        tops = places(database)
+        tops = newest_seqs(database)
         behind = {node: seq for node, seq in through.items() if seq > tops.get(node, 0)}
         if behind:
             raise ArchiveRefused(

@@ -132,7 +132,7 @@ class _Purge:
             standing = self._standing(file)
             if not standing:
                 continue
-            fault = look_at(Look(file, str(self._lake.place(file))))
+            fault = look_at(Look(file, str(self._lake.path_of(file))))
             if fault is not None:
                 faults.append(fault)
                 self._settings.say(f"{file.path}: {fault.why}; its rows stay in the store")
@@ -170,7 +170,7 @@ class _Purge:
         """
         shape = SHAPES[Kind(file.table)]
         columns = [shape.key, "gid", shape.time]
-        table = pq.ParquetFile(self._lake.place(file)).read(columns=columns)
+        table = pq.ParquetFile(self._lake.path_of(file)).read(columns=columns)
         numbers, gids, times = (table.column(name).cast(kind).to_pylist() for name, kind in _columns(columns))
         listed = {number: (gid, at) for number, gid, at in zip(numbers, gids, times, strict=True)}
         same = [key for key in standing if listed.get(key[0]) == key[1:]]

@@ -31,7 +31,7 @@ from twophase_spark.progress import progress_shown
 SMALL_ROWS_MAX = 100_000
 _READS = re.compile(r"\s*\(*\s*(select|with|values|from|table|describe|desc|show|explain)\b", re.IGNORECASE)
 _VIEWS = re.compile(r"\b(history|message|attempt)\b", re.IGNORECASE)
-_TOLD = ("Describe", "Explain", "Show")
+_REPORTED = ("Describe", "Explain", "Show")
 _CATALYST = "org.apache.spark.sql.catalyst"
 _LOGICAL = f"{_CATALYST}.plans.logical"
 _WRITES = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement", f"{_LOGICAL}.InsertIntoDir")
@@ -164,7 +164,7 @@ def _refuse(plan: Any, kinds: Sequence[Any]) -> None:
     The node may be in a `with`, or in a subquery of an expression, too.
     """
     for node in _nodes(plan):
-        if not _is_told(node) and any(kind.isInstance(node) for kind in kinds):
+        if not _is_reported(node) and any(kind.isInstance(node) for kind in kinds):
             raise ConfigurationError(_NO_QUERY)
 
 
@@ -192,17 +192,17 @@ def _nodes(plan: Any) -> Iterator[Any]:
         node = left.pop()
         yield node
         left += _each(node.children())
-        if not _is_told(node):
+        if not _is_reported(node):
             left += _each(node.innerChildren()) + _each(node.subqueries())
 
 
-def _is_told(node: Any) -> bool:
+def _is_reported(node: Any) -> bool:
     name: str = node.nodeName()
-    return name.startswith(_TOLD)
+    return name.startswith(_REPORTED)
 
 
 def _each(found: Any) -> list[Any]:
-    return [found.apply(place) for place in range(found.size())]
+    return [found.apply(index) for index in range(found.size())]
 
 
 def _first_paragraph(error: AnalysisException) -> str:

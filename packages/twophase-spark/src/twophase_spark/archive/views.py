@@ -25,7 +25,7 @@ from twophase_spark.archive.schemas import shown_of, target_of
 from twophase_spark.datasource.options.looking import looked_into
 from twophase_spark.datasource.options.read_options import ReadOptions, parse
 from twophase_spark.datasource.partitions.parts import Stretch
-from twophase_spark.datasource.partitions.planning import places
+from twophase_spark.datasource.partitions.planning import newest_seqs
 from twophase_spark.datasource.schema.shaping import shape
 from twophase_spark.datasource.schema.tables import COLUMNS, Kind, arrow_schema
 from twophase_spark.datasource.stream import read_stretch
@@ -92,22 +92,22 @@ class Sources:
         reader = self._spark.read.format("twophase").options(**self._store).options(**options)
         return reader.option("table", kind.value).load()
 
-    def _behind_the_lake(self, wanted: ReadOptions) -> DataFrame:
+    def _behind_the_lake(self, requested: ReadOptions) -> DataFrame:
         """Return history that is not archived yet, none missing."""
-        with looked_into(wanted) as (database, _):
-            spans = tuple(behind_the_lake(database, places(database), self._manifests[-1], ROWS_PER_TASK))
+        with looked_into(requested) as (database, _):
+            spans = tuple(behind_the_lake(database, newest_seqs(database), self._manifests[-1], ROWS_PER_TASK))
         target = self._shown(Kind.HISTORY)
         schema = from_arrow_schema(target)
         if not spans:
             return self._spark.createDataFrame([], schema)
-        read = functools.partial(_read_stretches, wanted, target, spans)
+        read = functools.partial(_read_stretches, requested, target, spans)
         return self._spark.range(0, len(spans), 1, len(spans)).mapInArrow(read, schema)
 
     def _archived(self, kind: Kind) -> DataFrame:
         """Return the rows of the files that manifests name, and of no others."""
         assert self._lake is not None, "asked only where there is a lake"
         paths = [
-            str(self._lake.place(file))
+            str(self._lake.path_of(file))
             for manifest in self._manifests
             for file in manifest.files
             if file.table == kind.value
@@ -130,11 +130,11 @@ class Sources:
 
 
 def _read_stretches(
-    wanted: ReadOptions, target: pa.Schema, spans: tuple[Stretch, ...], numbers: Iterator[pa.RecordBatch]
+    requested: ReadOptions, target: pa.Schema, spans: tuple[Stretch, ...], numbers: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
-            yield from read_stretch(wanted, target, spans[number])
+            yield from read_stretch(requested, target, spans[number])
 
 
 def _unpacked(target: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,16 +23,16 @@ class Reporter:
     def __init__(self, show: Callable[[Report], None], say: Callable[[str], None]) -> None:
         self._show = show
         self._say = say
-        self._told: object = None
+        self._last: object = None
 
     def tell(self, report: Report) -> None:
         """Print one round's report."""
         news = news_in(report)
-        if news != self._told:
+        if news != self._last:
             self._show(report)
         elif report.result.messages:
             self._say(report.sentence)
-        self._told = news
+        self._last = news
 
 
 def news_in(report: Report) -> object:

@@ -251,9 +251,9 @@ def _left_over(audited: Audited, before: Mapping[str, Seen], as_of_ms: int) -> t
     """
     if not any(audited.result.counts[name] for name in _CARRIED):
         return [], {}
-    wanted = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
+    expected = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
     is_remembered = F.col("violation") & F.lit(audited.result.violations <= SEEN_MAX)
-    chosen = audited.findings.where(wanted).select("gid", F.when(is_remembered, digest()).alias("digest"))
+    chosen = audited.findings.where(expected).select("gid", F.when(is_remembered, digest()).alias("digest"))
     rows = chosen.limit(CARRIED_MAX + 1).collect()
     now = {row["gid"]: Seen(as_of_ms, row["digest"]) for row in rows if row["digest"] is not None}
     same = {gid: before[gid] for gid, seen in now.items() if gid in before and before[gid].digest == seen.digest}

@@ -168,8 +168,8 @@ def _show_archived(done: Archived, lake: Path) -> None:
     if done.missing:
         _print(f"{done.missing} rows were gone from the store before they could be archived")
     if done.through:
-        places = ", ".join(f"seq {seq} of node {node}" for node, seq in sorted(done.through.items()))
-        _print(f"the lake has history up to {places}")
+        positions = ", ".join(f"seq {seq} of node {node}" for node, seq in sorted(done.through.items()))
+        _print(f"the lake has history up to {positions}")
     _print(f"the coordinator may forget what was finished before {_when(done.until_ms)}, when its retention says so")
 
 

@@ -46,7 +46,7 @@ class Order(msgspec.Struct, frozen=True):
     follow: bool = False
 
 
-def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path | None) -> Order:
+def read_order(asked: Options, texts: Mapping[Role, Sequence[str]], config: Path | None) -> Order:
     """Merge options and file: an option wins over the file, and locations add up.
 
     Raises:
@@ -61,21 +61,23 @@ def read_order(said: Options, texts: Mapping[Role, Sequence[str]], config: Path 
     for role, given in texts.items():
         parse = parse_coordinator if role is Role.COORDINATOR else _parser(role)
         locations += [parse(text) for text in given]
-    told = {name: value for name, value in msgspec.structs.asdict(said).items() if value is not None}
-    options = msgspec.structs.replace(options, **told)
+    named = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
+    options = msgspec.structs.replace(options, **named)
     _require_sound(locations, options)
     cores = options.cores or min(os.cpu_count() or 1, 8)
     plan = _plan(options, locations, cores)
     return Order(plan, options.memory or 2048, cores, options.every, follow=bool(options.follow))
 
 
-def files_of(said: ReportFiles, config: Path | None) -> ReportFiles:
+def files_of(asked: ReportFiles, config: Path | None) -> ReportFiles:
     """Return the paths of the reports, before anything else of the file is known.
 
     An error in the file must be reported there, too.
     """
     named = {} if config is None else reports_named(config)
-    return ReportFiles(said.html or named.get("html"), said.json or named.get("json"), said.junit or named.get("junit"))
+    return ReportFiles(
+        asked.html or named.get("html"), asked.json or named.get("json"), asked.junit or named.get("junit")
+    )
 
 
 def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:

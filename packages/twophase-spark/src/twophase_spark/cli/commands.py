@@ -77,7 +77,7 @@ def audit(
         Role.CONSUMER: consumer or [],
         Role.LEDGER: ledger or [],
     }
-    said = AuditOptions(
+    given = AuditOptions(
         grace=grace,
         late=late,
         memory=memory,
@@ -93,7 +93,7 @@ def audit(
     with exit_codes(files):
         files = files_of(files, config)
     with exit_codes(files):
-        code = perform(read_order(said, texts, config), files, say, _show)
+        code = perform(read_order(given, texts, config), files, say, _show)
     if code:
         raise typer.Exit(code)
 

@@ -111,18 +111,18 @@ def abandon(
         raise typer.Exit(code)
 
 
-def _give_up(book: Ledger, publisher: str, wanted: str, shown: int) -> int:
+def _give_up(book: Ledger, publisher: str, requested: str, shown: int) -> int:
     from twophase_spark.sink.ledger import Decision  # noqa: PLC0415 -- PySpark is slow to import
 
-    found = book.find(publisher, wanted, shown + 1)
+    found = book.find(publisher, requested, shown + 1)
     undecided = [one for one in found if one.decision is Decision.OPEN]
     if len(found) > 1 and len(undecided) == 1:
         found = undecided
     if not found:
-        typer.echo(f"There is no batch {wanted} of publisher {publisher}.", err=True)
+        typer.echo(f"There is no batch {requested} of publisher {publisher}.", err=True)
         return EXIT_NOTHING
     if len(found) > 1:
-        typer.echo(f"Several batches of publisher {publisher} have number {wanted}; give the id of one:", err=True)
+        typer.echo(f"Several batches of publisher {publisher} have number {requested}; give the id of one:", err=True)
         _show(found, shown)
         return EXIT_NOTHING
     decision = book.give_up(found[0].group)

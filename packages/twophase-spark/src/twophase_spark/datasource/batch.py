@@ -24,19 +24,19 @@ class BatchReader(DataSourceReader):
     `pushFilters` is not implemented on purpose: see `read_options`.
     """
 
-    def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Keep the options and the columns."""
-        self._wanted = wanted
+        self._options = options
         self._schema = schema
-        target_of(wanted, schema)
+        target_of(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Return one part a task; Spark asks for at least one."""
-        return list(plan(self._wanted)) or [Part()]
+        return list(plan(self._options)) or [Part()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one part."""
         assert isinstance(partition, Part), "Spark hands back what was planned"
         if not partition.ranges:
             return
-        yield from read_part(self._wanted, target_of(self._wanted, self._schema), partition)
+        yield from read_part(self._options, target_of(self._options, self._schema), partition)

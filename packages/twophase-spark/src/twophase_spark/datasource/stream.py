@@ -27,7 +27,7 @@ from twophase_spark.datasource.options.looking import looked_into
 from twophase_spark.datasource.options.read_options import EARLIEST, LATEST, REPORT, ReadOptions
 from twophase_spark.datasource.partitions import gaps
 from twophase_spark.datasource.partitions.parts import Part, Range, Stretch
-from twophase_spark.datasource.partitions.planning import lowest_seq, places
+from twophase_spark.datasource.partitions.planning import lowest_seq, newest_seqs
 from twophase_spark.datasource.partitions.ranges import ROWS_PER_PART_MIN
 from twophase_spark.datasource.partitions.reading import Reader, snapshot_of
 from twophase_spark.datasource.schema.sql import select
@@ -45,28 +45,28 @@ The end of a batch also has under `BEHIND` what was read before it. Keys are tex
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows history."""
 
-    def __init__(self, wanted: ReadOptions, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Keep the options and the columns.
 
         The filters are applied after the rows were counted, so not in SQL.
         """
-        self._wanted = wanted
+        self._options = options
         self._schema = schema
         self._frozen: dict[int, int] | None = None
         self._seen: dict[int, int] = {}
         self._look_again = 0.0
-        target_of(wanted, schema)
+        target_of(options, schema)
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
         """Return where a stream without a checkpoint begins, for every present node."""
-        with looked_into(self._wanted) as (database, _):
+        with looked_into(self._options) as (database, _):
             tops = self._look(database)
-            if self._wanted.start == LATEST:
+            if self._options.start == LATEST:
                 return _offset(tops)
-            if self._wanted.start == EARLIEST:
+            if self._options.start == EARLIEST:
                 firsts = {node: lowest_seq(database, node) for node in tops}
                 return _offset({node: tops[node] if first is None else first - 1 for node, first in firsts.items()})
-        named = self._wanted.start_seqs or {}
+        named = self._options.start_seqs or {}
         ahead = {node: seq for node, seq in named.items() if seq > tops.get(node, 0)}
         if ahead:
             raise ConfigurationError(f"Option start names seqs that do not exist yet: {ahead}; the store has {tops}.")
@@ -74,7 +74,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
         """Return a limit of `maxRowsPerBatch` rows a batch, when that option was given."""
-        most = self._wanted.rows_per_batch_max
+        most = self._options.rows_per_batch_max
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 -- Spark's name
@@ -96,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         taken = shared_out(left, most)
         if not any(taken.values()):
             return start  # the very same text: another text is a batch to Spark
-        return {**_offset({node: done.get(node, 0) + taken.get(node, 0) for node in done | tops}), BEHIND: _told(done)}
+        return {**_offset({node: done.get(node, 0) + taken.get(node, 0) for node in done | tops}), BEHIND: _known(done)}
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 -- Spark's name
         """Return where history ends now, for Spark's progress report."""
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         done = seqs_of(noted if isinstance(noted, dict) else start)
         spans = [(node, done.get(node, 0) + 1, last) for node, last in seqs_of(end).items() if last > done.get(node, 0)]
         rows = sum(last - first + 1 for _, first, last in spans)
-        width = max(ROWS_PER_PART_MIN, -(-rows // self._wanted.partitions))
+        width = max(ROWS_PER_PART_MIN, -(-rows // self._options.partitions))
         return [
             Part(stretch=Stretch(node, begin, min(begin + width - 1, last)))
             for node, first, last in spans
@@ -122,7 +122,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Yield the rows of one stretch, and the reports of its gaps."""
         assert isinstance(partition, Part), "Spark hands back what was planned"
         assert partition.stretch is not None, "a stream reads stretches"
-        yield from read_stretch(self._wanted, target_of(self._wanted, self._schema), partition.stretch)
+        yield from read_stretch(self._options, target_of(self._options, self._schema), partition.stretch)
 
     def commit(self, end: Offset) -> None:
         """Do nothing: the rows stay in the store for others."""
@@ -133,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         It is read at most every `LOOKS_SECONDS_MIN`, because Spark polls far more often.
         """
         if time.monotonic() >= self._look_again:
-            with looked_into(self._wanted) as (database, _):
+            with looked_into(self._options) as (database, _):
                 self._look(database)
         return self._seen
 
@@ -142,12 +142,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         The next calls use it: none may see an older end.
         """
-        self._seen = places(database)
+        self._seen = newest_seqs(database)
         self._look_again = time.monotonic() + LOOKS_SECONDS_MIN
         return self._seen
 
 
-def read_stretch(wanted: ReadOptions, target: pa.Schema, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+def read_stretch(options: ReadOptions, target: pa.Schema, stretch: Stretch) -> Iterator[pa.RecordBatch]:
     """Yield every row of the stretch that passes the filters; report gaps.
 
     By option onGap they are rows, or an error.
@@ -156,18 +156,18 @@ def read_stretch(wanted: ReadOptions, target: pa.Schema, stretch: Stretch) -> It
         HistoryGap: rows are gone, and onGap is fail.
     """
     where = (f"node = {stretch.node}", f"seq >= {stretch.first}", f"seq <= {stretch.last}")
-    with snapshot_of(wanted) as (run, engine):
-        reader = Reader(wanted, target, engine)
+    with snapshot_of(options) as (run, engine):
+        reader = Reader(options, target, engine)
         counted = 0
         for raw in run(reader.statement(Range("history", where)), reader.types()):
             counted += raw.num_rows
-            batch = reader.shaped(filters.keep(raw, wanted))
+            batch = reader.shaped(filters.keep(raw, options))
             if batch.num_rows:
                 yield batch
         if counted != stretch.last - stretch.first + 1:
             seqs = run(select(["seq"], "history", where, "seq"), {})
             found = gaps.holes(stretch, (seq for one in seqs for seq in one.column("seq").to_pylist()))
-            if wanted.on_gap != REPORT:
+            if options.on_gap != REPORT:
                 raise gaps.failure(found)
             yield gaps.as_rows(found, target)
 
@@ -182,8 +182,8 @@ def shared_out(left: dict[int, int], most: int) -> dict[int, int]:
     """
     taken: dict[int, int] = {}
     by_backlog = sorted(left, key=lambda node: (left[node], node))
-    for place, node in enumerate(by_backlog):
-        share = -(-most // (len(by_backlog) - place))
+    for position, node in enumerate(by_backlog):
+        share = -(-most // (len(by_backlog) - position))
         taken[node] = min(left[node], share, most)
         most -= taken[node]
     return taken
@@ -212,8 +212,8 @@ def seqs_of(offset: Mapping[str, int | dict[str, int]]) -> dict[int, int]:
 
 
 def _offset(seqs: dict[int, int]) -> Offset:
-    return {**_told(seqs)}
+    return {**_known(seqs)}
 
 
-def _told(seqs: dict[int, int]) -> dict[str, int]:
+def _known(seqs: dict[int, int]) -> dict[str, int]:
     return {str(node): seq for node, seq in sorted(seqs.items())}

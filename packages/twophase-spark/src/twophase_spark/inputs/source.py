@@ -65,8 +65,8 @@ def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, cou
         return read_again(spark, sources, sorted(row["gid"] for row in gids.collect()))
     if count <= GIDS_BY_KEY_MAX:
         return Inputs(*(_by_key(spark, role, _with_role(sources, role), gids) for role in _ROLES))
-    wanted = F.broadcast(gids) if count <= BROADCAST_GIDS_MAX else gids
-    return Inputs(*(frame.join(wanted, "gid", "left_semi") for frame in read_all(spark, sources)))
+    chosen = F.broadcast(gids) if count <= BROADCAST_GIDS_MAX else gids
+    return Inputs(*(frame.join(chosen, "gid", "left_semi") for frame in read_all(spark, sources)))
 
 
 def rows_of_uncounted(spark: SparkSession, sources: Sequence[Source], gids: DataFrame) -> Inputs:
@@ -91,9 +91,9 @@ def _by_key(spark: SparkSession, role: Role, sources: list[Source], gids: DataFr
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            wanted = batch.column(0).to_pylist()
+            chosen = batch.column(0).to_pylist()
             for source in sources:
-                yield from read_gids(source, wanted)
+                yield from read_gids(source, chosen)
 
     return gids.select("gid").mapInArrow(read, spark_schema(arrow_schema(role)))
 

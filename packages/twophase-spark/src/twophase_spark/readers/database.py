@@ -160,11 +160,11 @@ def reported(location: Location) -> Iterator[None]:
 
 def _hidden(location: Location, error: Exception) -> str:
     """Return the driver's text in one line, without a password that it repeats."""
-    said = " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
     password = urlsplit(location.url).password
     for secret in (password, unquote(password or "")):
-        said = said.replace(secret, "…") if secret else said
-    return said.rstrip(".")
+        text = text.replace(secret, "…") if secret else text
+    return text.rstrip(".")
 
 
 def _sqlite(location: Location) -> Any:

@@ -156,8 +156,8 @@ def _history_bounds(database: Database) -> tuple[Bound, ...]:
 
 
 def _business(location: Location, database: Database, slices_max: int) -> Source:
-    wanted = _ledger_columns(location) if location.role is Role.LEDGER else _BARRIER_COLUMNS
-    columns = _require(location, database, location.table, wanted)
+    expected = _ledger_columns(location) if location.role is Role.LEDGER else _BARRIER_COLUMNS
+    columns = _require(location, database, location.table, expected)
     identity, horizon = _meta(location, database)
     gids = kind_of(location, database)
     key = _key(location, database, columns)
@@ -188,12 +188,12 @@ def _ledger_columns(location: Location) -> set[str]:
     return {location.gid_column, location.branch_column} | ({location.key_column} if location.key_column else set())
 
 
-def _require(location: Location, database: Database, table: str, wanted: set[str]) -> frozenset[str]:
+def _require(location: Location, database: Database, table: str, expected: set[str]) -> frozenset[str]:
     columns = database.columns(table)
     if not columns:
         remedy = "is this a coordinator's store?" if location.role is Role.COORDINATOR else "name another one behind #."
         raise CannotRead(f"{location.role} {location.name}, {location.shown}: there is no table {table}; {remedy}")
-    missing = sorted({name.lower() for name in wanted} - columns)
+    missing = sorted({name.lower() for name in expected} - columns)
     if missing:
         raise CannotRead(f"{location.role} {location.name}, {location.shown}: table {table} has no column {missing}.")
     return columns

@@ -14,7 +14,7 @@ from twophase_spark.reports.unmade import as_xml_text
 from twophase_spark.rules.samples import Finding
 from twophase_spark.rules.taxonomy import MEANINGS
 
-_SAMPLES_TOLD = 10
+_SAMPLES_SHOWN = 10
 
 
 def to_junit(report: Report) -> bytes:
@@ -26,9 +26,11 @@ def to_junit(report: Report) -> bytes:
         case = _case(suite, "promises", meaning.title)
         count = report.result.counts[meaning.flag.value]
         if count:
-            samples = [sample for sample in report.result.samples if meaning.flag.value in sample.flags][:_SAMPLES_TOLD]
+            samples = [sample for sample in report.result.samples if meaning.flag.value in sample.flags][
+                :_SAMPLES_SHOWN
+            ]
             failure = ET.SubElement(case, "failure", message=as_xml_text(f"{count} messages. {meaning.what}"))
-            failure.text = as_xml_text("\n".join([meaning.remedy, *map(_told, samples)]))
+            failure.text = as_xml_text("\n".join([meaning.remedy, *map(_described, samples)]))
     for line in report.coverage:
         case = _case(suite, "coverage", line.what)
         if not line.checked:
@@ -51,6 +53,6 @@ def _finished(suite: ET.Element, seconds: float) -> bytes:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
 
 
-def _told(one: Finding) -> str:
+def _described(one: Finding) -> str:
     commands = "".join(f"\n  {step.why}: {step.command}" for step in one.repairs)
     return f"{one.gid}: {', '.join(one.flags)}{commands}"

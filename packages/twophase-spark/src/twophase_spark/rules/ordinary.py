@@ -34,7 +34,7 @@ from twophase_spark.rules.classify import (
 )
 from twophase_spark.rules.facts import PRODUCER_ROW_OF_LEDGER, Inputs
 
-_SUCCEEDED, _FAILED, _CHECKED, _PLAIN, _COMMITTED, _ROLLED_BACK, _ODD = (1 << place for place in range(7))
+_SUCCEEDED, _FAILED, _CHECKED, _PLAIN, _COMMITTED, _ROLLED_BACK, _ODD = (1 << index for index in range(7))
 _ORDINARY = (
     0,
     _ROLLED_BACK,
@@ -94,7 +94,7 @@ def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) ->
     Raises:
         CannotRead: a row has no gid.
     """
-    names = [f"rows{place}" for place in range(len(sources(scope)))]
+    names = [f"rows{index}" for index in range(len(sources(scope)))]
     by_gid = numbers_by_gid(inputs, scope, expected)
     # One group for all ordinary messages, one for each other gid: the result is as small as the trouble is.
     counted = (
@@ -142,7 +142,7 @@ def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = No
             F.bit_or("says").alias("says"),
             F.bit_xor("hashes").alias("hashes"),
             F.sum("count").alias("count"),
-            *[F.count_if(F.col("source") == place).alias(f"rows{place}") for place in range(len(sources(scope)))],
+            *[F.count_if(F.col("source") == index).alias(f"rows{index}") for index in range(len(sources(scope)))],
         )
     )
     ordinary = F.col("says").isin(*in_order) & (F.col("hashes") == 0) & (F.col("count") == 0)
@@ -152,13 +152,13 @@ def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = No
 
 def _parts(inputs: Inputs, scope: Scope) -> list[DataFrame]:
     """Return every row as (gid, source, says, hashes, count)."""
-    places = {source: place for place, source in enumerate(sources(scope))}
+    indexes = {source: index for index, source in enumerate(sources(scope))}
 
-    def place_of(role: Role) -> Column:
+    def index_of(role: Role) -> Column:
         column = F.lit(-1)
-        for (of, name), place in places.items():
+        for (of, name), index in indexes.items():
             if of is role:
-                column = F.when(F.col("source") == name, F.lit(place)).otherwise(column)
+                column = F.when(F.col("source") == name, F.lit(index)).otherwise(column)
         return column
 
     has_ledger = F.col("source").isin(*scope.ledgers) if scope.ledgers else F.lit(False)
@@ -167,17 +167,17 @@ def _parts(inputs: Inputs, scope: Scope) -> list[DataFrame]:
     zero = F.lit(0).cast("bigint")
     return [
         _journal(inputs.journal, scope),
-        _numbers(inputs.producers, place_of(Role.PRODUCER), _verdict(F.col("reason")), zero, zero),
+        _numbers(inputs.producers, index_of(Role.PRODUCER), _verdict(F.col("reason")), zero, zero),
         _numbers(
             inputs.consumers,
-            place_of(Role.CONSUMER),
+            index_of(Role.CONSUMER),
             F.lit(0),
             F.xxhash64("branch_id").bitwiseXOR(F.when(has_ledger, booking).otherwise(zero)),
             F.when(has_ledger, F.lit(1 + _ONE_BOOKED)).otherwise(F.lit(1)),
         ),
         _numbers(
             inputs.ledgers,
-            place_of(Role.LEDGER),
+            index_of(Role.LEDGER),
             F.lit(0),
             F.when(booked, booking).otherwise(zero),
             F.when(booked, F.lit(-_ONE_BOOKED)).otherwise(zero),

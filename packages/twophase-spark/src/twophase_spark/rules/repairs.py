@@ -114,13 +114,15 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
 
 
 def _calls(
-    why: str, gid: str, message: Mapping[str, Any], wanted: Sequence[str] | None = None
+    why: str, gid: str, message: Mapping[str, Any], expected: Sequence[str] | None = None
 ) -> list[tuple[str, str]]:
     """Return calls of these branches; None for all."""
     steps: list[tuple[str, str]] = []
     for branch in message.get("branches") or ():
         url = branch["url"]
-        if not url.startswith(("http://", "https://")) or (wanted is not None and branch["branch_id"] not in wanted):
+        if not url.startswith(("http://", "https://")) or (
+            expected is not None and branch["branch_id"] not in expected
+        ):
             continue
         query = urlencode({"gid": gid, "trans_type": "msg", "branch_id": branch["branch_id"], "op": "action"})
         target = f"{url}{'&' if '?' in url else '?'}{query}"

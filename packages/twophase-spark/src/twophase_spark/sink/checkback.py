@@ -56,14 +56,14 @@ def answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
     ledger = Ledger(engine)
     try:
         if question.identity != ledger.identity():
-            said = CheckBackAnswer(Verdict.UNKNOWN, evidence=f"{WrongDatabase.code}: this is another ledger")
+            answer = CheckBackAnswer(Verdict.UNKNOWN, evidence=f"{WrongDatabase.code}: this is another ledger")
         else:
             verdict = ledger.verdict(question.gid)
-            said = CheckBackAnswer(verdict, evidence=_EVIDENCE[verdict])
+            answer = CheckBackAnswer(verdict, evidence=_EVIDENCE[verdict])
     except LedgerUnavailable as error:
         _log.error("check-back of %s cannot be answered: %s", question.gid, error.message)
-        said = CheckBackAnswer(Verdict.UNKNOWN, evidence=error.message)
-    return answer_of(said)
+        answer = CheckBackAnswer(Verdict.UNKNOWN, evidence=error.message)
+    return answer_of(answer)
 
 
 def _probed(engine: Engine, identity: str | None) -> ProbeReport:

@@ -122,12 +122,12 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
 def _given(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
     names = {name.lower(): name for name in KNOWN}
     given: dict[str, str] = {}
-    for said, value in options.items():
-        name = names.get(said.lower())
+    for key, value in options.items():
+        name = names.get(key.lower())
         if name is None:
-            if said.lower() in {"path", "checkpointlocation"}:
+            if key.lower() in {"path", "checkpointlocation"}:
                 continue  # Spark's own
-            raise ConfigurationError(f"There is no option {said!r} of this sink; known: {', '.join(KNOWN)}.")
+            raise ConfigurationError(f"There is no option {key!r} of this sink; known: {', '.join(KNOWN)}.")
         given[name] = str(value).strip()
     if streaming and "onFailure" in given:
         raise ConfigurationError("Option onFailure is one of write: a streaming batch that failed always comes back.")
@@ -135,10 +135,10 @@ def _given(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
 
 
 def _one_at_most(given: Mapping[str, str], names: tuple[str, ...]) -> str:
-    said = [name for name in names if given.get(name)]
-    if len(said) > 1:
-        raise ConfigurationError(f"Options {' and '.join(said)} exclude each other.")
-    return said[0] if said else ""
+    given_names = [name for name in names if given.get(name)]
+    if len(given_names) > 1:
+        raise ConfigurationError(f"Options {' and '.join(given_names)} exclude each other.")
+    return given_names[0] if given_names else ""
 
 
 def _address(option: str, url: str) -> str:

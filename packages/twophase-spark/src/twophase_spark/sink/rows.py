@@ -250,14 +250,14 @@ def _in_json(publishing: Publishing, names: list[str]) -> list[str]:
     return list(publishing.payload_columns) or names
 
 
-def _contains(kind: DataType, wanted: tuple[type[DataType], ...]) -> bool:
+def _contains(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
     if isinstance(kind, StructType):
-        return any(_contains(field.dataType, wanted) for field in kind.fields)
+        return any(_contains(field.dataType, kinds) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _contains(kind.elementType, wanted)
+        return _contains(kind.elementType, kinds)
     if isinstance(kind, MapType):
-        return _contains(kind.keyType, wanted) or _contains(kind.valueType, wanted)
-    return isinstance(kind, wanted)
+        return _contains(kind.keyType, kinds) or _contains(kind.valueType, kinds)
+    return isinstance(kind, kinds)
 
 
 def _contains_map_of_numbers(kind: DataType) -> bool:

@@ -80,8 +80,8 @@ def require_no_secret_in(option: str, url: str) -> str:
             raise ConfigurationError(
                 f"Option {option} must not carry a secret, because Spark shows options; {_HEADER}."
             )
-    told = _EMPTY.sub("", plain)
-    if without_credentials(told) != told:
+    rest = _EMPTY.sub("", plain)
+    if without_credentials(rest) != rest:
         raise ConfigurationError(f"Option {option} must not carry a login, because Spark shows options; {_HEADER}.")
     return url
 

@@ -22,20 +22,20 @@ _BARRIER = frozenset({"trans_type", "gid", "branch_id", "op", "barrier_id", "rea
 _ROLES = {Kind.BARRIER: Role.PRODUCER, Kind.LEDGER: Role.LEDGER}
 
 
-def location_of(wanted: ReadOptions) -> Location:
+def location_of(options: ReadOptions) -> Location:
     """Return the location to connect to, with the password; not to be kept.
 
     Raises:
         ConfigurationError: a snapshot is named of a database that lends none.
     """
-    place = locate(wanted.url, wanted.name)
-    if wanted.snapshot and place.engine != "postgresql":
-        raise ConfigurationError(f"Option snapshot is for PostgreSQL, not for {place.engine}.")
-    return msgspec.structs.replace(place, role=_ROLES.get(wanted.kind, Role.COORDINATOR), table=wanted.relation)
+    location = locate(options.url, options.name)
+    if options.snapshot and location.engine != "postgresql":
+        raise ConfigurationError(f"Option snapshot is for PostgreSQL, not for {location.engine}.")
+    return msgspec.structs.replace(location, role=_ROLES.get(options.kind, Role.COORDINATOR), table=options.relation)
 
 
 @contextlib.contextmanager
-def looked_into(wanted: ReadOptions) -> Iterator[tuple[Database, str]]:
+def looked_into(options: ReadOptions) -> Iterator[tuple[Database, str]]:
     """Open the database, in the snapshot that was named if any, and check its tables.
 
     Yields the database and its engine.
@@ -43,33 +43,33 @@ def looked_into(wanted: ReadOptions) -> Iterator[tuple[Database, str]]:
     Raises:
         CannotRead: no such database, table or column.
     """
-    location = location_of(wanted)
-    with open_database(location, snapshot=wanted.snapshot) as database:
-        for table, columns in _expected(wanted).items():
+    location = location_of(options)
+    with open_database(location, snapshot=options.snapshot) as database:
+        for table, columns in _expected(options).items():
             require_columns(database, location, table, columns)
         yield database, location.engine
 
 
-def require_columns(database: Database, location: Location, table: str, wanted: frozenset[str]) -> None:
+def require_columns(database: Database, location: Location, table: str, options: frozenset[str]) -> None:
     """Refuse a table that does not exist or lacks a column."""
     there = database.columns(table)
     if not there:
         remedy = "is this a coordinator's store?" if location.role is Role.COORDINATOR else "name it by tableName."
         raise CannotRead(f"{location.role} {location.name}, {location.shown}: there is no table {table}; {remedy}")
-    missing = sorted({name.lower() for name in wanted} - there)
+    missing = sorted({name.lower() for name in options} - there)
     if missing:
         raise CannotRead(f"{location.role} {location.name}, {location.shown}: table {table} has no column {missing}.")
 
 
-def _expected(wanted: ReadOptions) -> dict[str, frozenset[str]]:
-    if wanted.kind is Kind.BARRIER:
-        return {wanted.relation: _BARRIER}
-    if wanted.kind is Kind.LEDGER:
-        named = {wanted.gid_column, wanted.branch_column, wanted.key_column} - {""}
-        extra = {name for name in wanted.columns if name not in {"gid", "branch_id"}}
-        return {wanted.relation: frozenset(named | extra)}
-    if wanted.kind is Kind.ATTEMPT:
+def _expected(options: ReadOptions) -> dict[str, frozenset[str]]:
+    if options.kind is Kind.BARRIER:
+        return {options.relation: _BARRIER}
+    if options.kind is Kind.LEDGER:
+        named = {options.gid_column, options.branch_column, options.key_column} - {""}
+        extra = {name for name in options.columns if name not in {"gid", "branch_id"}}
+        return {options.relation: frozenset(named | extra)}
+    if options.kind is Kind.ATTEMPT:
         return {"attempt": STORED["attempt"]}
-    tables = {"message", "history"} if wanted.kind is Kind.JOURNAL else {wanted.kind.value}
-    assert wanted.kind in OF_COORDINATOR, "the others are above"
+    tables = {"message", "history"} if options.kind is Kind.JOURNAL else {options.kind.value}
+    assert options.kind in OF_COORDINATOR, "the others are above"
     return {table: STORED[table] | {BODY} for table in tables}

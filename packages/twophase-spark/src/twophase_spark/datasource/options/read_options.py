@@ -119,10 +119,10 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
 def _given(options: Mapping[str, str]) -> dict[str, str]:
     names = {name.lower(): name for name in KNOWN}
     given: dict[str, str] = {}
-    for said, value in options.items():
-        name = names.get(said.lower())
+    for key, value in options.items():
+        name = names.get(key.lower())
         if name is None:
-            raise ConfigurationError(f"There is no option {said!r} of this source; known: {', '.join(KNOWN)}.")
+            raise ConfigurationError(f"There is no option {key!r} of this source; known: {', '.join(KNOWN)}.")
         given[name] = str(value).strip()
     return given
 

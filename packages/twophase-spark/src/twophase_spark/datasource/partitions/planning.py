@@ -29,28 +29,28 @@ It may if `twophase barrier install` did not make it.
 """
 
 
-def plan(wanted: ReadOptions) -> list[Part]:
+def plan(options: ReadOptions) -> list[Part]:
     """Return the tasks of a batch read; an empty list for nothing to read.
 
     Raises:
         CannotRead: no such database, table or column.
         ConfigurationError: asOf names what is not there yet.
     """
-    with looked_into(wanted) as (database, engine):
-        if wanted.kind is Kind.HISTORY:
-            return _history(wanted, database, engine, frozen_seqs(wanted, database))
-        if wanted.kind is Kind.MESSAGE:
-            pushed = filters.conditions(wanted, engine)
-            ranges = text_ranges(database, engine, "message", "gid", wanted.partitions)
+    with looked_into(options) as (database, engine):
+        if options.kind is Kind.HISTORY:
+            return _history(options, database, engine, frozen_seqs(options, database))
+        if options.kind is Kind.MESSAGE:
+            pushed = filters.conditions(options, engine)
+            ranges = text_ranges(database, engine, "message", "gid", options.partitions)
             return [Part((Range("message", (*one, *pushed)),)) for one in ranges]
-        if wanted.kind is Kind.JOURNAL:
-            return _journal(wanted, database, engine)
-        if wanted.kind is Kind.ATTEMPT:
-            return _attempts(wanted, database, engine)
-        return _business(wanted, database, engine)
+        if options.kind is Kind.JOURNAL:
+            return _journal(options, database, engine)
+        if options.kind is Kind.ATTEMPT:
+            return _attempts(options, database, engine)
+        return _business(options, database, engine)
 
 
-def places(database: Database) -> dict[int, int]:
+def newest_seqs(database: Database) -> dict[int, int]:
     """Return the last seq of every node, as one statement sees them.
 
     All rows up to there are committed and visible.
@@ -58,15 +58,15 @@ def places(database: Database) -> dict[int, int]:
     return {int(node): int(seq) for node, seq in database.rows(select(["id", "seq"], "node"))}
 
 
-def frozen_seqs(wanted: ReadOptions, database: Database) -> dict[int, int]:
+def frozen_seqs(options: ReadOptions, database: Database) -> dict[int, int]:
     """Return the last seq of each node's history that belongs to this read."""
-    tops = places(database)
-    if wanted.as_of_seqs is None:
+    tops = newest_seqs(database)
+    if options.as_of_seqs is None:
         return tops
-    ahead = {node: seq for node, seq in wanted.as_of_seqs.items() if seq > tops.get(node, 0)}
+    ahead = {node: seq for node, seq in options.as_of_seqs.items() if seq > tops.get(node, 0)}
     if ahead:
         raise ConfigurationError(f"Option asOf names seqs that do not exist yet: {ahead}; the store has {tops}.")
-    return wanted.as_of_seqs
+    return options.as_of_seqs
 
 
 def lowest_seq(database: Database, node: int) -> int | None:
@@ -75,12 +75,12 @@ def lowest_seq(database: Database, node: int) -> int | None:
     return None if lowest is None else int(lowest)
 
 
-def _history(wanted: ReadOptions, database: Database, engine: str, until: dict[int, int]) -> list[Part]:
-    pushed = filters.conditions(wanted, engine)
+def _history(options: ReadOptions, database: Database, engine: str, until: dict[int, int]) -> list[Part]:
+    pushed = filters.conditions(options, engine)
     spans = {node: (lowest_seq(database, node), last) for node, last in sorted(until.items())}
     known = [(node, first, last) for node, (first, last) in spans.items() if first is not None and first <= last]
     rows = sum(last - first + 1 for _, first, last in known)
-    width = max(ROWS_PER_PART_MIN, -(-rows // wanted.partitions))
+    width = max(ROWS_PER_PART_MIN, -(-rows // options.partitions))
     return [
         Part((Range("history", (f"node = {node}", *number_range, *pushed)),))
         for node, first, last in known
@@ -88,22 +88,22 @@ def _history(wanted: ReadOptions, database: Database, engine: str, until: dict[i
     ]
 
 
-def _journal(wanted: ReadOptions, database: Database, engine: str) -> list[Part]:
-    until = places(database)
-    pushed = filters.conditions(wanted, engine)
+def _journal(options: ReadOptions, database: Database, engine: str) -> list[Part]:
+    until = newest_seqs(database)
+    pushed = filters.conditions(options, engine)
     live = [
         Part((Range("message", (*text_range, *pushed)),), Follow(until, (*text_range, *pushed)))
-        for text_range in text_ranges(database, engine, "message", "gid", wanted.partitions)
+        for text_range in text_ranges(database, engine, "message", "gid", options.partitions)
     ]
-    return live + _history(wanted, database, engine, until)
+    return live + _history(options, database, engine, until)
 
 
-def _attempts(wanted: ReadOptions, database: Database, engine: str) -> list[Part]:
-    pushed = filters.conditions(wanted, engine)
+def _attempts(options: ReadOptions, database: Database, engine: str) -> list[Part]:
+    pushed = filters.conditions(options, engine)
     if engine == "sqlite":  # its primary key is the id alone; PostgreSQL's begins with the gid
-        ranges = _by_number(database, "attempt", "id", wanted.partitions)
+        ranges = _by_number(database, "attempt", "id", options.partitions)
     else:
-        ranges = text_ranges(database, engine, "attempt", "gid", wanted.partitions)
+        ranges = text_ranges(database, engine, "attempt", "gid", options.partitions)
     return [Part((Range("attempt", (*one, *pushed)),)) for one in ranges]
 
 
@@ -122,37 +122,37 @@ class _Key(msgspec.Struct, frozen=True):
     is_number: bool
 
 
-def _business(wanted: ReadOptions, database: Database, engine: str) -> list[Part]:
-    table = wanted.relation
-    always = (f"{column(engine, wanted.gid_column)} is not null",) if wanted.kind is Kind.LEDGER else ()
-    key = _key(wanted, database, engine)
+def _business(options: ReadOptions, database: Database, engine: str) -> list[Part]:
+    table = options.relation
+    always = (f"{column(engine, options.gid_column)} is not null",) if options.kind is Kind.LEDGER else ()
+    key = _key(options, database, engine)
     if key is None:
         ranges: list[tuple[str, ...]] = [()]
     elif key.is_number:
-        ranges = _by_number(database, table, key.name, wanted.partitions)
+        ranges = _by_number(database, table, key.name, options.partitions)
     else:
-        ranges = text_ranges(database, engine, table, key.name, wanted.partitions)
-    absent = frozenset(_MAY_LACK - database.columns(table)) if wanted.kind is Kind.BARRIER else frozenset()
+        ranges = text_ranges(database, engine, table, key.name, options.partitions)
+    absent = frozenset(_MAY_LACK - database.columns(table)) if options.kind is Kind.BARRIER else frozenset()
     return [Part((Range(table, (*one, *always)),), absent=absent) for one in ranges]
 
 
-def _key(wanted: ReadOptions, database: Database, engine: str) -> _Key | None:
-    table = wanted.relation
-    if wanted.key_column:
-        [(lowest,)] = database.rows(select([f"min({wanted.key_column})"], table))
+def _key(options: ReadOptions, database: Database, engine: str) -> _Key | None:
+    table = options.relation
+    if options.key_column:
+        [(lowest,)] = database.rows(select([f"min({options.key_column})"], table))
         if not isinstance(lowest, int | str | None):
-            raise ConfigurationError(f"Option keyColumn: {wanted.key_column} is neither a whole number nor a text.")
-        return None if lowest is None else _Key(wanted.key_column, isinstance(lowest, int))
+            raise ConfigurationError(f"Option keyColumn: {options.key_column} is neither a whole number nor a text.")
+        return None if lowest is None else _Key(options.key_column, isinstance(lowest, int))
     columns = database.columns(table)
-    if wanted.kind is Kind.BARRIER:
+    if options.kind is Kind.BARRIER:
         return _Key("id", is_number=True) if "id" in columns else None
     if engine == "sqlite":
         row = database.rows("select wr from pragma_table_list(?)", (table.rpartition(".")[2],))
         has_rowid = bool(row) and not row[0][0] and "rowid" not in columns
         return _Key("rowid", is_number=True) if has_rowid else None
     return (
-        _Key(wanted.gid_column, is_number=False)
-        if _is_indexed_text(database, engine, table, wanted.gid_column)
+        _Key(options.gid_column, is_number=False)
+        if _is_indexed_text(database, engine, table, options.gid_column)
         else None
     )
 

@@ -80,7 +80,7 @@ def guesses(lowest: str, highest: str, parts: int) -> list[str]:
 def _common(one: str, other: str) -> str:
     return one[
         : next(
-            (place for place, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
+            (position for position, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
             min(len(one), len(other)),
         )
     ]
@@ -88,8 +88,8 @@ def _common(one: str, other: str) -> str:
 
 def _number(text: str, alphabet: str) -> int:
     number = 0
-    for place in range(_CHARACTERS_GUESSED):
-        digit = text[place] if place < len(text) else alphabet[0]
+    for position in range(_CHARACTERS_GUESSED):
+        digit = text[position] if position < len(text) else alphabet[0]
         number = number * len(alphabet) + (max(0, alphabet.find(digit)) if digit <= alphabet[-1] else len(alphabet) - 1)
     return number
 

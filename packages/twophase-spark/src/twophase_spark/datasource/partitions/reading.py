@@ -21,10 +21,10 @@ from twophase_spark.datasource.schema.tables import MAY_LACK, OF_COORDINATOR, Ki
 _NODES = select(["id"], "node")
 
 
-def read_part(wanted: ReadOptions, target: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
+def read_part(options: ReadOptions, target: pa.Schema, part: Part) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one part, all in one snapshot."""
-    with snapshot_of(wanted) as (run, engine):
-        reader = Reader(wanted, target, engine, part.absent)
+    with snapshot_of(options) as (run, engine):
+        reader = Reader(options, target, engine, part.absent)
         for one in part.ranges:
             yield from reader.rows(run, one)
         if part.follow is not None:
@@ -32,20 +32,20 @@ def read_part(wanted: ReadOptions, target: pa.Schema, part: Part) -> Iterator[pa
 
 
 @contextlib.contextmanager
-def snapshot_of(wanted: ReadOptions) -> Iterator[tuple[Run, str]]:
+def snapshot_of(options: ReadOptions) -> Iterator[tuple[Run, str]]:
     """Open the database of a read.
 
     Yields a function that runs statements, and the engine.
     """
-    location = location_of(wanted)
-    with open_snapshot(location, wanted.driver, wanted.snapshot, typed=wanted.kind is not Kind.LEDGER) as run:
+    location = location_of(options)
+    with open_snapshot(location, options.driver, options.snapshot, typed=options.kind is not Kind.LEDGER) as run:
         yield run, location.engine
 
 
 class Reader(msgspec.Struct, frozen=True):
     """The conversion of a table's rows to batches of `target`."""
 
-    wanted: ReadOptions
+    options: ReadOptions
     target: pa.Schema
     engine: str
     absent: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Reader(msgspec.Struct, frozen=True):
     def rows(self, run: Run, one: Range) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a range."""
         for raw in run(self.statement(one), self.types()):
-            batch = filters.keep(raw, self.wanted)
+            batch = filters.keep(raw, self.options)
             if batch.num_rows:
                 yield self.shaped(batch)
 
@@ -63,7 +63,7 @@ class Reader(msgspec.Struct, frozen=True):
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a batch of the database as one of `target`."""
-        return shape(batch, self.target, MAY_LACK[self.wanted.kind])
+        return shape(batch, self.target, MAY_LACK[self.options.kind])
 
     def followed(self, run: Run, follow: Follow) -> Iterator[pa.RecordBatch]:
         """Yield the rows that history has gained behind `follow`, of every present node."""
@@ -73,11 +73,11 @@ class Reader(msgspec.Struct, frozen=True):
             yield from self.rows(run, Range("history", (f"node = {node}", behind, *follow.conditions)))
 
     def _selected(self, table: str) -> list[str]:
-        names = [*self.target.names, *filters.columns_needed(self.wanted)]
+        names = [*self.target.names, *filters.columns_needed(self.options)]
         names = list(dict.fromkeys(names))
-        if self.wanted.kind in OF_COORDINATOR:
+        if self.options.kind in OF_COORDINATOR:
             return stored_columns(table, names, body.NAMES)
-        if self.wanted.kind is Kind.BARRIER:
+        if self.options.kind is Kind.BARRIER:
             return [self._barrier(name) for name in names]
         return [self._ledger(name) for name in names]
 
@@ -90,7 +90,7 @@ class Reader(msgspec.Struct, frozen=True):
         return name if stored == name else f"{stored} as {name}"
 
     def _ledger(self, name: str) -> str:
-        keys = {"gid": self.wanted.gid_column, "branch_id": self.wanted.branch_column}
+        keys = {"gid": self.options.gid_column, "branch_id": self.options.branch_column}
         if name in keys:
             taken = ledger.as_text(self.engine, column(self.engine, keys[name])) if keys[name] else "null"
             return f"{taken} as {name}"
@@ -98,6 +98,6 @@ class Reader(msgspec.Struct, frozen=True):
 
     def types(self) -> dict[str, pa.DataType]:
         """Return the types of a driver's values."""
-        if self.wanted.kind is Kind.LEDGER:
+        if self.options.kind is Kind.LEDGER:
             return {field.name: ledger.carried(field.type) for field in self.target}
-        return carried_types(self.wanted.kind)
+        return carried_types(self.options.kind)

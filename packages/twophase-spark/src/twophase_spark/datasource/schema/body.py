@@ -37,14 +37,14 @@ def columns_of(bodies: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
         return _columns_of(bodies, [name for name in names if name in NAMES])
 
 
-def _columns_of(bodies: pa.Array, wanted: Sequence[str]) -> dict[str, pa.Array]:
+def _columns_of(bodies: pa.Array, columns_: Sequence[str]) -> dict[str, pa.Array]:
     messages = _decoded(bodies.to_pylist())
-    columns = {name: make(messages) for name, make in _MAKE.items() if name in wanted}
-    if _IN_BRANCHES.intersection(wanted):
+    columns = {name: make(messages) for name, make in _MAKE.items() if name in columns_}
+    if _IN_BRANCHES.intersection(columns_):
         calls = _calls(messages, with_topics=_has_topics(bodies))
-        if "branches" in wanted:
+        if "branches" in columns_:
             columns["branches"] = calls.described()
-        if "payloads" in wanted:
+        if "payloads" in columns_:
             columns["payloads"] = calls.payloads()
     return columns
 

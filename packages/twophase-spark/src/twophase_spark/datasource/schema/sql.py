@@ -84,7 +84,7 @@ def milliseconds(engine: str, column: str) -> str:
     return f"cast(round((julianday({column}) - 2440587.5) * 86400000) as integer)"
 
 
-def stored_columns(table: str, wanted: Iterable[str], body_columns: frozenset[str]) -> list[str]:
+def stored_columns(table: str, columns_: Iterable[str], body_columns: frozenset[str]) -> list[str]:
     """Return the columns of a coordinator's table that a read of these columns takes.
 
     They are the columns themselves, and the body for its parts.
@@ -92,6 +92,6 @@ def stored_columns(table: str, wanted: Iterable[str], body_columns: frozenset[st
     >>> stored_columns("message", ["gid", "seq", "branches"], frozenset({"branches"}))
     ['gid', 'body']
     """
-    names = list(wanted)
+    names = list(columns_)
     taken = [name for name in names if name in STORED[table]]
     return [*taken, BODY] if body_columns.intersection(names) else taken or ["gid"]
