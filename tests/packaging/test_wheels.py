@@ -58,7 +58,7 @@ def test_both_together_are_imported_from_the_wheels_and_have_the_command(wheels:
     python = installed(tmp_path / "both", wheels.twophase, wheels.spark)
 
     helped = _run(python, "-m", "twophase", "spark", "audit", "--help")
-    imports = "import twophase, twophase_spark.reports.page, twophase_spark.sink.place"
+    imports = "import twophase, twophase_spark.reports.page, twophase_spark.sink.database"
     found = _run(python, "-c", f"{imports}; print(twophase.__file__, twophase_spark.__file__, sep='\\n')")
 
     assert (helped.returncode, helped.stderr) == (0, "")

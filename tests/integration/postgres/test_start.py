@@ -129,7 +129,7 @@ async def test_a_database_that_falls_silent_in_the_middle_of_a_start_is_given_up
 
     monkeypatch.setattr(module, step, silenced)
     monkeypatch.setattr(schema, "_LATE_S", WAIT_MS / 2000)
-    monkeypatch.setattr(schema, "_LOCK_TOLD_S", WAIT_MS / 2000)
+    monkeypatch.setattr(schema, "_LOCK_REPORTED_S", WAIT_MS / 2000)
 
     async with Watch() as watch:
         error = await refusal(dsn_through_proxy, WAIT_MS)

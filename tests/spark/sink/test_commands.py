@@ -20,9 +20,9 @@ from twophase.core.probe import PROBE_QUERY, interpret_probe
 from twophase.core.verdict import VERDICT_HEADER, Verdict
 from twophase_spark.cli.commands import app
 from twophase_spark.sink.checkback import answer
+from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import ROWS_SHOWN, Batch, Decision, Ledger
 from twophase_spark.sink.naming import gid_of, stream_batch
-from twophase_spark.sink.place import engine_of, install_ledger
 
 GIDS = [gid_of("orders", [number]) for number in range(3)]
 

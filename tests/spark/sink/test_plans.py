@@ -12,8 +12,8 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.servers.database import Database
+from twophase_spark.sink.database import engine_of, install_ledger, statement
 from twophase_spark.sink.ledger import Batch, Ledger
-from twophase_spark.sink.place import engine_of, install_ledger, statement
 
 BATCHES = 40
 MESSAGES = 1_500

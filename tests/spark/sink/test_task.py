@@ -11,9 +11,9 @@ import pytest
 
 from twophase.core.errors import RowGivenUp, RowRefused
 from twophase.core.verdict import Verdict
+from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
 from twophase_spark.sink.naming import gid_of
-from twophase_spark.sink.place import engine_of, install_ledger
 from twophase_spark.sink.rows import Encoded
 from twophase_spark.sink.task import ROWS_PER_STATEMENT, TaskRun
 

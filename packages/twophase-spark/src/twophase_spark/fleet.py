@@ -164,7 +164,7 @@ def _entries(file: _File) -> tuple[tuple[str, tuple[_Entry, ...]], ...]:
 def _described(error: str) -> str:
     """Return msgspec's message with the position as it is written in TOML.
 
-    >>> _told("Object contains unknown field `ulr` - at `$.producer[1]`")
+    >>> _described("Object contains unknown field `ulr` - at `$.producer[1]`")
     'in [[producer]] number 2: Object contains unknown field `ulr`'
     """
     what, _, path_of_field = error.partition(" - at ")

@@ -49,7 +49,7 @@ def checkback(
     Looks into the ledger and changes nothing; several may run. Stop it with Ctrl-C.
     """
     from twophase_spark.sink.checkback import CheckBackServer  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.sink.place import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
+    from twophase_spark.sink.database import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
 
     try:
         engine = engine_of(checked_reference(ledger))
@@ -89,8 +89,8 @@ def abandon(
 
     Exit code 0: done, or listed; 1: no such batch; 2: it could not be done.
     """
+    from twophase_spark.sink.database import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
     from twophase_spark.sink.ledger import ROWS_SHOWN, Ledger  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.sink.place import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
 
     try:
         if batch is not None and publisher is None:

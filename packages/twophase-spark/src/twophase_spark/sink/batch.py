@@ -18,9 +18,9 @@ from twophase.core import failpoint
 from twophase.core.errors import ContraryDecision, PublishError, UnknownMessage
 from twophase.core.many import OneResult
 from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.database import engine_of
 from twophase_spark.sink.ledger import Decision, Ledger
 from twophase_spark.sink.options import Publishing
-from twophase_spark.sink.place import engine_of
 from twophase_spark.sink.secret import looked_up
 from twophase_spark.sink.task import Written
 

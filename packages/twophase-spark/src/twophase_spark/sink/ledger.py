@@ -27,7 +27,7 @@ from twophase.barrier.producer import begin_producer, verify_producer
 from twophase.barrier.transaction import perform
 from twophase.core.errors import CheckBackCameFirst, RowRefused
 from twophase.core.verdict import Verdict
-from twophase_spark.sink.place import run, run_many, speaking
+from twophase_spark.sink.database import run, run_many, speaking
 
 PAGE_ROWS = 10_000
 ROWS_SHOWN = 50
@@ -83,7 +83,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Ledger:
-    """The ledger in one database, whose tables `place.install_ledger` made.
+    """The ledger in one database, whose tables `database.install_ledger` made.
 
     All methods raise LedgerUnavailable when the database fails.
     """

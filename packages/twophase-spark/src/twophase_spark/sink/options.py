@@ -20,8 +20,8 @@ from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.many import MESSAGES_MAX
 from twophase.core.options import Durability
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
+from twophase_spark.sink.database import checked_reference
 from twophase_spark.sink.described import KNOWN
-from twophase_spark.sink.place import checked_reference
 from twophase_spark.sink.secret import is_reference, require_no_secret_header, require_no_secret_in
 
 FAIL: Final = "fail"

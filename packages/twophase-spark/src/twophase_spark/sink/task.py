@@ -27,9 +27,9 @@ from twophase.core.errors import (
 )
 from twophase.core.many import OneResult
 from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.database import engine_of
 from twophase_spark.sink.ledger import Batch, Decision, Ledger
 from twophase_spark.sink.options import Publishing
-from twophase_spark.sink.place import engine_of
 from twophase_spark.sink.rows import Encoded, RowEncoder
 from twophase_spark.sink.secret import looked_up
 

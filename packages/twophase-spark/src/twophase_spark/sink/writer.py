@@ -19,10 +19,10 @@ from pyspark.sql.types import StructType
 
 from twophase.core.errors import ConfigurationError
 from twophase_spark.sink.batch import publish
+from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
 from twophase_spark.sink.naming import run_batch, stream_batch
 from twophase_spark.sink.options import Publishing, parse
-from twophase_spark.sink.place import engine_of, install_ledger
 from twophase_spark.sink.rows import require_columns
 from twophase_spark.sink.task import Written, write
 
