@@ -64,7 +64,7 @@ class BaseMessage(Generic[S]):
         takes_bytes = speaks_grpc(server if isinstance(server, str) else server.url)
         asked = read_options(options, defaults) if options else defaults
         self._draft = Draft(gid, asked, gid_is_ours=ours, takes_bytes=takes_bytes)
-        self._server = server
+        self._server: str | S = server
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.gid} {self.state.value}>"

@@ -45,7 +45,7 @@ class Act(msgspec.Struct, frozen=True):
     def describe(self, verb: str) -> str:
         """Return the act in a few words, on one line.
 
-        >>> Act("eve", "the order was cancelled").told("stopped")
+        >>> Act("eve", "the order was cancelled").describe("stopped")
         'stopped by eve: the order was cancelled'
         """
         by = excerpt(self.by.encode("utf-8", "replace")[:_NAME_BYTES_MAX]) or "an operator"

@@ -76,7 +76,7 @@ class Webhook(msgspec.Struct, frozen=True):
     def host(self) -> str:
         """The part of the address that may be shown: a path, too, is often a secret.
 
-        >>> Webhook("https://hooks.example:8443/services/T0/B0/secret").place
+        >>> Webhook("https://hooks.example:8443/services/T0/B0/secret").host
         'https://hooks.example:8443'
         """
         parts = urlsplit(self.url)
