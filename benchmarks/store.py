@@ -23,7 +23,8 @@ from tests.servers.server import ServerUnavailable
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode
-from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Store
+from twophase.stores.base import Store
+from twophase.stores.batch import Batch, Decide, Finish, Insert, Item
 from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite.store import SqliteStore
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.conformance.engines import ENGINES
 from tests.conformance.items import abort
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Insert, Item
+from twophase.stores.batch import Batch, Insert, Item
 
 
 class _Clock:

@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import (
-    Attempt,
-    AttemptKind,
-    Batch,
-    DecidedBy,
-    Finish,
-    FlushResult,
-    HistoryRow,
-    Insert,
-    Item,
-    LiveRow,
-    Store,
-)
+from twophase.stores.base import Store
+from twophase.stores.batch import Batch, Finish, FlushResult, Insert, Item
+from twophase.stores.rows import Attempt, AttemptKind, DecidedBy, HistoryRow, LiveRow
 
 LONE_SURROGATE = "\ud800"
 """Text that is no Unicode text, so that no database takes it."""

@@ -9,19 +9,9 @@ import pytest
 from tests.conformance.engines import Engine
 from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import (
-    Batch,
-    Decide,
-    DecidedBy,
-    Finish,
-    HistoryRow,
-    Insert,
-    LiveRow,
-    Park,
-    Redirect,
-    Reschedule,
-    Store,
-)
+from twophase.stores.base import Store
+from twophase.stores.batch import Batch, Decide, Finish, Insert, Park, Redirect, Reschedule
+from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 
 
 async def test_an_insert_becomes_a_live_row_at_the_stores_time(store: Store, clock: SetClock) -> None:

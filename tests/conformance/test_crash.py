@@ -17,7 +17,8 @@ import pytest
 from tests.conformance.crash_writer import write_until_killed
 from tests.conformance.engines import ENGINES, Engine
 from tests.conformance.items import SetClock
-from twophase.stores.base import HistoryRow, Store
+from twophase.stores.base import Store
+from twophase.stores.rows import HistoryRow
 
 pytestmark = pytest.mark.crash
 

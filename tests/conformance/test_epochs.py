@@ -9,7 +9,9 @@ import pytest
 from tests.conformance.engines import Engine
 from tests.conformance.items import SetClock, abort, final, flush, live, prepare
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.base import Decide, DecidedBy, Store
+from twophase.stores.base import Store
+from twophase.stores.batch import Decide
+from twophase.stores.rows import DecidedBy
 
 
 async def test_everything_is_there_after_a_restart(engine: Engine, tmp_path: Path, clock: SetClock) -> None:

@@ -21,8 +21,9 @@ from psycopg import sql
 from tests.conformance.engines import ENGINES, Engine, PostgresEngine
 from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Decide, DecidedBy, Finish, Subscriber
+from twophase.stores.batch import Batch, Decide, Finish
 from twophase.stores.postgres import schema as postgres_schema
+from twophase.stores.rows import DecidedBy, Subscriber
 from twophase.stores.sqlite import schema as sqlite_schema
 
 SCHEMAS = Path(__file__).parent / "schemas"

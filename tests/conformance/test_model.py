@@ -18,20 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.conformance.engines import ENGINES, Engine
 from tests.conformance.items import LONE_SURROGATE, SetClock, flush
 from twophase.core.lifecycle import State
-from twophase.stores.base import (
-    Decide,
-    DecidedBy,
-    Finish,
-    HistoryRow,
-    Insert,
-    Item,
-    LiveRow,
-    Park,
-    Redirect,
-    Rejected,
-    Reschedule,
-    Store,
-)
+from twophase.stores.base import Store
+from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 
 GIDS = [f"g{number}" for number in range(8)]
 POISON = "p" + LONE_SURROGATE

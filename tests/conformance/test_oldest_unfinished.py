@@ -17,7 +17,9 @@ from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import Branch, Message, encode
 from twophase.core.options import Durability, Options
 from twophase.core.schedule import PAUSE_MS_MAX
-from twophase.stores.base import Decide, DecidedBy, Finish, Park, Reschedule, Store
+from twophase.stores.base import Store
+from twophase.stores.batch import Decide, Finish, Park, Reschedule
+from twophase.stores.rows import DecidedBy
 
 DAY_MS = 24 * 3600 * 1000
 FAR_MS = 2 * PAUSE_MS_MAX

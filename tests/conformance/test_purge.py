@@ -14,17 +14,9 @@ import pytest
 from tests.conformance.engines import Engine
 from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.gid import make_gid
-from twophase.stores.base import (
-    ATTEMPTS_SHOWN,
-    Batch,
-    Decide,
-    DecidedBy,
-    Forgotten,
-    Park,
-    Purged,
-    Reschedule,
-    Store,
-)
+from twophase.stores.base import ATTEMPTS_SHOWN, Purged, Store
+from twophase.stores.batch import Batch, Decide, Forgotten, Park, Reschedule
+from twophase.stores.rows import DecidedBy
 
 
 def born(at_ms: int, number: int = 0) -> str:

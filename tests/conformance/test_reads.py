@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from tests.conformance.items import LONE_SURROGATE, SetClock, abort, failed_call, flush, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import (
-    DUE_BYTES_MAX,
-    Batch,
-    Decide,
-    DecidedBy,
-    Finish,
-    Overview,
-    Park,
-    Rejected,
-    Reschedule,
-    Store,
-)
+from twophase.stores.base import DUE_BYTES_MAX, Overview, Store
+from twophase.stores.batch import Batch, Decide, Finish, Park, Rejected, Reschedule
+from twophase.stores.rows import DecidedBy
 
 
 async def test_an_unknown_gid_has_no_row(store: Store) -> None:

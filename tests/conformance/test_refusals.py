@@ -6,18 +6,9 @@ import pytest
 
 from tests.conformance.items import LONE_SURROGATE, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import (
-    Batch,
-    Decide,
-    DecidedBy,
-    Finish,
-    Item,
-    Park,
-    Redirect,
-    Rejected,
-    Reschedule,
-    Store,
-)
+from twophase.stores.base import Store
+from twophase.stores.batch import Batch, Decide, Finish, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.rows import DecidedBy
 
 STALE: tuple[Item, ...] = (
     Decide("g", 9, 0, DecidedBy.SUBMIT),

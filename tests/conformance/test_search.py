@@ -12,7 +12,9 @@ from twophase.core.errors import InvalidRequest
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode
 from twophase.stores import search
-from twophase.stores.base import Finish, Insert, LiveRow, Park, Store
+from twophase.stores.base import Store
+from twophase.stores.batch import Finish, Insert, Park
+from twophase.stores.rows import LiveRow
 from twophase.stores.search import Search
 
 DONE = frozenset({State.SUCCEEDED})

@@ -13,7 +13,8 @@ import pytest
 from tests.conformance.engines import Engine
 from tests.conformance.items import SetClock, flush, prepare
 from twophase.core.errors import StoreFenced
-from twophase.stores.base import Store, Subscriber, Topic, Topics
+from twophase.stores.base import Store
+from twophase.stores.rows import Subscriber, Topic, Topics
 
 ONE, TWO = Subscriber("http://b/1", "the bank's"), Subscriber("http://b/2?x=\u00e9&y=\u0000'\"")
 

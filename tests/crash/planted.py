@@ -61,7 +61,7 @@ def _early(original: Callable[..., Any]) -> Callable[..., Any]:
     pending: set[asyncio.Task[Any]] = set()
 
     async def early(self: Any, batch: Any) -> Any:
-        from twophase.stores.base import FlushResult
+        from twophase.stores.batch import FlushResult
 
         async def later() -> None:
             await asyncio.sleep(5.0)

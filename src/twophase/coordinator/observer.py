@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import Attempt, Purged
+from twophase.stores.base import Purged
+from twophase.stores.rows import Attempt
 
 
 class Observer(Protocol):

@@ -22,7 +22,7 @@ from twophase.core.errors import StateConflict, StoreCorrupt, UnknownMessage
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message, decode
 from twophase.core.redirect import Move, Redirection, redirect
-from twophase.stores.base import Attempt, AttemptKind, DecidedBy, LiveRow
+from twophase.stores.rows import Attempt, AttemptKind, DecidedBy, LiveRow
 
 LATER_ROWS_MAX: Final = 10_000
 """Rows that one request reads to find those that wait."""

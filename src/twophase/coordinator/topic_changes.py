@@ -17,7 +17,8 @@ from twophase.core.errors import InvalidRequest, Overloaded, StoreUnavailable, T
 from twophase.core.hooks import Chance
 from twophase.core.limits import REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
 from twophase.core.topic import validate_topic
-from twophase.stores.base import Store, Subscriber, Topic
+from twophase.stores.base import Store
+from twophase.stores.rows import Subscriber, Topic
 
 _TRIES_MAX: Final = 30
 """Attempts at one change; each that fails lost to a change of another node."""

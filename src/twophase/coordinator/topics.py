@@ -25,7 +25,7 @@ from twophase.core.limits import CALLS_MAX, require
 from twophase.core.message import Branch, Message, scheme_of
 from twophase.core.topic import TOPIC_PREFIX, topic_in
 from twophase.stores.base import Store
-from twophase.stores.base import Topics as AllTopics
+from twophase.stores.rows import Topics as AllTopics
 
 AGE_MS_MAX: Final = 5_000
 """Age beyond the interval after which topics are too old.

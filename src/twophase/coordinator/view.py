@@ -8,7 +8,7 @@ import msgspec
 
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, decode, encode
-from twophase.stores.base import Attempt, HistoryRow, LiveRow
+from twophase.stores.rows import Attempt, HistoryRow, LiveRow
 
 
 class MessageView(msgspec.Struct, frozen=True):

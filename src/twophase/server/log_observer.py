@@ -16,7 +16,8 @@ from twophase.core.credentials import without_credentials
 from twophase.core.verdict import BranchResult, Verdict
 from twophase.server.codecs.query import timestamp
 from twophase.server.metrics import Metrics
-from twophase.stores.base import Attempt, AttemptKind, Purged
+from twophase.stores.base import Purged
+from twophase.stores.rows import Attempt, AttemptKind
 
 _log = structlog.get_logger("twophase.coordinator")
 

@@ -2,7 +2,6 @@
 
 It contains nothing that a wire format or a destination knows.
 
-
 Keeps I3 and I8. A coordinator writes only through `flush`: one batch, one round trip, one durable commit, an
 outcome for every item. When `flush` returns, everything applied is on disk; when it raises `StoreError`,
 nothing of the batch was acknowledged and the outcome must be read, never guessed (correctness rule 20).
@@ -32,222 +31,21 @@ that has rows; only then, in a statement of its own, rows are taken. A slot that
 then, so a process that takes it first has its rows at once. The fence is what a flush presents: it moves on with every
 change of holder, and when the holder itself ends a flush whose answer was lost, and no row is rewritten for that.
 
-SQLite has one place and no lease. There the epoch is the fence too, and moves on with every start.
+SQLite has one slot and no lease. There the epoch is the fence too, and moves on with every start.
 """
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from twophase.core.lifecycle import State
-
 if TYPE_CHECKING:
+    from twophase.stores.batch import Batch, FlushResult
     from twophase.stores.nodes import NodeSeen
+    from twophase.stores.rows import Attempt, HistoryRow, LiveRow, Subscriber, Topics
     from twophase.stores.search import Found, Search
-
-
-class DecidedBy(enum.StrEnum):
-    """The actor that decided a message's fate."""
-
-    SUBMIT = "submit"
-    CHECK_BACK = "check-back"
-    ABORT = "abort"
-    OPERATOR = "operator"
-
-
-class LiveRow(msgspec.Struct, frozen=True):
-    """A message that is not final, as stored.
-
-    `version` is 1 for a new row and grows by one with every change.
-    `owned`: this node drives the row; another node's row is driven by its owner, unless a request comes here.
-    `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
-    call i has succeeded (a branch, or one subscriber of its topic); `attempts`: rounds that failed since the last
-    decision, progress or redrive.
-    """
-
-    gid: str
-    state: State
-    version: int
-    due_ms: int
-    created_ms: int
-    decided_ms: int
-    decided_by: str
-    attempts: int
-    parked: bool
-    done: int
-    body: bytes
-    owned: bool = True
-
-
-class HistoryRow(msgspec.Struct, frozen=True):
-    """A final message.
-
-    (`node`, `seq`) grows in commit order: a reader follows it without gaps or repeats.
-    """
-
-    node: int
-    seq: int
-    gid: str
-    state: State
-    created_ms: int
-    decided_ms: int
-    finished_ms: int
-    decided_by: str
-    reason: str
-    attempts: int
-    done: int
-    body: bytes
-
-
-class Insert(msgspec.Struct, frozen=True):
-    """A new message: PREPARED, or SUBMITTED for a plain one, which its submit decides.
-
-    It is refused when the gid is taken.
-
-    `due_in_ms` counts from the store's clock at the flush. `created_ms` is the birth of a message that was begun at
-    another coordinator, 0 when unknown; None: it is born with this flush.
-    """
-
-    gid: str
-    state: State
-    due_in_ms: int
-    body: bytes
-    created_ms: int | None = None
-
-
-class Decide(msgspec.Struct, frozen=True):
-    """PREPARED becomes SUBMITTED.
-
-    `body` replaces the stored one when not None (options or branches came late). Resets `attempts` and
-    `done` to 0 and clears `parked`.
-    """
-
-    gid: str
-    version: int
-    due_in_ms: int
-    decided_by: str
-    body: bytes | None = None
-
-
-class Reschedule(msgspec.Struct, frozen=True):
-    """A round did not end the matter: try again at `due_ms`."""
-
-    gid: str
-    version: int
-    due_ms: int
-    attempts: int
-    done: int
-
-
-class Park(msgspec.Struct, frozen=True):
-    """Set or clear the durable mark that stops retries (23).
-
-    `attempts` and `done` None leave these as they are.
-    """
-
-    gid: str
-    version: int
-    parked: bool
-    due_ms: int
-    attempts: int | None = None
-    done: int | None = None
-
-
-class Finish(msgspec.Struct, frozen=True):
-    """The message becomes final: a history row replaces its live row in one commit.
-
-    `decided_by` empty keeps the live row's (a delivered message); otherwise this finish is the decision.
-    """
-
-    gid: str
-    version: int
-    state: State
-    reason: str = ""
-    decided_by: str = ""
-    attempts: int = 0
-    done: int = 0
-
-
-class Redirect(msgspec.Struct, frozen=True):
-    """An operator gave some calls, or the check-back, another address.
-
-    `body` has it. Resets `attempts` to 0.
-    """
-
-    gid: str
-    version: int
-    due_ms: int
-    done: int
-    body: bytes
-
-
-Item = Insert | Decide | Reschedule | Park | Finish | Redirect
-
-
-class AttemptKind(enum.StrEnum):
-    """The kind of an attempt row: a failure, or an operator's act."""
-
-    BRANCH = "branch"
-    CHECK_BACK = "check-back"
-    INCIDENT = "incident"
-    OPERATOR = "operator"
-
-
-class Attempt(msgspec.Struct, frozen=True):
-    """One failed call, contrary decision or operator's act; append-only.
-
-    `at_ms` is the coordinator's time, which follows the store's clock where nodes share it.
-    """
-
-    gid: str
-    kind: AttemptKind
-    branch_id: str
-    target: str
-    at_ms: int
-    status: int
-    latency_ms: int
-    result: str
-    error: str
-
-
-class Batch(msgspec.Struct):
-    """The changes that one flush makes durable."""
-
-    items: list[Item]
-    attempts: list[Attempt]
-
-
-class Rejected(msgspec.Struct, frozen=True):
-    """The database refuses this item's data, for ever; its neighbours were applied."""
-
-    error: str
-
-
-class Forgotten(msgspec.Struct, frozen=True):
-    """A new message whose gid was born before the history horizon (15).
-
-    It is unknown whether it existed before.
-    """
-
-    horizon_ms: int
-
-
-NotApplied = LiveRow | HistoryRow | Rejected | Forgotten | None
-"""The reason why an item was not applied: the row as it now is, or None."""
-
-
-class FlushResult(msgspec.Struct):
-    """The outcome of a flush.
-
-    Every item whose index in the batch is not in `refused` was applied.
-    """
-
-    at_ms: int
-    refused: dict[int, NotApplied]
 
 
 class Purged(msgspec.Struct, frozen=True):
@@ -264,37 +62,6 @@ class Purged(msgspec.Struct, frozen=True):
     more: bool
     horizon_ms: int
     oldest_ms: int | None = None
-
-
-class Subscriber(msgspec.Struct, frozen=True):
-    """An address that a topic's messages go to; `remark` is for people."""
-
-    url: str
-    remark: str = ""
-
-
-class Topic(msgspec.Struct, frozen=True):
-    """The subscribers of `topic://name`, in the order of their calls.
-
-    `version` counts its changes; `id` is never used again.
-    """
-
-    name: str
-    id: int
-    version: int
-    created_ms: int
-    changed_ms: int
-    subscribers: tuple[Subscriber, ...]
-
-
-class Topics(msgspec.Struct, frozen=True):
-    """All topics by name, as of one moment.
-
-    `revision` grows by one with every change of any of them.
-    """
-
-    revision: int
-    by_name: dict[str, Topic]
 
 
 ATTEMPTS_SHOWN: Final = 100

@@ -23,7 +23,7 @@ from twophase.core.errors import InvalidRequest
 from twophase.core.lifecycle import FINAL, STORED, State
 from twophase.core.message import Branch, decode
 from twophase.core.redirect import begins
-from twophase.stores.base import HistoryRow, LiveRow
+from twophase.stores.rows import HistoryRow, LiveRow
 
 EXAMINED_MAX: Final = 5_000
 """Rows of each table that one page may look at."""

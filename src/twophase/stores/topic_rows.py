@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from twophase.stores.base import Subscriber, Topic, Topics
+from twophase.stores.rows import Subscriber, Topic, Topics
 
 _decode: Final = msgspec.json.Decoder(tuple[Subscriber, ...]).decode
 _encode: Final = msgspec.json.Encoder().encode

@@ -6,7 +6,7 @@ from tests.conformance.items import abort, flush, live, plain, prepare
 from tests.conformance.postgres.conftest import Join
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
-from twophase.stores.base import Decide, Finish, Item, Park, Reschedule
+from twophase.stores.batch import Decide, Finish, Item, Park, Reschedule
 from twophase.stores.postgres.columns import Columns, oldest_born_ms
 
 NEVER_MS = 2**63 - 1

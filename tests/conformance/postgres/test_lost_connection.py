@@ -17,7 +17,7 @@ from tests.conformance.items import SetClock, abort, failed_call, final, flush, 
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from tests.servers.proxy import Cut, Proxy
 from twophase.core.errors import StoreFenced, StoreUnavailable
-from twophase.stores.base import Batch
+from twophase.stores.batch import Batch
 from twophase.stores.postgres import PostgresStore, reconnecting
 from twophase.stores.postgres.connection import Connection, connect
 

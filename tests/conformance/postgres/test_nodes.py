@@ -10,8 +10,9 @@ import pytest
 from tests.conformance.items import SetClock, abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
 from twophase.core.errors import StoreFenced
-from twophase.stores.base import Decide, DecidedBy, LiveRow, Park, Redirect
+from twophase.stores.batch import Decide, Park, Redirect
 from twophase.stores.postgres import PostgresStore
+from twophase.stores.rows import DecidedBy, LiveRow
 
 ALL = 1_000
 

@@ -9,9 +9,9 @@ import asyncio
 
 from tests.conformance.items import abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import Join, Raw, asked, somebody_waits_for
-from twophase.stores.base import HistoryRow
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.postgres.statements import FLUSH, GET
+from twophase.stores.rows import HistoryRow
 
 SECONDS, GIDS, FLUSHES = 2.0, 4, 12
 END = """

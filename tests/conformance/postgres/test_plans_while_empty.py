@@ -9,7 +9,8 @@ import asyncio
 
 from tests.conformance.items import SetClock, abort, flush, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
-from twophase.stores.base import Decide, DecidedBy, Park, Reschedule
+from twophase.stores.batch import Decide, Park, Reschedule
+from twophase.stores.rows import DecidedBy
 
 COUNT = 4_000
 HALF = COUNT // 2

@@ -10,7 +10,7 @@ import asyncio
 from tests.conformance.items import SetClock, abort, flush, prepare
 from tests.conformance.postgres.conftest import Join
 from tests.conformance.test_purge import born, purge_all
-from twophase.stores.base import Forgotten
+from twophase.stores.batch import Forgotten
 from twophase.stores.postgres import PostgresStore
 
 

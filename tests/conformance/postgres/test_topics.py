@@ -16,8 +16,8 @@ from tests.servers.proxy import Cut, Proxy
 from tests.unit.coordinator.silent import NullObserver
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import StoreUnavailable
-from twophase.stores.base import Subscriber
 from twophase.stores.postgres import PostgresStore
+from twophase.stores.rows import Subscriber
 
 URL = "http://cut-here/in"
 MARK = b"cut-here"

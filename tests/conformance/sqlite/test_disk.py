@@ -22,7 +22,7 @@ from tests.conformance.items import abort, flush, prepare
 from tests.servers.missing import not_tested
 from tests.small_disk import fill, remount, small_disk
 from twophase.core.errors import StoreFull, StoreReadOnly
-from twophase.stores.base import HistoryRow, LiveRow
+from twophase.stores.rows import HistoryRow, LiveRow
 from twophase.stores.sqlite import SqliteStore
 
 DISK_BYTES = 6 * 1024 * 1024
@@ -185,7 +185,7 @@ UNDER_A_LIMIT = """
 import asyncio, resource, sys
 from twophase.core.errors import StoreError
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Insert
+from twophase.stores.batch import Batch, Insert
 from twophase.stores.sqlite import SqliteStore
 
 def limit(size):

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conformance.items import prepare
 from twophase.core.errors import StoreError
-from twophase.stores.base import Batch
+from twophase.stores.batch import Batch
 from twophase.stores.sqlite import SqliteStore
 from twophase.stores.sqlite.connection import BUSY_TIMEOUT_MS
 from twophase.stores.sqlite.purge import Removable

@@ -12,7 +12,8 @@ import pytest
 
 from tests.conformance.items import abort, final, flush, live, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Decide, DecidedBy, Finish, Item, Rejected
+from twophase.stores.batch import Decide, Finish, Item, Rejected
+from twophase.stores.rows import DecidedBy
 from twophase.stores.sqlite import SqliteStore, connection
 
 LIMIT = 20_000

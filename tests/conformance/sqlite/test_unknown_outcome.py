@@ -15,7 +15,7 @@ import pytest
 
 from tests.conformance.items import SetClock, abort, failed_call, flush, live, prepare
 from twophase.core.errors import StoreError, StoreFenced, StoreFull
-from twophase.stores.base import Batch
+from twophase.stores.batch import Batch
 from twophase.stores.sqlite import SqliteStore, connection
 from twophase.stores.sqlite.writer import Writer
 

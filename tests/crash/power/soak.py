@@ -23,8 +23,10 @@ from tests.conformance.items import abort, prepare
 from tests.crash.power.disk import Disk
 from tests.crash.power.servers import PowerlessPostgres
 from tests.servers.plugin import running
-from twophase.stores.base import Batch, HistoryRow, Store
+from twophase.stores.base import Store
+from twophase.stores.batch import Batch
 from twophase.stores.postgres.store import PostgresStore
+from twophase.stores.rows import HistoryRow
 from twophase.stores.sqlite import SqliteStore
 
 LOSSES = 50

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from tests.conformance.items import plain
 from twophase import Message
 from twophase.barrier.branch import once
-from twophase.stores.base import Batch
+from twophase.stores.batch import Batch
 from twophase.stores.sqlite import SqliteStore
 
 JOURNAL_MODES = ("delete", "truncate", "persist", "wal")

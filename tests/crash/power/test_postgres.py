@@ -13,7 +13,7 @@ from tests.crash.power.bank import Bank
 from tests.crash.power.servers import PowerlessPostgres
 from tests.servers.plugin import running
 from twophase.core.errors import BarrierTableUnusable
-from twophase.stores.base import Batch
+from twophase.stores.batch import Batch
 from twophase.stores.postgres.store import PostgresStore
 
 pytestmark = [pytest.mark.crash, pytest.mark.postgres]

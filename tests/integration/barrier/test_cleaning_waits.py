@@ -17,7 +17,8 @@ from twophase.barrier.cleaning import DAY_MS, KEEP_MS
 from twophase.coordinator.maintenance.horizon import oldest_unfinished_ms
 from twophase.core.message import Branch, Message, encode
 from twophase.core.options import Durability, Options
-from twophase.stores.base import Reschedule, Store
+from twophase.stores.base import Store
+from twophase.stores.batch import Reschedule
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.sqlite import SqliteStore
 

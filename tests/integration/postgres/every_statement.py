@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from tests.conformance.items import abort, failed_call, prepare
 from twophase.core.lifecycle import State
-from twophase.stores.base import Batch, Decide, Finish, Insert, Item, Park, Redirect, Reschedule, Store, Subscriber
+from twophase.stores.base import Store
+from twophase.stores.batch import Batch, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.rows import Subscriber
 from twophase.stores.search import Search
 
 SIZES = (1, 100)

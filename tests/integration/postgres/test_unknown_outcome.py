@@ -17,8 +17,9 @@ from tests.integration.postgres.watch import Watch
 from tests.servers.database import Database
 from tests.servers.proxy import Cut, Proxy, Way
 from twophase.core.errors import StoreUnavailable
-from twophase.stores.base import Batch, HistoryRow, Redirect, Reschedule
+from twophase.stores.batch import Batch, Redirect, Reschedule
 from twophase.stores.postgres import PostgresStore
+from twophase.stores.rows import HistoryRow
 
 pytestmark = pytest.mark.postgres
 

@@ -14,7 +14,7 @@ from tests.spark.archive.archiving import DAY_MS, Archive, StoppedClock
 from tests.spark.source.stores import BORN_MS, SqliteUnderTest, finish, history_row
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, encode
-from twophase.stores.base import Batch, Insert
+from twophase.stores.batch import Batch, Insert
 from twophase.stores.sqlite import SqliteStore
 
 pytestmark = pytest.mark.spark

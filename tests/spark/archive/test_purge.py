@@ -31,7 +31,7 @@ from twophase.core.errors import ArchiveRefused, ConfigurationError, HistoryGap
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, encode
-from twophase.stores.base import Batch, Forgotten, Insert
+from twophase.stores.batch import Batch, Forgotten, Insert
 from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite import SqliteStore
 from twophase_spark.archive.planning import SETTLING_MS

@@ -12,7 +12,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
-from twophase.stores.base import Reschedule
+from twophase.stores.batch import Reschedule
 from twophase.testing.clock import VirtualClock
 
 

@@ -20,7 +20,9 @@ from twophase.core.message import Branch, Message
 from twophase.core.options import Options
 from twophase.core.schedule import Schedule
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Attempt, Batch, FlushResult, LiveRow, Purged
+from twophase.stores.base import Purged
+from twophase.stores.batch import Batch, FlushResult
+from twophase.stores.rows import Attempt, LiveRow
 from twophase.stores.sqlite.store import SqliteStore
 from twophase.testing.clock import VirtualClock
 

@@ -12,13 +12,9 @@ import psycopg
 
 from tests.servers.database import Database
 from twophase.core.errors import StoreUnavailable
-from twophase.stores.base import (
-    Batch,
-    FlushResult,
-    HistoryRow,
-    LiveRow,
-)
+from twophase.stores.batch import Batch, FlushResult
 from twophase.stores.postgres.store import PostgresStore
+from twophase.stores.rows import HistoryRow, LiveRow
 from twophase.testing.clock import VirtualClock
 
 LEASE_MS = 400

@@ -6,7 +6,8 @@ Tests of other behaviour use it as it stands; tests of a few calls derive from i
 from __future__ import annotations
 
 from twophase.core.lifecycle import State
-from twophase.stores.base import Attempt, Purged
+from twophase.stores.base import Purged
+from twophase.stores.rows import Attempt
 
 
 class NullObserver:

@@ -16,7 +16,7 @@ from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX, WAITING_MAX, Ale
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Attempt, AttemptKind
+from twophase.stores.rows import Attempt, AttemptKind
 
 ALSO = "http://bank-c/in?card=4111"
 SECRET = "4111-1111-1111-1111"

@@ -15,7 +15,7 @@ from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import Event, State
 from twophase.core.options import Durability
 from twophase.destinations.base import Answer
-from twophase.stores.base import Batch, Reschedule
+from twophase.stores.batch import Batch, Reschedule
 
 MakeRig = Callable[..., Awaitable[Rig]]
 ALSO = "http://bank-c/in"

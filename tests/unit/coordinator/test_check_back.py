@@ -15,7 +15,8 @@ from twophase.core.lifecycle import State
 from twophase.core.limits import OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, encode_branches
 from twophase.destinations.base import Answer
-from twophase.stores.base import AttemptKind, Batch, Decide, Finish
+from twophase.stores.batch import Batch, Decide, Finish
+from twophase.stores.rows import AttemptKind
 
 DUE_MS = 35_064
 

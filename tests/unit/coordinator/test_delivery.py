@@ -13,7 +13,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
-from twophase.stores.base import LiveRow
+from twophase.stores.rows import LiveRow
 
 MakeRig = Callable[..., Awaitable[Rig]]
 B, C, D = "http://bank-b/in", "http://bank-c/in", "http://bank-d/in"

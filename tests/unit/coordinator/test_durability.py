@@ -13,7 +13,8 @@ from twophase.core.errors import Refused, StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability
 from twophase.destinations.base import Answer
-from twophase.stores.base import Batch, DecidedBy, Finish, HistoryRow, Insert, Reschedule
+from twophase.stores.batch import Batch, Finish, Insert, Reschedule
+from twophase.stores.rows import DecidedBy, HistoryRow
 
 EARLY: dict[str, Any] = {"durability": Durability.CHECK_BACK, "explicit_verdict": True}
 

@@ -16,7 +16,8 @@ from twophase.core.errors import StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability
 from twophase.destinations.base import Answer
-from twophase.stores.base import Batch, DecidedBy, Finish, FlushResult, HistoryRow, Insert
+from twophase.stores.batch import Batch, Finish, FlushResult, Insert
+from twophase.stores.rows import DecidedBy, HistoryRow
 
 EARLY: dict[str, Any] = {"durability": Durability.CHECK_BACK, "explicit_verdict": True}
 COMMITTED = Answer(200, b"{}", "committed")

@@ -16,7 +16,7 @@ from twophase.core.errors import ConfigurationError, NotYetDelivered, Overloaded
 from twophase.core.lifecycle import State
 from twophase.core.limits import BRANCHES_MAX
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Batch, Insert
+from twophase.stores.batch import Batch, Insert
 
 MakeRig = Callable[..., Awaitable[Rig]]
 

@@ -18,7 +18,8 @@ from twophase.core.redirect import Redirection
 from twophase.core.schedule import PAUSE_MS_MAX, Schedule
 from twophase.destinations.base import Answer
 from twophase.server.settings import Settings
-from twophase.stores.base import Batch, Insert, LiveRow, Reschedule
+from twophase.stores.batch import Batch, Insert, Reschedule
+from twophase.stores.rows import LiveRow
 
 DAY_MS = 24 * 3600 * 1000
 YEAR: dict[str, Any] = {"delay_ms": 365 * DAY_MS}

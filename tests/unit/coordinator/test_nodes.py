@@ -23,7 +23,8 @@ from twophase.core.errors import (
 )
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
-from twophase.stores.base import Batch, HistoryRow, Park
+from twophase.stores.batch import Batch, Park
+from twophase.stores.rows import HistoryRow
 
 OUT = "http://bank-c/in"
 

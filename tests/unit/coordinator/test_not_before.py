@@ -17,7 +17,7 @@ from twophase.core.errors import NotYetDelivered
 from twophase.core.lifecycle import Event, State
 from twophase.core.options import Durability
 from twophase.destinations.base import Answer
-from twophase.stores.base import Batch, Reschedule
+from twophase.stores.batch import Batch, Reschedule
 
 HOUR_MS = 3_600_000
 CHECK_DUE_MS = 35_064

@@ -17,7 +17,8 @@ from twophase.core.errors import ContraryDecision, Overloaded, StateConflict, St
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability
 from twophase.destinations.base import Answer
-from twophase.stores.base import AttemptKind, Batch, DecidedBy, Insert
+from twophase.stores.batch import Batch, Insert
+from twophase.stores.rows import AttemptKind, DecidedBy
 from twophase.stores.search import Search
 
 EVE = Act("eve", "the order was cancelled")

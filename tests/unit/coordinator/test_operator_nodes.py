@@ -16,7 +16,7 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.redirect import Move, Redirection
 from twophase.destinations.base import Answer
-from twophase.stores.base import AttemptKind, DecidedBy, HistoryRow
+from twophase.stores.rows import AttemptKind, DecidedBy, HistoryRow
 
 EVE = Act("eve", "why not")
 REFUSED = Answer(500, b"no")

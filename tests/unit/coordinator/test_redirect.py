@@ -19,7 +19,7 @@ from twophase.core.message import Message
 from twophase.core.options import Durability
 from twophase.core.redirect import Move, Redirection
 from twophase.destinations.base import Answer
-from twophase.stores.base import AttemptKind
+from twophase.stores.rows import AttemptKind
 
 EVE = Act("eve", "moved")
 NEW = "http://bank-c/in"

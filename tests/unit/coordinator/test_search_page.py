@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.coordinator.rig import Rig, message
 from twophase.coordinator import search_page
-from twophase.stores.base import LiveRow
+from twophase.stores.rows import LiveRow
 from twophase.stores.search import Search
 
 HOUR_MS = 3_600_000

@@ -30,7 +30,8 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message, decode, same_content, same_prepared
 from twophase.core.options import Durability, Options
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Batch, Decide, DecidedBy, Finish, FlushResult, HistoryRow, Insert, LiveRow
+from twophase.stores.batch import Batch, Decide, Finish, FlushResult, Insert
+from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 from twophase.testing.clock import VirtualClock
 
 T = TypeVar("T")

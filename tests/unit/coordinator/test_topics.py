@@ -33,7 +33,7 @@ from twophase.core.message import Branch, encode_branches
 from twophase.core.options import Durability
 from twophase.core.topic import late_id
 from twophase.destinations.base import Answer
-from twophase.stores.base import Subscriber, Topics
+from twophase.stores.rows import Subscriber, Topics
 
 ONE, TWO, THREE = "http://b/1", "http://b/2", "http://c/3"
 RATES = "topic://rates"

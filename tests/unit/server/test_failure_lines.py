@@ -10,7 +10,7 @@ import structlog
 
 from twophase.server.log_observer import LogObserver
 from twophase.server.logs import RateLimit
-from twophase.stores.base import Attempt, AttemptKind
+from twophase.stores.rows import Attempt, AttemptKind
 
 IN = "http://bank-b/in"
 

@@ -22,7 +22,7 @@ from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.credentials import without_credentials
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer, Call, Destination
-from twophase.stores.base import Attempt
+from twophase.stores.rows import Attempt
 
 WAITING_MAX: Final = 1_000
 IN_FLIGHT_MAX: Final = 4

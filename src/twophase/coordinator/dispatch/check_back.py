@@ -27,7 +27,7 @@ from twophase.core.limits import BRANCHES_MAX, OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, Message, decode_branches
 from twophase.core.verdict import Verdict, interpret_check_back, word_that_decided
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Attempt, AttemptKind, DecidedBy
+from twophase.stores.rows import Attempt, AttemptKind, DecidedBy
 
 DECIDING: Final = {
     Verdict.COMMITTED: Event.CHECK_COMMITTED,

@@ -32,7 +32,7 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.topic import TOPIC_PREFIX, late_id
 from twophase.core.verdict import BranchResult, interpret_branch
 from twophase.destinations.base import Answer, Call
-from twophase.stores.base import Attempt, AttemptKind
+from twophase.stores.rows import Attempt, AttemptKind
 
 # Names of this module: see `machine`.
 _SUBMITTED: Final = State.SUBMITTED

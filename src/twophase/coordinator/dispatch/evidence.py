@@ -8,7 +8,7 @@ from __future__ import annotations
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.core.verdict import word_that_decided
 from twophase.destinations.base import Answer
-from twophase.stores.base import Attempt, AttemptKind
+from twophase.stores.rows import Attempt, AttemptKind
 
 _EXCERPT_BYTES_MAX = 200
 

@@ -22,7 +22,7 @@ from twophase.core.errors import Overloaded
 from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.message import Message
 from twophase.core.verdict import Verdict
-from twophase.stores.base import DecidedBy
+from twophase.stores.rows import DecidedBy
 
 _PERMIT_WAIT_S: Final = 1.0
 """Time beyond the call's own timeout in which a question may wait for its turn."""

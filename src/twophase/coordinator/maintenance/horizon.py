@@ -45,7 +45,8 @@ from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import Message, databases_asked, decode, may_be_called_early
 from twophase.core.options import Durability
 from twophase.core.schedule import PAUSE_MS_MAX
-from twophase.stores.base import DUE_EVER_MS, LiveRow, Store
+from twophase.stores.base import DUE_EVER_MS, Store
+from twophase.stores.rows import LiveRow
 
 OLDEST_HEADER: Final = "x-twophase-oldest"
 _PAGE_ROWS: Final = 64

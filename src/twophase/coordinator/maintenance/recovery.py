@@ -25,7 +25,8 @@ from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core.errors import StoreCorrupt
 from twophase.core.message import Message
-from twophase.stores.base import DUE_BYTES_MAX, LiveRow
+from twophase.stores.base import DUE_BYTES_MAX
+from twophase.stores.rows import LiveRow
 
 _BEFORE_ALL: Final = (0, "")
 _FAR_ROWS: Final = 64

@@ -22,17 +22,8 @@ from twophase.core.message import Message, encode, may_be_called_early
 from twophase.core.options import Durability
 from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
-from twophase.stores.base import (
-    Attempt,
-    AttemptKind,
-    Decide,
-    Finish,
-    Insert,
-    Item,
-    Park,
-    Redirect,
-    Reschedule,
-)
+from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.rows import Attempt, AttemptKind
 
 # Names of this module: see `machine`.
 _PREPARED: Final = State.PREPARED

@@ -16,7 +16,8 @@ from twophase.coordinator.state.times import Times
 from twophase.core.errors import StoreCorrupt
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, decode
-from twophase.stores.base import Forgotten, HistoryRow, LiveRow
+from twophase.stores.batch import Forgotten
+from twophase.stores.rows import HistoryRow, LiveRow
 
 _MESSAGE_BYTES = 256
 """Approximate cost of a message in memory beside its addresses and payloads."""

@@ -8,7 +8,7 @@ from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.context import Context
 from twophase.core import failpoint
 from twophase.core.lifecycle import Event, State
-from twophase.stores.base import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
 
 # Names of this module: see `machine`.
 _PREPARED: Final = State.PREPARED

@@ -17,17 +17,8 @@ from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.base import (
-    Attempt,
-    AttemptKind,
-    Batch,
-    Decide,
-    FlushResult,
-    Insert,
-    Item,
-    NotApplied,
-    Redirect,
-)
+from twophase.stores.batch import Batch, Decide, FlushResult, Insert, Item, NotApplied, Redirect
+from twophase.stores.rows import Attempt, AttemptKind
 
 _ATTEMPTS_MAX = 10_000
 _REPORTED_AT_ONCE = 32

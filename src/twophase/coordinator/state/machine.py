@@ -37,7 +37,8 @@ from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, St
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, ReplyKind, State
 from twophase.core.message import same_content, same_prepared
 from twophase.core.verdict import BranchResult
-from twophase.stores.base import Decide, Item, LiveRow, NotApplied, Park, Rejected
+from twophase.stores.batch import Decide, Item, NotApplied, Park, Rejected
+from twophase.stores.rows import LiveRow
 
 ATTEMPTS_USED_UP: Final = "its branches have failed as often in a row as attempts_max allows"
 _OTHER = {Event.PREPARE: Event.PREPARE_OTHER, Event.SUBMIT: Event.SUBMIT_OTHER}

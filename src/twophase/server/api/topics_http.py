@@ -16,7 +16,7 @@ from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, Tw
 from twophase.server.api.operation import DTM_PREFIX, Done, Operation, Parameter, Served, refusal_answer
 from twophase.server.codecs.encode import Answer, harmless
 from twophase.server.codecs.query import timestamp
-from twophase.stores.base import Topic
+from twophase.stores.rows import Topic
 from twophase.stores.topic_rows import subscribers_text
 
 OWN_PREFIX: Final = "/api/twophase/topics"

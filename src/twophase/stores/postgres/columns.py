@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.lifecycle import FINAL, State
-from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.postgres import statements
+from twophase.stores.rows import Attempt
 
 Column = list[Any] | None
 _NEVER_MS = 2**63 - 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twophase.stores import search
-from twophase.stores.base import HistoryRow, LiveRow
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.reader import NodeEpoch, history_row, is_text, live_row
+from twophase.stores.rows import HistoryRow, LiveRow
 from twophase.stores.search import Found, Live, Page, Past, PastOfNode, Search
 
 

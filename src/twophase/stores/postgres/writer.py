@@ -17,7 +17,7 @@ import msgspec
 from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
 from twophase.core.gid import born_ms
 from twophase.core.hooks import Clock
-from twophase.stores.base import Attempt, Batch, FlushResult, Forgotten, Insert, Item, NotApplied, Redirect, Rejected
+from twophase.stores.batch import Batch, FlushResult, Forgotten, Insert, Item, NotApplied, Redirect, Rejected
 from twophase.stores.postgres import reader, statements
 from twophase.stores.postgres.columns import Columns, RedirectColumns
 from twophase.stores.postgres.connection import Connection
@@ -25,6 +25,7 @@ from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is
 from twophase.stores.postgres.node_slots import NodeSlot, Settled
 from twophase.stores.postgres.reader import NodeEpoch
 from twophase.stores.postgres.reconnecting import Deadline, ReconnectingConnection
+from twophase.stores.rows import Attempt
 
 T = TypeVar("T")
 Indexed = Sequence[tuple[int, Item]]

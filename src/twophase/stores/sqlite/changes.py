@@ -16,7 +16,8 @@ from typing import Final
 
 from twophase.core.gid import born_ms, lowest_gid
 from twophase.core.lifecycle import FINAL, STORED, State
-from twophase.stores.base import Attempt, Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.rows import Attempt
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
 

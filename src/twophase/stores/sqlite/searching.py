@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from twophase.core.lifecycle import State
 from twophase.stores import search
-from twophase.stores.base import LiveRow
+from twophase.stores.rows import LiveRow
 from twophase.stores.search import Found, Live, Page, Past, PastOfNode, Search
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.reader import history_row, live_row

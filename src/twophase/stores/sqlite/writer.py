@@ -23,7 +23,8 @@ import msgspec
 
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
-from twophase.stores.base import Batch, Finish, FlushResult, Forgotten, NotApplied, Subscriber
+from twophase.stores.batch import Batch, Finish, FlushResult, Forgotten, NotApplied
+from twophase.stores.rows import Subscriber
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite import reader, schema, statements
 from twophase.stores.sqlite.changes import Applying, CountShort, sort_by_kind

@@ -1,0 +1,119 @@
+"""The rows of a store: live messages, history, attempts and topics."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from twophase.core.lifecycle import State
+
+
+class DecidedBy(enum.StrEnum):
+    """The actor that decided a message's fate."""
+
+    SUBMIT = "submit"
+    CHECK_BACK = "check-back"
+    ABORT = "abort"
+    OPERATOR = "operator"
+
+
+class LiveRow(msgspec.Struct, frozen=True):
+    """A message that is not final, as stored.
+
+    `version` is 1 for a new row and grows by one with every change.
+    `owned`: this node drives the row; another node's row is driven by its owner, unless a request comes here.
+    `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
+    call i has succeeded (a branch, or one subscriber of its topic); `attempts`: rounds that failed since the last
+    decision, progress or redrive.
+    """
+
+    gid: str
+    state: State
+    version: int
+    due_ms: int
+    created_ms: int
+    decided_ms: int
+    decided_by: str
+    attempts: int
+    parked: bool
+    done: int
+    body: bytes
+    owned: bool = True
+
+
+class HistoryRow(msgspec.Struct, frozen=True):
+    """A final message.
+
+    (`node`, `seq`) grows in commit order: a reader follows it without gaps or repeats.
+    """
+
+    node: int
+    seq: int
+    gid: str
+    state: State
+    created_ms: int
+    decided_ms: int
+    finished_ms: int
+    decided_by: str
+    reason: str
+    attempts: int
+    done: int
+    body: bytes
+
+
+class AttemptKind(enum.StrEnum):
+    """The kind of an attempt row: a failure, or an operator's act."""
+
+    BRANCH = "branch"
+    CHECK_BACK = "check-back"
+    INCIDENT = "incident"
+    OPERATOR = "operator"
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One failed call, contrary decision or operator's act; append-only.
+
+    `at_ms` is the coordinator's time, which follows the store's clock where nodes share it.
+    """
+
+    gid: str
+    kind: AttemptKind
+    branch_id: str
+    target: str
+    at_ms: int
+    status: int
+    latency_ms: int
+    result: str
+    error: str
+
+
+class Subscriber(msgspec.Struct, frozen=True):
+    """An address that a topic's messages go to; `remark` is for people."""
+
+    url: str
+    remark: str = ""
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """The subscribers of `topic://name`, in the order of their calls.
+
+    `version` counts its changes; `id` is never used again.
+    """
+
+    name: str
+    id: int
+    version: int
+    created_ms: int
+    changed_ms: int
+    subscribers: tuple[Subscriber, ...]
+
+
+class Topics(msgspec.Struct, frozen=True):
+    """All topics by name, as of one moment.
+
+    `revision` grows by one with every change of any of them.
+    """
+
+    revision: int
+    by_name: dict[str, Topic]
