@@ -81,7 +81,8 @@ def _figures(what: str, ledger: Ledger, messages: int) -> list[Figure]:
         Figure(f"{what}, p50", ledger.branch.percentile_ms(50) / 1000, "s"),
         Figure(f"{what}, the last", ledger.branch.percentile_ms(100) / 1000, "s", _BAR_S),
         Figure(f"{what}, called more than once", ledger.duplicates, "messages"),
-        Figure(f"{what}, not decided within {_PATIENCE_S:g} s", messages - ledger.delivered, "messages", 0),
+        Figure(f"{what}, prepares refused", messages - ledger.acknowledged, "messages"),
+        Figure(f"{what}, not decided within {_PATIENCE_S:g} s", ledger.owed, "messages", 0),
     ]
 
 

@@ -82,7 +82,7 @@ def test_commit_that_fails_has_no_effect(scene: Scene, lane: Lane) -> None:
 
 
 @driven
-def test_error_after_the_commit_is_told_and_the_message_delivered(scene: Scene, lane: Lane) -> None:
+def test_error_after_the_commit_is_reported_and_the_message_delivered(scene: Scene, lane: Lane) -> None:
     wish = scene.wish(lane, ending="error after commit")
     assert scene.transfer(lane, wish).error == "the commit is said to have failed"
     scene.until(wish, "succeed")

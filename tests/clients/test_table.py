@@ -15,7 +15,7 @@ def test_every_scenario_has_its_test() -> None:
     assert tests == set(SCENARIOS)
 
 
-def test_table_names_every_lane() -> None:
+def test_table_names_every_client() -> None:
     heads, rows = scenarios_table()
     assert len(heads) == 1 + len({(lane.client, lane.protocol) for lane in LANES})
     assert rows[0][1:] == ("MariaDB, PostgreSQL, Redis",) * 3 + ("MariaDB",)

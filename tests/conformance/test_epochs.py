@@ -47,7 +47,7 @@ async def test_history_numbers_leave_none_out_when_finishes_are_refused(store: S
         assert (await final(store, gid)).seq == number
 
 
-async def test_a_node_whose_place_was_taken_can_change_nothing(engine: Engine, store: Store, tmp_path: Path) -> None:
+async def test_a_node_whose_slot_was_taken_can_change_nothing(engine: Engine, store: Store, tmp_path: Path) -> None:
     await flush(store, prepare("g"))
     engine.usurp(tmp_path)
 

@@ -61,7 +61,7 @@ async def test_history_older_than_the_bound_is_removed_and_younger_kept(store: S
     assert (await final(store, "young")).gid == "young"
 
 
-async def test_the_horizon_is_what_purge_said_and_never_falls(store: Store, clock: SetClock) -> None:
+async def test_the_horizon_is_what_purge_returned_and_never_falls(store: Store, clock: SetClock) -> None:
     await ended(store, "late")
     late_ms, clock.time_ms = clock.time_ms, clock.time_ms - 500
     await ended(store, "early")
@@ -156,7 +156,7 @@ async def test_attempts_go_by_their_age_unless_they_are_the_newest_of_a_live_mes
     assert [attempt.at_ms for attempt in await store.attempts("live")] == [old_ms, clock.time_ms]
 
 
-async def test_of_a_live_message_so_many_attempts_stay_as_are_shown_however_old(store: Store, clock: SetClock) -> None:
+async def test_of_a_live_message_the_attempts_that_are_shown_stay_however_old(store: Store, clock: SetClock) -> None:
     old_ms, clock.time_ms = clock.time_ms, clock.time_ms + 1_000
     old = [failed_call("live", old_ms + number) for number in range(ATTEMPTS_SHOWN + 7)]
     await store.flush(Batch([plain("live"), plain("other")], [*old, failed_call("other", old_ms)]))
@@ -355,7 +355,7 @@ async def test_pages_of_undecided_messages_join_without_gap_or_repeat(store: Sto
     assert seen == gids
 
 
-async def test_what_no_longer_stands_as_it_was_known_is_told(store: Store) -> None:
+async def test_what_no_longer_stands_as_it_was_known_is_reported(store: Store) -> None:
     await flush(store, prepare("same"), prepare("changed"), prepare("final"))
     await flush(store, Reschedule("changed", 1, 5, 1, 0), abort("final"))
 

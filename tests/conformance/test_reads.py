@@ -72,7 +72,7 @@ async def test_parked_and_final_rows_are_not_due(store: Store, clock: SetClock) 
     assert [row.gid for row in await store.due(clock.time_ms + 1, (-1, ""), 10)] == ["back", "waits"]
 
 
-async def test_attempts_are_told_oldest_first_and_the_newest_win(store: Store) -> None:
+async def test_attempts_are_read_oldest_first_and_the_newest_win(store: Store) -> None:
     await store.flush(Batch([], [failed_call("g", at_ms) for at_ms in range(5)]))
     await store.flush(Batch([prepare("other")], [failed_call("other", 9), failed_call("g", 5)]))
 
@@ -100,7 +100,7 @@ async def test_the_overview_counts_what_is_live(store: Store, clock: SetClock) -
     )
 
 
-async def test_the_oldest_tried_message_is_told_by_its_birth_whatever_became_of_it(
+async def test_the_oldest_tried_message_is_reported_by_its_birth_whatever_became_of_it(
     store: Store, clock: SetClock
 ) -> None:
     start_ms = clock.time_ms

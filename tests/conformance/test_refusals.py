@@ -98,7 +98,7 @@ async def test_neighbours_of_refused_items_are_applied(store: Store) -> None:
     assert (await live(store, "stale end")).version == 1
 
 
-async def test_a_refused_row_is_told_as_it_is_after_the_flush(store: Store) -> None:
+async def test_a_refused_row_is_reported_as_it_is_after_the_flush(store: Store) -> None:
     """The refused item and the winning change may come in either order.
 
     The answer shows the row after both.
@@ -141,7 +141,7 @@ async def test_an_item_the_database_rejects_never_fails_its_neighbours(
     assert (await live(store, "g")).version == 1
 
 
-async def test_several_rejected_items_are_each_told(store: Store) -> None:
+async def test_several_rejected_items_are_each_reported(store: Store) -> None:
     items = [prepare(f"g{number}" + LONE_SURROGATE * (number % 3 == 0)) for number in range(50)]
 
     refused = (await flush(store, *items)).refused

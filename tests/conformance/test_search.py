@@ -191,7 +191,7 @@ async def test_a_page_looks_at_a_bounded_number_of_rows(
     assert len(await gids(store)) == 16
 
 
-async def test_a_position_of_nobody_is_refused(store: Store) -> None:
+async def test_a_position_that_was_never_given_is_refused(store: Store) -> None:
     for position in ("abc", "h.x", "h1", "h.1-99999999999999999999", "h.9999999999-1", "l" + LONE_SURROGATE):
         with pytest.raises(InvalidRequest, match="position"):
             await store.search(Search(), position, 1)

@@ -107,7 +107,7 @@ async def test_topics_outlive_the_process_and_leave_messages_alone(
     await again.stop()
 
 
-async def test_a_node_whose_place_was_taken_changes_no_file(
+async def test_a_node_whose_slot_was_taken_changes_no_file(
     engine: Engine, store: Store, tmp_path: Path, clock: SetClock
 ) -> None:
     engine.usurp(tmp_path)

@@ -125,7 +125,7 @@ def test_a_fault_that_no_longer_applies_is_named_and_never_caught(
         (_fault(tests=("tests/test_rule.py::test_gone",)), "test not found: tests/test_rule.py::test_gone"),
     ],
 )
-def test_why_a_fault_does_not_apply_is_told(fault: Fault, why: str, checkout: Path) -> None:
+def test_why_a_fault_does_not_apply_is_reported(fault: Fault, why: str, checkout: Path) -> None:
     (misfit,) = table.misfits([fault], checkout)
     assert misfit.why.startswith(why)
 
@@ -146,7 +146,7 @@ def test_tests_that_take_too_long_are_no_catch() -> None:
     assert judge(Ended(None, "", 9.0))[0] is Outcome.TIMED_OUT
 
 
-def test_the_test_that_noticed_is_told_whatever_its_parameters() -> None:
+def test_the_test_that_noticed_is_reported_whatever_its_parameters() -> None:
     output = "FAILED tests/test_a.py::test_b[two words] - assert False\n1 failed\n"
     assert judge(Ended(1, output, 0.1)) == (Outcome.CAUGHT, "tests/test_a.py::test_b[two words]", "assert False")
     assert last_line(output) == "1 failed"

@@ -110,7 +110,7 @@ def test_a_partition_lets_nothing_through_and_closes_nothing_then_all_arrives(pr
         assert echo.until_closed(1)
 
 
-def test_whoever_connects_during_a_partition_hears_nothing_until_it_heals(proxy: Proxy) -> None:
+def test_a_connection_made_during_a_partition_hears_nothing_until_it_heals(proxy: Proxy) -> None:
     proxy.partition()
     with _client(proxy) as client:
         client.sendall(b"anybody?")

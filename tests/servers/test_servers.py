@@ -152,7 +152,7 @@ def test_pgbouncer_lends_one_connection_to_a_transaction_at_a_time(own_postgres:
     assert len(backends) == 1
 
 
-def test_a_kept_port_is_given_to_nobody_and_is_its_server_s_again_and_again() -> None:
+def test_a_kept_port_is_given_to_no_other_and_serves_its_server_repeatedly() -> None:
     kept = KeptPort()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", kept.number))

@@ -30,7 +30,7 @@ def test_that_lacks_something(number):
 _NOWHERE = """
 from tests.servers.missing import not_to_be_had
 
-def test_that_lacks_what_nobody_has():
+def test_that_lacks_what_no_machine_has():
     not_to_be_had("A dream", "nobody publishes it")
 """
 
@@ -59,7 +59,7 @@ def test_when_everything_is_required_nothing_is_skipped(tmp_path: Path) -> None:
     assert _run(tmp_path, **{REQUIRE_VARIABLE: "all"})[-1] == "1 passed, 4 failed, 0 skipped"
 
 
-def test_what_is_to_be_had_nowhere_is_told_and_fails_nothing(tmp_path: Path) -> None:
+def test_what_is_to_be_had_nowhere_is_reported_and_fails_nothing(tmp_path: Path) -> None:
     lines = _run(tmp_path, _NOWHERE, **{REQUIRE_VARIABLE: "all"})
     assert "1 tests not run. A dream: nobody publishes it" in lines
     assert lines[-1] == "0 passed, 0 failed, 1 skipped"

@@ -269,7 +269,7 @@ def test_a_suspect_whose_rows_are_cleaned_meanwhile_is_not_clean(spark: SparkSes
     assert result.unknown == {"cleaned meanwhile": 1}
 
 
-def test_what_was_told_of_before_is_missed_when_nothing_is_told_of_it(spark: SparkSession) -> None:
+def test_what_was_reported_before_is_missed_when_nothing_reports_it(spark: SparkSession) -> None:
     """A booking for no branch proves nothing about a message.
 
     Nor does a barred producer row: the message may have been called.

@@ -108,7 +108,7 @@ def test_a_violation_is_found_when_it_is_the_only_row_of_its_side(system: System
 
 
 @pytest.mark.usefixtures("tests_own_spark")
-def test_what_fails_in_a_worker_is_told_in_one_line(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_in_a_worker_is_reported_in_one_line(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file disappears between the first look and the reading."""
 
     def probe_and_lose(location: Location, slices_max: int) -> Source:

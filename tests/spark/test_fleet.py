@@ -91,7 +91,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
         ("[[queue]]\nname = 1", "unknown field `queue`"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_what_is_wrong_is_named_with_its_position(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         read(tmp_path, text)
 

@@ -80,7 +80,7 @@ def test_keys_are_read_again_as_far_back_as_a_transaction_may_stay_open() -> Non
     assert [mark.as_of_ms for mark in third.marks] == [10_000, 14_000, 16_000]
 
 
-def test_history_that_was_cleaned_in_between_is_told() -> None:
+def test_history_that_was_cleaned_in_between_is_reported() -> None:
     state = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
 
     increment = increment_of([store(Bound(151, 160, "seq", 1))], state, 0, 2)
@@ -91,7 +91,7 @@ def test_history_that_was_cleaned_in_between_is_told() -> None:
     assert "101 to 150 was cleaned before" in gap.note
 
 
-def test_history_that_was_cleaned_altogether_is_told() -> None:
+def test_history_that_was_cleaned_altogether_is_reported() -> None:
     state = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
 
     [gap] = increment_of([store(Bound(161, 160, "seq", 1))], state, 0, 2).remarks
@@ -115,7 +115,7 @@ def test_another_database_under_an_old_name_is_refused() -> None:
         increment_of([other], state, 0, 2)
 
 
-def test_a_new_coordinator_is_read_from_its_beginning_and_a_missing_service_is_told() -> None:
+def test_a_new_coordinator_is_read_from_its_beginning_and_a_missing_service_is_reported() -> None:
     state = advanced(None, [bank(Bound(1, 1, "id"))], 1_000, 0, [], RUN)
 
     increment = increment_of([store(Bound(1, 9, "seq", 1))], state, 0, 2)

@@ -131,7 +131,7 @@ def test_no_message_since_the_last_run_is_clean() -> None:
     assert report.sentence == "No message came since the last run."
 
 
-def test_where_nothing_could_be_told_nothing_is_clean() -> None:
+def test_where_nothing_could_be_determined_nothing_is_clean() -> None:
     unchecked = msgspec.structs.replace(RESULT, clean=0, counts=RESULT.counts | {"unchecked": 9})
 
     assert report_of(unchecked).verdict.exit_code == 2
@@ -144,7 +144,7 @@ def test_who_asks_for_completeness_gets_no_clean_without_it() -> None:
     assert [partly.verdict.exit_code, wholly.verdict.exit_code] == [0, 2]
 
 
-def test_clocks_that_differ_are_told_and_widen_the_horizon() -> None:
+def test_clocks_that_differ_are_reported_and_widen_the_horizon() -> None:
     store, bank = SOURCES
     late_bank = msgspec.structs.replace(bank, skew_ms=-42_000, horizon_ms=1_000_000)
 

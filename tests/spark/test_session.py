@@ -76,7 +76,7 @@ def test_a_path_of_ones_own_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert "/put/in/front.zip" not in path
 
 
-def test_executors_elsewhere_are_told_a_python_that_is_there_too(tmp_path: Path) -> None:
+def test_executors_elsewhere_get_a_python_that_is_there_too(tmp_path: Path) -> None:
     """A cluster's executors start it by the same path.
 
     The driver's temporary files are not there.

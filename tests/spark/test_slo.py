@@ -134,7 +134,7 @@ def test_of_nothing_nothing_is_kept(spark: SparkSession, measured: Measured) -> 
     assert make_slo_report(measured, Thresholds(), ()).exit_code == 0
 
 
-def test_what_is_left_out_is_said_and_hides_no_alert(
+def test_what_is_left_out_is_reported_and_hides_no_alert(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("twophase_spark.slo.GROUPS_MAX", 2)

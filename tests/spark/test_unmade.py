@@ -109,7 +109,7 @@ def test_a_path_that_is_no_utf8(files: ReportFiles, asked: bool) -> None:
         require_not_made(files, "none-?.toml cannot be read")
 
 
-def test_no_password_is_said_or_written(files: ReportFiles) -> None:
+def test_no_password_is_shown_or_written(files: ReportFiles) -> None:
     flags = [f"--html={files.html}", f"--json={files.json}", f"--junit={files.junit}"]
 
     done = CliRunner().invoke(app, ["audit", "--producer=postgresql://me:s3cr@h/db", *flags])

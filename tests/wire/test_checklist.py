@@ -120,7 +120,7 @@ def test_05_submit_after_succeed_is_refused(api: Api, branches: Bank, coordinato
 
 
 @every_api
-def test_06_a_topic_that_is_not_there_is_told(api: Api) -> None:
+def test_06_a_topic_that_is_not_there_is_reported(api: Api) -> None:
     said = api.ask("submit", "g", ["topic://nowhere"])
     assert said.end is End.ERROR
     assert "topic not found" in said.text
@@ -317,7 +317,7 @@ def test_20_cron_times_are_reset_and_messages_stopped_by_force(
 
 
 @every_api
-def test_21_of_contrary_decisions_at_one_moment_one_counts_and_everybody_is_told_which(
+def test_21_of_contrary_decisions_at_one_moment_one_counts_and_each_requester_learns_which(
     api: Api, http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     """Rows of dtm's store tests, seen from outside.
@@ -341,7 +341,7 @@ def test_21_of_contrary_decisions_at_one_moment_one_counts_and_everybody_is_told
     assert shown(http, "g")[0] == ("succeed" if submitted else "failed")
 
 
-def test_21_what_is_called_at_this_moment_or_finished_is_not_taken_up_and_what_is_unknown_is_told(
+def test_21_what_is_called_at_this_moment_or_finished_is_not_taken_up_and_what_is_unknown_is_reported(
     http: HttpApi, branches: Bank, coordinator: InProcessCoordinator
 ) -> None:
     branches.answers["/in"] = ["late"]

@@ -12,7 +12,7 @@ from twophase.stores.postgres.columns import Columns, oldest_born_ms
 NEVER_MS = 2**63 - 1
 
 
-def test_places_are_counted_over_finishes_decides_changes_inserts() -> None:
+def test_positions_are_counted_over_finishes_decides_changes_inserts() -> None:
     items: list[Item] = [prepare("i"), Park("p", 1, parked=True, due_ms=5), Decide("d", 1, 0, "submit"), abort("f")]
     items.append(Reschedule("r", 1, 6, 1, 2))
 

@@ -42,7 +42,7 @@ async def test_calls_beyond_the_readers_wait_and_are_all_answered(join: Join) ->
     assert {row.gid for row in rows if row} == {"g"}
 
 
-async def test_a_lock_nobody_gives_back_is_unavailable_in_time_and_leaves_nothing_behind(
+async def test_a_lock_that_is_never_released_is_unavailable_in_time_and_leaves_nothing_behind(
     url: str, join: Join, raw: Raw
 ) -> None:
     await (await join()).stop()  # the tables are made, which takes longer than this store waits

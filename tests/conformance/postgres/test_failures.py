@@ -85,7 +85,7 @@ def test_some_failures_to_connect_pass_by_themselves() -> None:
         ("postgresql://me:secret@127.0.0.1:1/x?sslmode=prefer&channel_binding=require", ConfigurationError),
     ],
 )
-async def test_a_url_that_leads_nowhere_is_told_without_its_password(url: str, wanted: type[TwophaseError]) -> None:
+async def test_a_url_that_leads_nowhere_is_reported_without_its_password(url: str, wanted: type[TwophaseError]) -> None:
     with pytest.raises(wanted) as caught:
         await PostgresStore(url, outage_wait_ms=200).start()
 

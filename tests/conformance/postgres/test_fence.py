@@ -41,7 +41,7 @@ async def test_a_flush_is_one_round_trip_so_that_a_stopped_node_holds_no_lock(jo
     assert statements_sent == [FLUSH, HEARTBEAT, ADOPT]
 
 
-async def test_whoever_takes_a_place_ends_what_the_holder_before_may_still_send(join: Join, raw: Raw) -> None:
+async def test_the_taker_of_a_slot_ends_what_its_holder_before_may_still_send(join: Join, raw: Raw) -> None:
     first = await join()
     await flush(first, prepare("a"))
     raw.execute("update node set owner = ''")
@@ -54,7 +54,7 @@ async def test_whoever_takes_a_place_ends_what_the_holder_before_may_still_send(
     assert (await live(second, "a")).owned
 
 
-async def test_a_start_neither_takes_nor_waits_for_a_place_that_is_held(join: Join, raw: Raw, clock: SetClock) -> None:
+async def test_a_start_neither_takes_nor_waits_for_a_held_slot(join: Join, raw: Raw, clock: SetClock) -> None:
     first = await join()
     await flush(first, prepare("a"))
     clock.time_ms += LEASE_MS + 1
@@ -67,7 +67,7 @@ async def test_a_start_neither_takes_nor_waits_for_a_place_that_is_held(join: Jo
     assert (await final(first, "a")).seq == 8
 
 
-async def test_two_starts_never_take_the_same_place(join: Join, raw: Raw) -> None:
+async def test_two_starts_never_take_the_same_slot(join: Join, raw: Raw) -> None:
     await (await join()).stop()
     with raw.transaction():
         raw.execute("update node set fence = fence + 1, owner = 'another' where id = 1")

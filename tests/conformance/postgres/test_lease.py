@@ -28,7 +28,7 @@ async def test_a_node_with_another_lease_is_refused_and_takes_nothing(join: Join
     assert (await join()).slot == (2, 1)
 
 
-async def test_who_is_refused_marks_no_place(join: Join, raw: Raw) -> None:
+async def test_a_refused_node_marks_no_slot(join: Join, raw: Raw) -> None:
     """A node that reads another lease before it takes a slot raises no epoch.
 
     It leaves no row behind.

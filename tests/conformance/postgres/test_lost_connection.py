@@ -156,7 +156,7 @@ async def test_reading_waits_for_a_database_that_is_away_and_goes_on(store: Post
     assert await store.heartbeat() == (await flush(store)).at_ms
 
 
-async def test_a_node_whose_place_was_taken_during_the_outage_learns_it(
+async def test_a_node_whose_slot_was_taken_during_the_outage_learns_it(
     store: PostgresStore, proxy: Proxy, raw: Raw
 ) -> None:
     proxy.partition()

@@ -21,20 +21,20 @@ async def due(store: PostgresStore) -> list[str]:
     return [row.gid for row in await store.due(2**62, (-1, ""), ALL)]
 
 
-async def test_every_node_has_a_place_of_its_own(join: Join) -> None:
+async def test_every_node_has_its_own_slot(join: Join) -> None:
     nodes = [await join() for _ in range(3)]
 
     assert [node.slot for node in nodes] == [(1, 1), (2, 1), (3, 1)]
 
 
-async def test_a_place_that_was_given_back_is_shown_as_vacant(join: Join) -> None:
+async def test_a_released_slot_is_shown_as_vacant(join: Join) -> None:
     one, two = await join(), await join()
     await two.stop()
 
     assert [(seen.node, seen.held) for seen in await one.nodes()] == [(1, True), (2, False)]
 
 
-async def test_each_sees_to_its_own_rows_and_knows_the_others(join: Join) -> None:
+async def test_each_drives_its_own_rows_and_knows_the_others(join: Join) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))
     await flush(two, prepare("b"))
@@ -44,7 +44,7 @@ async def test_each_sees_to_its_own_rows_and_knows_the_others(join: Join) -> Non
     assert (await two.overview()).prepared == 2
 
 
-async def test_a_change_moves_the_row_to_whoever_made_it(join: Join) -> None:
+async def test_a_change_moves_the_row_to_the_node_that_made_it(join: Join) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))
 
@@ -57,9 +57,7 @@ async def test_a_change_moves_the_row_to_whoever_made_it(join: Join) -> None:
     assert (refused.owned, refused.version) == (False, 2)
 
 
-async def test_a_redirect_moves_the_row_and_its_address_goes_with_whoever_adopts_it(
-    join: Join, clock: SetClock
-) -> None:
+async def test_a_redirect_moves_the_row_and_its_address_goes_with_its_adopter(join: Join, clock: SetClock) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))
 
@@ -88,7 +86,7 @@ async def test_a_fenced_node_redirects_nothing(join: Join, clock: SetClock) -> N
     assert (await live(two, "a")).body == b"body"
 
 
-async def test_a_place_given_back_is_taken_with_its_rows(join: Join) -> None:
+async def test_a_released_slot_is_taken_with_its_rows(join: Join) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))
     await one.stop()
@@ -100,7 +98,7 @@ async def test_a_place_given_back_is_taken_with_its_rows(join: Join) -> None:
     assert await two.adopt(ALL) == 0
 
 
-async def test_rows_of_a_place_given_back_are_adopted_at_once_when_nobody_takes_it(join: Join) -> None:
+async def test_rows_of_a_released_slot_are_adopted_at_once_when_no_node_takes_it(join: Join) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"), prepare("parked"))
     await flush(one, Park("parked", 1, parked=True, due_ms=0))
@@ -170,7 +168,7 @@ async def test_a_clock_that_falls_back_keeps_a_dead_node_alive_for_one_lease_onl
     assert (await flush(three, abort("c"))).refused == {}
 
 
-async def test_who_was_away_itself_ends_no_tenure(join: Join, clock: SetClock) -> None:
+async def test_a_node_that_was_away_itself_ends_no_epoch(join: Join, clock: SetClock) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))
     clock.time_ms += LEASE_MS * 10
@@ -196,7 +194,7 @@ async def test_a_start_after_an_outage_leaves_those_who_are_about_to_report_wher
     assert (one.slot, two.slot) == ((1, 1), (2, 1))
 
 
-async def test_an_expired_place_is_used_again_once_adoption_has_emptied_it(join: Join, clock: SetClock) -> None:
+async def test_an_expired_slot_is_used_again_once_adoption_has_emptied_it(join: Join, clock: SetClock) -> None:
     one = await join()
     await flush(one, prepare("a"), prepare("b"))
     await flush(one, abort("b"))
@@ -215,7 +213,7 @@ async def test_an_expired_place_is_used_again_once_adoption_has_emptied_it(join:
     assert (await final(three, "c")).seq == 2, "history numbers go on"
 
 
-async def test_processes_that_are_killed_and_started_again_do_not_add_places_for_ever(
+async def test_processes_that_are_killed_and_started_again_do_not_add_slots_for_ever(
     join: Join, clock: SetClock, raw: Raw
 ) -> None:
     other = await join()
@@ -228,7 +226,7 @@ async def test_processes_that_are_killed_and_started_again_do_not_add_places_for
     assert raw.execute("select count(*) from node").fetchone() == (2,)
 
 
-async def test_a_fenced_node_joins_again_at_another_place(join: Join, clock: SetClock) -> None:
+async def test_a_fenced_node_joins_again_in_another_slot(join: Join, clock: SetClock) -> None:
     one, two = await join(), await join()
     await flush(one, prepare("a"))
     clock.time_ms += LEASE_MS + 1
@@ -267,9 +265,7 @@ async def test_a_node_in_the_middle_of_a_flush_is_not_declared_silent(join: Join
     assert (await flush(one, abort("a"))).refused == {}
 
 
-async def test_rows_somebody_is_changing_are_waited_for_and_not_taken_from_him(
-    join: Join, clock: SetClock, raw: Raw
-) -> None:
+async def test_rows_that_a_node_is_changing_are_waited_for_and_not_taken(join: Join, clock: SetClock, raw: Raw) -> None:
     one, two, three = await join(), await join(), await join()
     await flush(one, prepare("a"), prepare("b"))
     clock.time_ms += LEASE_MS + 1

@@ -136,7 +136,7 @@ async def test_half_a_schema_is_not_built_upon(url: str, join: Join, raw: Raw, b
             await refused()
 
 
-async def test_tables_of_somebody_else_are_not_built_upon(url: str, raw: Raw) -> None:
+async def test_tables_of_another_program_are_not_built_upon(url: str, raw: Raw) -> None:
     raw.execute("create table message (id integer)")
 
     with pytest.raises(NotAStore, match="message"):
@@ -148,7 +148,7 @@ async def test_a_search_path_without_a_schema_is_a_fault_of_the_url(url: str) ->
         await PostgresStore(url.replace("search_path%3Dt", "search_path%3Dnot_")).start()
 
 
-async def test_who_may_not_create_tables_is_told_to_migrate(url: str, raw: Raw) -> None:
+async def test_a_user_who_may_not_create_tables_is_asked_to_migrate(url: str, raw: Raw) -> None:
     name = raw.execute("select current_schema()").fetchone()[0]  # type: ignore[index]
     raw.execute(f"create role {name} login password 'pw'".encode())
     raw.execute(f"grant usage on schema {name} to {name}".encode())

@@ -66,7 +66,7 @@ async def test_a_node_that_joins_after_a_page_changes_no_page(join: Join, clock:
     assert [row.gid for row in (await one.search(Search(), page.position, 9)).rows] == ["a"]
 
 
-async def test_what_is_due_later_is_told_of_every_tenure(join: Join, clock: SetClock) -> None:
+async def test_what_is_due_later_is_read_for_every_epoch(join: Join, clock: SetClock) -> None:
     one, two = await join(), await join()
     await flush(one, *(prepare(f"a{due}", due_in_ms=due) for due in (1, 3, 5)))
     await flush(two, *(prepare(f"b{due}", due_in_ms=due) for due in (2, 4)))

@@ -116,7 +116,7 @@ async def test_a_cut_change_that_is_committed_later_is_no_refusal(
     assert (found.revision, found.by_name["rates"].version) == (1, 1)
 
 
-async def test_a_store_that_is_away_is_told_within_the_bound(join: Join, url: str, proxy: Proxy) -> None:
+async def test_a_store_that_is_away_is_reported_within_the_bound(join: Join, url: str, proxy: Proxy) -> None:
     await (await join()).stop()  # the tables are made
     store = await _behind(proxy, join, url, wait_ms=1_500)
     topics = _topics(store)

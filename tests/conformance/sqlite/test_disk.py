@@ -101,7 +101,7 @@ async def test_a_start_on_a_full_disk_says_so(disk: Path) -> None:
         await SqliteStore(disk / "store.db").start()
 
 
-async def test_a_read_only_disk_is_told_at_the_start(disk: Path) -> None:
+async def test_a_read_only_disk_is_reported_at_the_start(disk: Path) -> None:
     store = SqliteStore(disk / "store.db")
     await store.start()
     await store.stop()
@@ -162,7 +162,7 @@ def _start_as_nobody(path: Path) -> str:
     [(0o777, 0o444, "TP-4003"), (0o555, 0o666, "TP-4003"), (0o777, 0o666, "started")],
     ids=["file", "folder", "neither"],
 )
-async def test_a_file_or_folder_without_the_right_to_write_is_told_at_the_start(
+async def test_a_file_or_folder_without_the_right_to_write_is_reported_at_the_start(
     everybodys_folder: Path, folder_mode: int, file_mode: int, told: str
 ) -> None:
     folder = everybodys_folder

@@ -40,7 +40,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-async def test_a_second_process_is_refused_and_told_who_holds_the_file(tmp_path: Path) -> None:
+async def test_a_second_process_is_refused_with_the_holder_of_the_file(tmp_path: Path) -> None:
     holder = _hold(tmp_path / "store.db")
     try:
         second = SqliteStore(tmp_path / "store.db")

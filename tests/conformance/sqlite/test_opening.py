@@ -115,7 +115,7 @@ async def test_a_truncated_file_is_found_at_the_start(tmp_path: Path) -> None:
         await SqliteStore(path).start()
 
 
-async def test_damage_met_later_is_told_by_the_read_and_by_the_flush(
+async def test_damage_met_later_is_reported_by_the_read_and_by_the_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "store.db"

@@ -29,7 +29,7 @@ async def test_calls_run_in_one_other_thread_in_the_order_of_asking() -> None:
     assert ran[0][1] != threading.get_ident()
 
 
-async def test_what_a_call_raises_reaches_the_caller_and_the_lane_goes_on() -> None:
+async def test_what_a_call_raises_reaches_the_caller_and_the_thread_continues() -> None:
     thread = WorkerThread("test")
     thread.open()
 
@@ -59,7 +59,7 @@ async def test_a_caller_who_leaves_does_not_stop_the_call() -> None:
     assert ran.is_set()
 
 
-def test_a_loop_that_closed_meanwhile_hurts_nobody() -> None:
+def test_a_loop_that_closed_meanwhile_harms_no_caller() -> None:
     thread = WorkerThread("test")
     thread.open()
     go, ran = threading.Event(), threading.Event()

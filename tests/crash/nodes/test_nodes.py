@@ -54,7 +54,7 @@ REST_S = 30
 
 
 @pytest.mark.long
-def test_an_outage_of_the_database_fences_nobody(nodes: Cluster, shared_spark: SharedSpark, tmp_path: Path) -> None:
+def test_an_outage_of_the_database_fences_no_node(nodes: Cluster, shared_spark: SharedSpark, tmp_path: Path) -> None:
     with under_load(nodes, seed=1, at_a_time=4) as load:
         pause(1.5 * LEASE_MS / 1000)  # all have had contact for a lease
         places = [nodes.place_of(node) for node in nodes.nodes]

@@ -74,7 +74,7 @@ def _freeze_until(nodes: Cluster, load: Load, word: str) -> bool:
 
 
 @pytest.mark.long
-def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
+def test_a_fence_that_lets_every_node_through_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path) as nodes:
         _break(nodes, "twophase_flush", " and node.fence = of_fence", "")
         with under_load(nodes, seed=2) as load:
@@ -84,7 +84,7 @@ def test_a_fence_that_lets_everybody_through_is_caught(tmp_path: Path, shared_sp
 
 
 @pytest.mark.long
-def test_a_tenure_ended_before_its_lease_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
+def test_an_epoch_ended_before_its_lease_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path) as nodes:
         _break(nodes, "twophase_adopt", "silent.seen_ms < now_ms - lease_ms", "silent.seen_ms < now_ms - 100")
         with under_load(nodes, seed=3) as load:

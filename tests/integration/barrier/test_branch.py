@@ -51,7 +51,7 @@ def test_it_takes_effect_once(bank_and_way: BankAndWay) -> None:
     ]
 
 
-def test_branches_of_one_message_are_told_apart(bank: Bank) -> None:
+def test_branches_of_one_message_are_distinguished(bank: Bank) -> None:
     gid = new_gid()
     with bank.engine() as engine:
         assert [once(engine, call_of(gid, branch_id), spend) for branch_id in ("01", "02-01", "01")] == [

@@ -366,9 +366,7 @@ def test_a_fresh_begin_does_not_wait_for_the_cleaner_nor_the_cleaner_for_it(bank
 
 
 @SERVERS
-def test_a_row_that_somebody_holds_is_left_and_told(
-    banks: dict[str, Bank], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_held_row_is_left_and_reported(banks: dict[str, Bank], kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase.barrier.cleaning.LOCK_TIMEOUT_MS", 300)
     bank = banks[kind]
     held = put(bank, new_gid(), OLD_MS)

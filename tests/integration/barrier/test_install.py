@@ -177,7 +177,7 @@ def test_what_the_driver_says_is_shown(request: pytest.FixtureRequest, tmp_path:
 
 
 @pytest.mark.parametrize("text", ["shop.db", "nonsense"])
-def test_what_is_no_url_is_told_how_to_write_one(text: str) -> None:
+def test_what_is_no_url_learns_how_to_write_one(text: str) -> None:
     result = CliRunner().invoke(app, ["install", text])
     assert result.exit_code == 2
     assert f"'{text}' is no URL; write sqlite:///{text}." in result.output
@@ -196,7 +196,7 @@ def test_a_sqlite_file_without_its_folder_is_refused_plainly(tmp_path: Path) -> 
     assert f"There is no folder {tmp_path}/nosuch." in result.output
 
 
-def test_a_sqlite_file_is_told_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sqlite_file_is_reported_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     first = CliRunner().invoke(app, ["install", "sqlite:///shop.db"])
     second = CliRunner().invoke(app, ["install", "sqlite:///shop.db"])
@@ -291,7 +291,7 @@ def test_a_server_setting_is_really_looked_at(banks: dict[str, Bank], kind: str,
         transaction.close()
 
 
-def test_a_database_that_forgets_is_told_of_once_by_those_who_cannot_refuse(
+def test_a_database_that_forgets_is_reported_once_by_those_that_cannot_refuse(
     sqlite_bank: Bank, caplog: pytest.LogCaptureFixture
 ) -> None:
     with sqlite_bank.engine() as engine:
@@ -332,6 +332,6 @@ def test_a_missing_driver_names_its_extra(url: str, module: str, monkeypatch: py
         install(url)
 
 
-def test_a_database_we_do_not_know_is_told() -> None:
+def test_a_database_we_do_not_know_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="oracle is no database that twophase knows"):
         install("oracle://db/bank")

@@ -164,7 +164,7 @@ def test_what_cannot_be_measured_is_one_clear_line(arguments: tuple[str, ...], s
     assert "Traceback" not in done.stderr
 
 
-def test_another_kind_of_server_is_told_as_such(tmp_path: Path) -> None:
+def test_another_kind_of_server_is_reported_as_such(tmp_path: Path) -> None:
     command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as other:
         try:

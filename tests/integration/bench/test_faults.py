@@ -162,7 +162,7 @@ async def test_open_loop_above_capacity_measures_every_message_that_was_due() ->
     assert run.findings.delivered == run.findings.begun
 
 
-async def test_what_never_finds_a_connection_is_told_as_not_begun() -> None:
+async def test_what_never_finds_a_connection_is_reported_as_not_begun() -> None:
     stall = asyncio.Event()
     workload = Workload(Mode.SUBMIT, connections=4, rate=200.0, seconds=0.2, warmup_s=0.0, drain_s=0.2)
 

@@ -99,14 +99,14 @@ async def test_messages_larger_than_the_servers_windows_arrive_whole(served: tup
     assert sorted(server.received) == sorted(messages)
 
 
-async def test_a_refusal_is_told_by_its_code_and_text(served: tuple[Served, Asked]) -> None:
+async def test_a_refusal_is_reported_by_its_code_and_text(served: tuple[Served, Asked]) -> None:
     _, asked = served
     assert (await asked("/s/M", b"abort")).startswith("ABORTED gr")
     assert (await asked("/s/Nosuch")).startswith("UNIMPLEMENTED")
     assert await asked("/s/M", b"on") == ""
 
 
-async def test_who_waits_when_the_connection_goes_is_told(served: tuple[Served, Asked]) -> None:
+async def test_a_waiting_caller_learns_of_a_lost_connection(served: tuple[Served, Asked]) -> None:
     server, asked = served
     call = asyncio.ensure_future(asked("/s/M", b"wait"))
     await server.waiting.wait()
@@ -119,7 +119,7 @@ async def test_who_waits_when_the_connection_goes_is_told(served: tuple[Served, 
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", b""])
-async def test_another_kind_of_server_is_told_as_such(said: bytes) -> None:
+async def test_another_kind_of_server_is_reported_as_such(said: bytes) -> None:
     async def speak(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(said)
         writer.close()

@@ -301,7 +301,7 @@ def test_a_coordinator_that_comes_back_is_found_by_the_next_attempt(bank: Bank, 
     away.release()
 
 
-def test_a_service_that_is_no_coordinator_is_told_from_one(bank: Bank) -> None:
+def test_a_service_that_is_no_coordinator_is_distinguished_from_one(bank: Bank) -> None:
     with pytest.raises(CoordinatorUnreachable, match="501"):
         Message(bank.host).add(bank.branch, {}).submit()
 

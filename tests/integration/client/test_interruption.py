@@ -32,7 +32,7 @@ def transfer_message(coordinator: RecordingCoordinator) -> Message:
 
 
 @pytest.mark.kinds(where=lambda kind: kind.is_async)
-async def test_cancelled_business_is_rolled_back_and_nothing_is_said(
+async def test_cancelled_business_is_rolled_back_and_nothing_is_sent(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
     message = transfer_message(coordinator)
@@ -131,7 +131,7 @@ async def test_joined_sessions_cancelled_at_random_keep_no_connection_and_hold_n
 
 
 @pytest.mark.kinds(where=lambda kind: not kind.is_async)
-async def test_interrupted_business_is_rolled_back_and_nothing_is_said(
+async def test_interrupted_business_is_rolled_back_and_nothing_is_sent(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
     message = transfer_message(coordinator)

@@ -198,7 +198,7 @@ def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coordinator
 
 
 @POSTGRES
-def test_commit_whose_reply_is_lost_is_submitted_and_said_so(
+def test_commit_whose_reply_is_lost_is_submitted_and_reported(
     bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
 ) -> None:
     message = transfer_message(coordinator)

@@ -267,7 +267,7 @@ async def test_swallowed_statement_error_leaves_the_rest_committed_and_submitted
 
 
 @pytest.mark.kinds(where=lambda kind: kind.database != "sqlite")
-async def test_commit_whose_reply_is_lost_is_submitted_and_said_so(
+async def test_commit_whose_reply_is_lost_is_submitted_and_reported(
     bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
 ) -> None:
     bank = bank_behind_proxy

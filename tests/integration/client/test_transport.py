@@ -181,7 +181,7 @@ def test_trickling_coordinator_is_given_up_in_time(serve: Callable[..., Scripted
     released.set()
 
 
-def test_nobody_there_is_a_failure() -> None:
+def test_no_listener_is_a_failure() -> None:
     with pytest.raises(TransportFailure, match="cannot connect"):
         send(SyncTransport(unused_url()))
 

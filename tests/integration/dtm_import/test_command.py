@@ -58,7 +58,7 @@ def test_a_dtm_that_still_works_is_noticed(dtm: DtmStore, coordinator: InProcess
     assert coordinator.wait_final("busy") is State.SUCCEEDED
 
 
-def test_a_dtm_that_awakes_meanwhile_is_told(
+def test_a_dtm_that_awakes_meanwhile_is_reported(
     dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from twophase.dtm_import.target import Target
@@ -117,13 +117,13 @@ def _spawn(dtm: DtmStore, server: str) -> subprocess.Popen[bytes]:
     )
 
 
-def test_a_server_that_is_not_there_is_told_first(dtm: DtmStore) -> None:
+def test_a_server_that_is_not_there_is_reported_first(dtm: DtmStore) -> None:
     done = run(dtm, "http://127.0.0.1:1")
 
     assert (done.exit_code, "cannot be reached" in done.output, "twophase server" in done.output) == (2, True, True)
 
 
-def test_a_server_that_is_none_is_told(dtm: DtmStore, coordinator: InProcessCoordinator) -> None:
+def test_a_server_that_is_none_is_reported(dtm: DtmStore, coordinator: InProcessCoordinator) -> None:
     done = run(dtm, f"{coordinator.url}/elsewhere")
 
     assert (done.exit_code, "answered 404" in done.output) == (2, True), done.output
@@ -206,7 +206,7 @@ def test_a_postgres_user_who_may_only_read_is_enough(
     assert (bad.exit_code, "Reading is enough" in bad.output) == (2, True), bad.output
 
 
-def test_a_wrong_prefix_finds_nothing_and_another_programs_key_is_told(
+def test_a_wrong_prefix_finds_nothing_and_another_programs_key_is_reported(
     keys: RedisStore, coordinator: InProcessCoordinator
 ) -> None:
     keys.run("SET", f"{keys.database.name}_u", "text")
@@ -233,7 +233,7 @@ def test_a_store_that_is_not_there_keeps_its_password_secret(url: str, coordinat
     assert "hu@sh" not in done.output
 
 
-def test_a_wrong_password_for_redis_is_told_without_it(keys: RedisStore, coordinator: InProcessCoordinator) -> None:
+def test_a_wrong_password_for_redis_is_reported_without_it(keys: RedisStore, coordinator: InProcessCoordinator) -> None:
     done = invoke(f"redis://:whisper@{keys.database.host}:{keys.database.port}/0", "--server", coordinator.url)
 
     assert (done.exit_code, "Reading is enough" in done.output) == (2, True), done.output
@@ -241,7 +241,7 @@ def test_a_wrong_password_for_redis_is_told_without_it(keys: RedisStore, coordin
 
 
 @pytest.mark.parametrize("url", ["dtm.bolt", "boltdb:///dtm.bolt", "sqlserver://db/dtm", "sqlite:///dtm.db"])
-def test_a_store_that_cannot_be_read_is_told(url: str, coordinator: InProcessCoordinator) -> None:
+def test_a_store_that_cannot_be_read_is_reported(url: str, coordinator: InProcessCoordinator) -> None:
     done = invoke(url, "--server", coordinator.url)
 
     assert (done.exit_code, "mysql://" in done.output) == (2, True), done.output
@@ -261,7 +261,7 @@ def test_a_missing_driver_names_the_extra(
     assert (done.exit_code, "twophase[dtm-import]" in done.output) == (2, True), done.output
 
 
-def test_a_time_zone_that_is_none_is_told(coordinator: InProcessCoordinator) -> None:
+def test_a_time_zone_that_is_none_is_reported(coordinator: InProcessCoordinator) -> None:
     done = invoke("mysql://db/dtm", "--server", coordinator.url, "--time-zone", "Nowhere/Land")
 
     assert (done.exit_code, "no time zone" in done.output) == (2, True)

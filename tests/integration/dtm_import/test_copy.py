@@ -122,7 +122,7 @@ def test_a_delay_ends_when_it_would_have(dtm: DtmStore, coordinator: InProcessCo
     assert coordinator.wait_final("delayed") is State.SUCCEEDED
 
 
-def test_a_prepared_message_that_nobody_can_be_asked_about_is_parked(
+def test_a_prepared_message_without_a_callable_check_is_parked(
     dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:
     """dtm would call it committed."""

@@ -58,7 +58,7 @@ def _submitted_there(dtm: DtmStore, gid: str, rows: Any, check: str) -> None:
         dtm.execute("update trans_global set status = 'submitted' where gid = %s", gid)  # type: ignore[attr-defined]
 
 
-def test_another_message_of_the_same_gid_is_told_and_left_alone(
+def test_another_message_of_the_same_gid_is_reported_and_left_alone(
     dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:
     branches.answers["/ours"] = 425
@@ -72,7 +72,7 @@ def test_another_message_of_the_same_gid_is_told_and_left_alone(
     assert not [call for call in branches.calls if call.path == "/theirs"]
 
 
-def test_the_opposite_decision_is_told(dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service) -> None:
+def test_the_opposite_decision_is_reported(dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service) -> None:
     rows = [("01", "prepared", branches.url("/in"), b"{}")]
     branches.answers["/ask"] = 409
     dtm.put("torn", "prepared", rows, query_prepared=branches.url("/ask"))

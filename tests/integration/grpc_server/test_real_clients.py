@@ -254,7 +254,7 @@ async def test_the_clients_with_threads_are_served_too(served: Served) -> None:
     assert sorted(answers) == sorted(b"%d-%d" % (number, index) for number in range(8) for index in range(50))
 
 
-async def test_grpcio_keeps_no_table_when_it_is_told_so(served: Served, channel: grpc.aio.Channel) -> None:
+async def test_grpcio_keeps_no_table_when_asked(served: Served, channel: grpc.aio.Channel) -> None:
     """Without a table the client's headers are cheap to read.
 
     After the first calls each block is one that is remembered.

@@ -96,7 +96,7 @@ async def test_a_hanging_host_takes_nothing_from_others(make_client: MakeClient)
         await asyncio.gather(*stuck)
 
 
-async def test_hosts_that_hang_leave_places_for_hosts_without_a_connection(make_client: MakeClient) -> None:
+async def test_hosts_that_hang_leave_permits_for_hosts_without_a_connection(make_client: MakeClient) -> None:
     client = make_client(connections_per_host=8, connections_max=16)
     hanging = Hanging()
     async with (
@@ -114,7 +114,7 @@ async def test_hosts_that_hang_leave_places_for_hosts_without_a_connection(make_
         assert client.connections <= 16
 
 
-async def test_an_idle_connection_gives_its_place_to_a_host_that_needs_one(make_client: MakeClient) -> None:
+async def test_an_idle_connection_gives_its_permit_to_a_host_that_needs_one(make_client: MakeClient) -> None:
     client = make_client(connections_max=1)
     async with serving(answering(OK)).running() as one, serving(answering(OK)).running() as two:
         for _ in range(3):
@@ -123,7 +123,7 @@ async def test_an_idle_connection_gives_its_place_to_a_host_that_needs_one(make_
         assert (one.connections, two.connections) == (3, 3)
 
 
-async def test_hosts_take_turns_when_places_are_scarce(make_client: MakeClient) -> None:
+async def test_hosts_take_turns_when_permits_are_scarce(make_client: MakeClient) -> None:
     client = make_client(connections_max=1)
     async with serving(answering(OK)).running() as one, serving(answering(OK)).running() as two:
         tasks = [_fetch(client, url) for _ in range(20) for url in (one.url, two.url)]
@@ -257,7 +257,7 @@ async def test_a_body_waits_in_memory_once_however_slowly_the_peer_reads(make_cl
         done.set()
 
 
-async def test_a_resolver_that_hangs_is_asked_once_and_delays_nobody_else(
+async def test_a_resolver_that_hangs_is_asked_once_and_delays_no_other_host(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = make_client(connect_timeout_ms=500)
@@ -280,7 +280,7 @@ async def test_a_resolver_that_hangs_is_asked_once_and_delays_nobody_else(
     assert asked == ["bank-c.example"]
 
 
-async def test_a_failure_nobody_foresaw_still_ends_the_call(make_client: MakeClient) -> None:
+async def test_an_unforeseen_failure_still_ends_the_call(make_client: MakeClient) -> None:
     reported: list[object] = []
     loop = asyncio.get_running_loop()
     client = make_client()

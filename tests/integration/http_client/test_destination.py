@@ -82,14 +82,14 @@ async def test_a_stored_header_that_no_call_may_carry_is_left_out(destination: H
     assert head.endswith(f"{own}accept-encoding: identity\r\ncontent-length: 2\r\n\r\n".encode())
 
 
-async def test_the_verdict_header_is_told(destination: HttpDestination) -> None:
+async def test_the_verdict_header_is_reported(destination: HttpDestination) -> None:
     answer = b"HTTP/1.1 409 Conflict\r\nX-Client-Verdict: rolled_back\r\nContent-Length: 7\r\n\r\nFAILURE"
     async with serving(answering(answer)).running() as server:
         told = await _answer(destination, server.url)
     assert (told.status, told.body, told.verdict_header) == (409, b"FAILURE", "rolled_back")
 
 
-async def test_contradicting_verdict_headers_are_told_together(destination: HttpDestination) -> None:
+async def test_contradicting_verdict_headers_are_reported_together(destination: HttpDestination) -> None:
     answer = (
         b"HTTP/1.1 200 OK\r\nX-Twophase-Verdict: committed\r\nX-Twophase-Verdict: rolled_back\r\n"
         b"Content-Length: 0\r\n\r\n"

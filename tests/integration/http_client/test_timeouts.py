@@ -83,7 +83,7 @@ async def test_a_server_that_does_not_read(client: HttpClient) -> None:
         done.set()
 
 
-async def test_a_listener_that_accepts_nobody(make_client: MakeClient) -> None:
+async def test_a_listener_that_accepts_no_connection(make_client: MakeClient) -> None:
     """A full backlog swallows connection requests.
 
     A host behind a silent firewall does the same.
@@ -127,7 +127,7 @@ async def test_a_call_that_waits_for_a_connection(make_client: MakeClient) -> No
         assert len(server.requests) == 2  # the call that was given up was never sent
 
 
-async def test_a_port_where_nobody_listens(client: HttpClient) -> None:
+async def test_a_port_without_a_listener(client: HttpClient) -> None:
     port = nobodys_port()
     error = await _error(client, f"http://127.0.0.1:{port}/secret?gid=secret", timeout_ms=20_000)
     assert error.kind is HttpErrorKind.CONNECT
@@ -136,7 +136,7 @@ async def test_a_port_where_nobody_listens(client: HttpClient) -> None:
     assert client.connections == 0
 
 
-async def test_a_name_nobody_knows(client: HttpClient) -> None:
+async def test_an_unknown_name(client: HttpClient) -> None:
     error = await _error(client, "http://no-such-host.invalid/", timeout_ms=20_000)
     assert error.kind is HttpErrorKind.CONNECT
 

@@ -207,7 +207,7 @@ async def test_a_call_that_names_no_branch_is_refused(service: httpx.AsyncClient
     assert bank.balance() == 100
 
 
-async def test_foreign_producers_are_answered_when_told_to(sqlite_bank: Bank) -> None:
+async def test_foreign_producers_are_answered_when_asked_to(sqlite_bank: Bank) -> None:
     app = FastAPI()
     with sqlite_bank.engine() as engine:
         app.include_router(check_router(engine, "/foreign", require_identity=False))

@@ -77,7 +77,7 @@ async def test_messages_go_through_and_are_checked_back_in_time(
 
 
 @pytest.mark.parametrize("shifted", [-1, 1], indirect=True, ids=["an hour behind", "an hour ahead"])
-async def test_ages_and_births_are_told_by_the_store_s_clock(
+async def test_ages_and_births_are_by_the_store_s_clock(
     tmp_path: Path, database: Database, branches: BranchService, shifted: int
 ) -> None:
     async with serving(tmp_path, "--store", database.dsn) as server:

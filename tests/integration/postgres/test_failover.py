@@ -37,7 +37,7 @@ def _of_all(database: Database, *ports: int) -> str:
     return f"postgresql://{database.user}:{database.password}@{hosts}/{database.name}"
 
 
-async def test_a_promoted_standby_is_gone_on_with_and_nothing_acknowledged_is_lost(
+async def test_a_promoted_standby_is_used_again_and_nothing_acknowledged_is_lost(
     tmp_path: Path, branches: BranchService
 ) -> None:
     with running(PostgresServer()) as primary:

@@ -40,7 +40,7 @@ async def _all_is_well(server: ServerProcess, database: Database, traffic: Traff
 
 
 @pytest.mark.parametrize("outage", [PostgresServer.crash, PostgresServer.shut_down])
-async def test_a_database_that_went_down_and_came_back_is_gone_on_with(
+async def test_a_database_that_went_down_and_came_back_is_used_again(
     tmp_path: Path,
     own_server: PostgresServer,
     database: Database,
@@ -76,7 +76,7 @@ async def test_while_the_database_is_down_requests_wait_then_get_503_until_it_is
         await _all_is_well(server, database, traffic, branches)
 
 
-async def test_a_short_partition_is_waited_out_and_nobody_is_refused(
+async def test_a_short_partition_is_waited_out_without_a_refusal(
     tmp_path: Path, dsn_through_proxy: str, proxy: Proxy, database: Database, branches: BranchService
 ) -> None:
     async with serving(tmp_path, "--store", dsn_through_proxy) as server:

@@ -117,7 +117,7 @@ async def test_a_pool_that_ignores_our_settings_is_noticed_and_nothing_is_left_i
         assert left <= driver_s
 
 
-async def test_a_name_that_somebody_left_in_the_pool_stops_nobody(
+async def test_a_name_left_in_the_pool_stops_no_client(
     deaf_pool: PgBouncer, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before PostgreSQL 14 the driver asks by a named statement for the primary.
@@ -160,7 +160,7 @@ def frail_pool(own_server: PostgresServer) -> Iterator[PgBouncer]:
         yield one
 
 
-async def test_a_pool_and_the_database_behind_it_go_down_in_turn_and_are_gone_on_with(
+async def test_a_pool_and_the_database_behind_it_go_down_in_turn_and_are_used_again(
     tmp_path: Path, own_server: PostgresServer, frail_pool: PgBouncer, database: Database, branches: BranchService
 ) -> None:
     """The pool returns at once; the database only after requests were answered 503.

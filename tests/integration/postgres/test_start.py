@@ -150,7 +150,7 @@ async def test_a_database_that_comes_up_late_is_waited_for(own_server: PostgresS
     await store.stop()
 
 
-async def test_a_user_who_may_not_create_tables_is_told_to_migrate_first(
+async def test_a_user_who_may_not_create_tables_gets_the_remedy_to_migrate_first(
     database: Database, poor_user: tuple[str, str]
 ) -> None:
     error = await refusal(as_user(database, *poor_user))
@@ -160,7 +160,7 @@ async def test_a_user_who_may_not_create_tables_is_told_to_migrate_first(
     assert "twophase migrate" in error.remedy
 
 
-async def test_a_user_without_rights_on_the_tables_of_another_owner_is_told_which(
+async def test_a_user_without_rights_on_the_tables_of_another_owner_learns_which(
     database: Database, poor_user: tuple[str, str]
 ) -> None:
     await made(database)
@@ -171,7 +171,7 @@ async def test_a_user_without_rights_on_the_tables_of_another_owner_is_told_whic
     assert "permission denied for table" in error.message
 
 
-async def test_a_user_who_may_read_but_not_write_is_told_which(database: Database, poor_user: tuple[str, str]) -> None:
+async def test_a_user_who_may_read_but_not_write_learns_which(database: Database, poor_user: tuple[str, str]) -> None:
     await made(database)
     execute(database, f"grant select on all tables in schema public to {poor_user[0]}")
 
@@ -222,7 +222,7 @@ async def test_half_a_schema_is_not_built_upon(database: Database, damage: str, 
     assert named in error.message
 
 
-async def test_tables_of_somebody_else_are_not_built_upon(database: Database) -> None:
+async def test_tables_of_another_program_are_not_built_upon(database: Database) -> None:
     execute(database, "create table message (id int primary key, text text)")
 
     error = await refusal(database.dsn)

@@ -159,7 +159,7 @@ async def test_a_database_that_becomes_read_only_is_named_and_recovered_from(
         execute(database, "set default_transaction_read_only = off", f"{switch} = off", HANG_UP)
 
 
-async def test_a_file_of_the_url_that_vanishes_is_told_by_name_and_its_return_is_enough(
+async def test_a_file_of_the_url_that_vanishes_is_reported_by_name_and_its_return_is_enough(
     tmp_path: Path, database: Database
 ) -> None:
     authority = tmp_path / "authority.pem"

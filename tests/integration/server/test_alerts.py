@@ -48,7 +48,7 @@ def _first(hook: Sink, event: str) -> dict[str, Any]:
     return min((alert for alert in hook.alerts if alert["event"] == event), key=lambda alert: int(alert["retry_count"]))
 
 
-async def test_a_branch_that_keeps_failing_is_told_until_it_succeeds(tmp_path: Path) -> None:
+async def test_a_branch_that_keeps_failing_is_reported_until_it_succeeds(tmp_path: Path) -> None:
     async with branch_service() as service, sink() as hook:
         service.answers["/in"] = 500
         settings = _settings(f"alert_webhook={hook.url('me:login-secret@')}", "alert_after=3")
@@ -77,7 +77,7 @@ async def test_a_branch_that_keeps_failing_is_told_until_it_succeeds(tmp_path: P
     assert [secret for secret in secrets if secret in str(hook.alerts)] == []
 
 
-async def test_a_check_back_that_keeps_failing_and_a_parked_message_are_told(tmp_path: Path) -> None:
+async def test_a_check_back_that_keeps_failing_and_a_parked_message_are_reported(tmp_path: Path) -> None:
     async with branch_service() as service, sink() as hook:
         service.answers |= {"/in": 409, "/check": 500}
         async with serving(tmp_path, *_settings(f"alert_webhook={hook.url()}", "attempts_max=2")) as server:

@@ -62,7 +62,7 @@ def transfer(server: str, service: str, engine: sqlalchemy.Engine) -> None:
         pass
 
 
-async def test_a_service_without_the_route_is_told_within_a_minute(tmp_path: Path, bank: sqlalchemy.Engine) -> None:
+async def test_a_service_without_the_route_is_reported_within_a_minute(tmp_path: Path, bank: sqlalchemy.Engine) -> None:
     app = Flask("without a check-back route")
     app.post("/in")(lambda: "")
     assert FIRST_MS + AGAIN_MS < 60_000

@@ -304,7 +304,7 @@ async def test_every_refusal_has_the_code_that_dtms_clients_know(
     assert (refused.metadata.get("grpc-retry-pushback-ms") == "1000") == (code is Code.UNAVAILABLE)
 
 
-async def test_a_fault_of_the_server_is_told_without_its_insides(
+async def test_a_fault_of_the_server_is_reported_without_its_insides(
     pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
 ) -> None:
     coordinator, _, dtm = pretended

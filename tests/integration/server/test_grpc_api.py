@@ -78,7 +78,7 @@ async def test_a_port_that_is_taken_on_one_address_is_let_go_on_the_other(
         socket.create_server(("127.0.0.2", port)).close()
 
 
-async def test_who_watches_is_told_and_does_not_hold_the_end_up(api: Api) -> None:
+async def test_a_watcher_is_notified_and_does_not_hold_the_end_up(api: Api) -> None:
     async with grpc.aio.insecure_channel(await api.start()) as channel:
         stub: Any = health_pb2_grpc.HealthStub(channel)
         watching = stub.Watch(health_pb2.HealthCheckRequest(service="dtmgimp.Dtm"), timeout=60)
@@ -115,7 +115,7 @@ async def test_draining_waits_no_longer_than_it_is_given(api: Api) -> None:
     api.coordinator.release("g")  # the caller has gone, and nothing breaks
 
 
-async def test_what_is_refused_at_the_door_is_counted(api: Api) -> None:
+async def test_what_the_api_refuses_is_counted(api: Api) -> None:
     async with grpc.aio.insecure_channel(await api.start()) as channel:
         dtm = Dtm(channel)
         for name in ("Nosuch", "Prepare", "RegisterBranch"):

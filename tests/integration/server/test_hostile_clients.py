@@ -240,7 +240,7 @@ async def test_one_request_never_gets_two_answers(wire: Wire) -> None:
     await _still_serves(wire)
 
 
-async def test_beyond_the_bound_of_connections_clients_are_told_503() -> None:
+async def test_beyond_the_bound_of_connections_clients_get_503() -> None:
     async with listening(connections_max=5) as wire:
         kept = [await wire.connect() for _ in range(5)]
         for client in kept:

@@ -76,7 +76,7 @@ def test_a_submit_begins_nothing(coordinator: InProcessCoordinator) -> None:
     assert coordinator.query("never") is None
 
 
-def test_a_submit_of_what_failed_is_told(coordinator: InProcessCoordinator) -> None:
+def test_a_submit_of_what_failed_is_reported(coordinator: InProcessCoordinator) -> None:
     ask(coordinator, "prepare", {"messages": [message("a")]})
     abort = urllib.request.Request(f"{coordinator.url}/api/dtmsvr/abort", b'{"gid":"a","trans_type":"msg"}')
     urllib.request.urlopen(abort, timeout=20).close()

@@ -128,7 +128,7 @@ async def test_one_message_is_shown(terminal: Terminal) -> None:
     assert found["message"]["branches"][0]["payload_bytes"] == 2
 
 
-async def test_a_stop_asks_before_and_says_what_the_producer_said(terminal: Terminal) -> None:
+async def test_a_stop_asks_before_and_reports_the_producers_answer(terminal: Terminal) -> None:
     await terminal.submit("order-1")
     told = await terminal.type("messages", "stop", "order-1", answer="n\n", code=1)
     assert "Stop order-1, which is submitted: its transaction is committed" in told
@@ -303,7 +303,7 @@ async def test_some_of_many_may_be_refused(terminal: Terminal) -> None:
     assert "1 tried as soon as it may be, 1 refused." in told
 
 
-async def test_what_is_typed_wrong_is_told_with_what_would_be_right(terminal: Terminal) -> None:
+async def test_what_is_typed_wrong_is_reported_with_what_would_be_right(terminal: Terminal) -> None:
     assert "TP-2004" in await terminal.type("explain", "nobody", code=1)
     assert "Name messages, or say --all" in await terminal.type("messages", "redrive", code=2)
     assert "Name messages, or say --all" in await terminal.type("messages", "redrive", "g", "--all", code=2)
@@ -311,7 +311,7 @@ async def test_what_is_typed_wrong_is_told_with_what_would_be_right(terminal: Te
     assert "prepared, submitted, succeed, failed" in await terminal.type("messages", "list", "--state", "x", code=1)
 
 
-async def test_without_a_server_the_next_command_is_told(tmp_path: Path) -> None:
+async def test_without_a_server_the_next_command_is_reported(tmp_path: Path) -> None:
     words = ["messages", "list", "--server", "http://127.0.0.1:9"]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "twophase", *words, stdout=PIPE, stderr=PIPE, cwd=tmp_path
@@ -324,7 +324,7 @@ async def test_without_a_server_the_next_command_is_told(tmp_path: Path) -> None
     assert b"twophase server" in error
 
 
-async def test_what_is_no_twophase_server_is_told_in_a_sentence() -> None:
+async def test_what_is_no_twophase_server_is_reported_in_a_sentence() -> None:
     async def explain(server: str) -> str:
         result = await asyncio.to_thread(runner.invoke, app, ["explain", "g", "--server", server])
         assert result.exit_code == 3

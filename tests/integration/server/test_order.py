@@ -192,7 +192,7 @@ async def test_other_spellings_of_a_hot_path_are_served_too(wire: Wire) -> None:
     assert wire.coordinator.heard == [("abort", "g1")] * 3
 
 
-async def test_a_client_gone_before_its_answer_harms_nobody(wire: Wire) -> None:
+async def test_a_client_gone_before_its_answer_harms_no_other(wire: Wire) -> None:
     wire.coordinator.holds = True
     gone = await wire.connect()
     await gone.send(prepare("g1") + get("/api/ping"))

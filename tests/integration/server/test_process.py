@@ -84,7 +84,7 @@ def test_a_database_that_does_not_answer_at_the_start_decides_about_no_message(
     )
 
 
-async def test_a_misspelt_setting_is_told_with_the_one_that_is_meant_and_no_fate(tmp_path: Path) -> None:
+async def test_a_misspelt_setting_is_reported_with_the_one_that_is_meant_and_no_fate(tmp_path: Path) -> None:
     code, errors = await _refused(tmp_path, "--set", "retry_cap=5")
 
     assert code == EXIT_CONFIGURATION
@@ -119,7 +119,7 @@ async def _on_a_terminal(folder: Path, log_format: str) -> list[str]:
     return re.sub(r"\x1b\[[0-9;]*m", "", printed.decode()).splitlines()
 
 
-async def test_on_a_terminal_log_lines_are_text_and_ready_is_said_once(tmp_path: Path) -> None:
+async def test_on_a_terminal_log_lines_are_text_and_ready_is_reported_once(tmp_path: Path) -> None:
     lines = await _on_a_terminal(tmp_path, "auto")
 
     assert [line for line in lines if line.startswith("{")] == []
@@ -336,7 +336,7 @@ async def test_a_kill_after_the_acknowledgement_comes_after_the_client_has_it(tm
         assert await server.state("g1") == "prepared"
 
 
-async def test_a_node_whose_place_was_taken_ends_by_itself(tmp_path: Path) -> None:
+async def test_a_node_whose_slot_was_taken_ends(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         assert (await server.post("prepare", gid="g1")).status == 200
         with sqlite3.connect(tmp_path / "twophase.db") as database:
@@ -349,7 +349,7 @@ async def test_a_node_whose_place_was_taken_ends_by_itself(tmp_path: Path) -> No
     assert "Traceback" not in errors
 
 
-async def test_ten_thousand_idle_connections_are_bounded_and_harm_nobody(tmp_path: Path) -> None:
+async def test_ten_thousand_idle_connections_are_bounded_and_harm_no_client(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     count = min(10_000, hard - 500)

@@ -40,7 +40,7 @@ REFUSED = [
 ]  # fmt: skip
 
 
-async def test_a_refusal_of_any_door_is_counted_once(tmp_path: Path) -> None:
+async def test_a_refusal_of_any_api_is_counted_once(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
         for door, request, code in REFUSED:

@@ -165,6 +165,6 @@ def test_a_retention_shorter_than_what_may_be_on_its_way_is_refused(value: str) 
         load({"retention_ms": value}, {})
 
 
-def test_retention_is_35_days_unless_said_otherwise() -> None:
+def test_retention_is_35_days_by_default() -> None:
     assert load({}, {}).coordinator().retention_ms == 3_024_000_000
     assert load({}, {"TWOPHASE_RETENTION_MS": "0"}).coordinator().retention_ms == 0

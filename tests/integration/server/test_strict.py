@@ -130,7 +130,7 @@ async def test_json_rpc_counts_by_its_codes_only(
             await server.until("g", state)
 
 
-async def test_prepare_without_an_address_to_check_back_is_refused_at_every_door(tmp_path: Path) -> None:
+async def test_prepare_without_an_address_to_check_back_is_refused_by_every_api(tmp_path: Path) -> None:
     async with running(tmp_path, strict=True, grpc_port=0) as server:
         said = _message("g", "http://127.0.0.1:1/in")
         status, answer = await _post(server, "/api/dtmsvr/prepare", said)

@@ -33,7 +33,7 @@ def _said(server: ServerProcess, *arguments: str) -> str:
     return done.stdout
 
 
-async def test_an_address_without_a_scheme_is_told_with_the_scheme(tmp_path: Path) -> None:
+async def test_an_address_without_a_scheme_is_shown_with_the_scheme(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         done = _run(server, "subscribe", "rates", "localhost:1")
 
@@ -85,7 +85,7 @@ async def test_refusals_name_the_next_command(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("list",), ("subscribe", "rates", "http://b"), ("delete", "rates", "--json")])
-def test_without_a_server_one_is_told_how_to_start_it(arguments: tuple[str, ...]) -> None:
+def test_without_a_server_the_remedy_says_how_to_start_it(arguments: tuple[str, ...]) -> None:
     done = _run(NOBODY, *arguments)
 
     assert (done.returncode, done.stdout) == (3, "")
@@ -100,7 +100,7 @@ def test_an_address_that_is_none_is_refused() -> None:
     assert (done.returncode, "no http:// or https:// address" in done.stderr) == (3, True)
 
 
-async def test_something_else_than_a_server_is_told_apart(tmp_path: Path) -> None:
+async def test_something_else_than_a_server_is_distinguished(tmp_path: Path) -> None:
     async with serving(tmp_path) as server:
         done = _run(f"http://127.0.0.1:{server.port}/nosuch", "list")
 

@@ -118,7 +118,7 @@ async def test_a_scan_goes_from_the_newest_to_the_oldest_page_by_page(http: http
         assert (answer.status_code, query.partition("=")[0] in answer.json()["message"]) == (400, True)
 
 
-async def test_what_cannot_be_called_is_refused_at_the_door(http: httpx.AsyncClient) -> None:
+async def test_what_cannot_be_called_is_refused_by_the_api(http: httpx.AsyncClient) -> None:
     for url in ("nosuch", "ftp://b/in", "http://", "topic://rates", "http://user:pw@b/in", "b:58080/no-method"):
         answer = await http.get(f"{DTM}/subscribe", params={"topic": "rates", "url": url})
         assert (answer.status_code, answer.json()["code"]) == (400, "TP-1000"), url

@@ -99,7 +99,7 @@ async def test_grpc_metadata_goes_on_as_grpc_metadata(tmp_path: Path) -> None:
         assert "x-other" not in call.metadata
 
 
-async def test_a_stored_header_that_no_call_can_carry_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_stored_header_that_no_call_can_carry_delays_no_other_message(tmp_path: Path) -> None:
     """Earlier versions accepted such a header.
 
     Then neither a branch nor a check-back could ever be called.

@@ -85,7 +85,7 @@ class Orders(TestCase):
 
         assert ([answer.status_code for answer in answers], balance()) == ([200, 200], 70)
 
-    def test_on_commit_is_kept_for_whoever_captures_it(self) -> None:
+    def test_on_commit_is_kept_for_the_test_that_captures_it(self) -> None:
         told: list[str] = []
 
         def work(connection: Any) -> None:

@@ -159,7 +159,7 @@ def test_rows_gone_before_the_first_run_are_counted_and_not_held_against_it(
     assert archive.verify().faults == ()
 
 
-def test_rows_removed_behind_the_archives_back_are_said(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+def test_rows_removed_behind_the_archives_back_are_reported(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
     finish(sqlite_store, 1, 1, 5)
     archive.run(sqlite_store)
     finish(sqlite_store, 1, 6, 9)
@@ -262,7 +262,7 @@ def test_a_store_that_is_not_there(archive: Archive, tmp_path: Path) -> None:
     assert not (tmp_path / "none.db").exists()
 
 
-def test_a_lake_that_cannot_be_written_is_said(sqlite_store: SqliteUnderTest, tmp_path: Path) -> None:
+def test_a_lake_that_cannot_be_written_is_reported(sqlite_store: SqliteUnderTest, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArchiveRefused, match="cannot be written: Not a directory"):
         Archive(tmp_path / "file" / "lake").run(sqlite_store)

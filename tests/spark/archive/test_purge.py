@@ -129,7 +129,7 @@ def test_attempts_are_looked_for_file_by_file(
     assert sum(seen) == 36, "each is looked at once"
 
 
-def test_a_reader_that_was_not_there_yet_is_told(store: StoreUnderTest, archive: Archive) -> None:
+def test_a_reader_that_was_not_there_yet_is_reported(store: StoreUnderTest, archive: Archive) -> None:
     finish(store, 1, 1, 12)
     archive.run(store)
     reader = reads.stream(url=store.url, columns="node,seq,gid", start="beginning")

@@ -85,7 +85,7 @@ def test_a_lake_whose_archive_was_cut_off_is_whole(
     assert rows(spark, "select count(*) from history", archive, sqlite_store) == [(5,)]
 
 
-def test_a_query_that_makes_no_sense_is_said_in_one_line(
+def test_a_query_that_makes_no_sense_is_reported_in_one_line(
     spark: SparkSession, sqlite_store: SqliteUnderTest, archive: Archive
 ) -> None:
     finish(sqlite_store, 1, 1, 3)
@@ -163,7 +163,7 @@ def test_what_is_a_query_is_run(spark: SparkSession, sqlite_store: SqliteUnderTe
     assert len(rows(spark, sql, None, sqlite_store)) == count
 
 
-def test_more_rows_than_the_limit_are_said(
+def test_more_rows_than_the_limit_are_reported(
     spark: SparkSession, sqlite_store: SqliteUnderTest, archive: Archive
 ) -> None:
     finish(sqlite_store, 1, 1, 3)
@@ -199,7 +199,7 @@ def test_the_command_writes_json_and_is_quiet(sqlite_store: SqliteUnderTest, arc
         (["archive", "--lake=/nowhere", "--verify"], "is no lake"),
     ],
 )
-def test_what_cannot_work_is_said_before_spark_starts(arguments: list[str], text: str) -> None:
+def test_what_cannot_work_is_reported_before_spark_starts(arguments: list[str], text: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert text in result.output

@@ -96,7 +96,7 @@ def test_the_bundle_is_the_same_each_time_and_has_no_server(tmp_path: Path) -> N
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.zip", "other.zip"]
 
 
-def test_a_bundle_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_bundle_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["bundle", "-o", str(tmp_path / "none" / "x.zip")])
     assert result.exit_code == 2
     assert "cannot be written: No such file or directory" in result.output

@@ -87,12 +87,12 @@ def test_each_trouble_has_its_remedy(reference: str, remedy: str) -> None:
     assert remedy_for(reference, trouble).startswith(remedy)
 
 
-def test_a_database_that_is_no_store_is_told(tmp_path: Path) -> None:
+def test_a_database_that_is_no_store_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.db").touch()
     assert "is this a coordinator's store?" in trouble_with(f"sqlite:///{tmp_path}/x.db")
 
 
-def test_other_versions_on_executors_are_told() -> None:
+def test_other_versions_on_executors_are_reported() -> None:
     seen = Seen("host", "3.9.1", {"pyspark": "3.5.0", "pyarrow": "1.0"}, "")
     found = differing(seen)
     assert "Python 3.9.1, here 3." in found

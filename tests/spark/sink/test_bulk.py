@@ -102,7 +102,7 @@ def test_patience_ends(coordinator: Scripting) -> None:
         submit(coordinator, [(503, b"{}")], ["a"], patience_s=0.2)
 
 
-def test_nobody_there(coordinator: Scripting) -> None:
+def test_no_coordinator_at_the_address(coordinator: Scripting) -> None:
     with BulkClient(f"http://127.0.0.1:{nobodys_port()}", connections=1, patience_s=0.2) as client:  # noqa: SIM117 -- one is what raises
         with pytest.raises(CoordinatorUnreachable, match="Connection refused"):
             client.submit(["a"], 1, lambda _gid, _result: None)

@@ -103,7 +103,7 @@ def test_a_batch_is_found_however_many_came_after_it(url: str, ledger: Ledger) -
     assert ledger.find("others", group) == []
 
 
-def test_more_batches_than_are_listed_are_told_of(url: str, ledger: Ledger) -> None:
+def test_more_batches_than_are_listed_are_reported(url: str, ledger: Ledger) -> None:
     begun(ledger)
     for number in range(ROWS_SHOWN):
         ledger.begin(Batch(stream_batch("others", "query", number), "others", "query", number), "id")

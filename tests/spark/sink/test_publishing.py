@@ -59,7 +59,7 @@ def test_only_the_run_that_counts_is_submitted(sqlite_scene: Scene) -> None:
     assert {scene.state(gid) for gid in GIDS[6:]} == {"prepared"}
 
 
-def test_what_an_operator_stopped_before_is_told_once(sqlite_scene: Scene) -> None:
+def test_what_an_operator_stopped_before_is_reported_once(sqlite_scene: Scene) -> None:
     scene = sqlite_scene
     winner = written(scene, GIDS)
     scene.stop_by_force(GIDS[3])
@@ -73,7 +73,7 @@ def test_what_an_operator_stopped_before_is_told_once(sqlite_scene: Scene) -> No
     assert GIDS[3] not in scene.receiver.counted
 
 
-def test_a_coordinator_that_knows_nothing_of_it_is_told(sqlite_scene: Scene) -> None:
+def test_a_coordinator_that_knows_nothing_of_it_is_reported(sqlite_scene: Scene) -> None:
     winner = written(sqlite_scene, GIDS, prepared=False)
 
     with pytest.raises(PublishError, match="TP-2004") as refused:

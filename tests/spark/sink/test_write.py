@@ -8,22 +8,27 @@ from __future__ import annotations
 import contextlib
 import socket
 import sqlite3
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import RecordBatch
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from sqlalchemy import Engine
 
 from tests.crash.checker import rows
 from tests.spark.sink.scene import Scene
+from twophase.barrier.http_answer import HttpReply
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.core.verdict import Verdict
 from twophase_spark import register
+from twophase_spark.sink import checkback
 from twophase_spark.sink.ledger import Decision
 from twophase_spark.sink.naming import gid_of
 
@@ -152,7 +157,7 @@ def test_a_failed_write_is_finished_by_the_next_one(spark: SparkSession, sqlite_
     assert dict(scene.receiver.counted) == {gid_of("orders", [number]): 1 for number in range(1, 31)}
 
 
-def test_a_changed_row_of_a_prepared_key_is_told(spark: SparkSession, sqlite_scene: Scene) -> None:
+def test_a_changed_row_of_a_prepared_key_is_reported(spark: SparkSession, sqlite_scene: Scene) -> None:
     twice = orders(spark, 1, 10).unionAll(orders(spark, 10, 20))
     refused(twice, sqlite_scene, "TP-8101")
     assert prepared(sqlite_scene) == 20
@@ -162,7 +167,7 @@ def test_a_changed_row_of_a_prepared_key_is_told(spark: SparkSession, sqlite_sce
     assert not sqlite_scene.receiver.calls
 
 
-def test_given_up_keys_are_told_or_left_out(spark: SparkSession, scene: Scene) -> None:
+def test_given_up_keys_are_reported_or_left_out(spark: SparkSession, scene: Scene) -> None:
     refused(orders(spark, 1, 10).unionAll(orders(spark, 10, 20)), scene, "TP-8101", checkAfter="1")
     [batch] = scene.book.batches("orders")
     gid = gid_of("orders", [5])
@@ -257,17 +262,25 @@ def test_another_key_of_the_same_publisher_is_refused(spark: SparkSession, sqlit
 
 
 def test_submits_that_died_with_the_coordinator_are_found_in_the_ledger(
-    spark: SparkSession, sqlite_scene: Scene
+    spark: SparkSession, sqlite_scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With check-back durability a submit may be in memory only.
 
-    The batch counts as published all the same.
+    The batch counts as published all the same. Until the coordinator is killed, no check-back is answered: on a slow
+    machine one would decide a message before its submit.
     """
-    scene = sqlite_scene
+    scene, answered, killed = sqlite_scene, checkback.answer, threading.Event()
+
+    def answer_when_killed(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
+        killed.wait(60)
+        return answered(engine, parameters)
+
+    monkeypatch.setattr(checkback, "answer", answer_when_killed)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls, and answers none
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/in"
         save(orders(spark, 1, 20), scene, url=url, durability="check-back", checkAfter="1")
         scene.kill()
+        killed.set()
         assert scene.live() == {str(int(State.PREPARED)): 20}
         assert [batch.decision for batch in scene.book.batches("orders")] == [Decision.PUBLISHED]
 
@@ -295,7 +308,7 @@ def test_submits_of_a_batch_that_is_decided_are_made_up_for(spark: SparkSession,
     assert rows(scene.store, "select count(*) from attempt") == [(0,)]
 
 
-def test_a_message_that_an_operator_stopped_is_told(spark: SparkSession, sqlite_scene: Scene) -> None:
+def test_a_message_that_an_operator_stopped_is_reported(spark: SparkSession, sqlite_scene: Scene) -> None:
     scene = sqlite_scene
     refused(orders(spark, 1, 10).unionAll(orders(spark, 10, 20)), scene, "TP-8101")
     gid = gid_of("orders", [3])

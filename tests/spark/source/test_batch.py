@@ -221,7 +221,7 @@ def test_filters_of_what_is_not_history(store: StoreUnderTest, driver: str, tabl
         assert sorted(rows, key=str) == [{"gid": gid} for gid in sorted(gids)], options
 
 
-def test_as_of_a_place_that_does_not_exist_is_refused(store: StoreUnderTest) -> None:
+def test_as_of_a_position_that_does_not_exist_is_refused(store: StoreUnderTest) -> None:
     finish(store, 1, 1, 2)
 
     with pytest.raises(ConfigurationError, match="do not exist yet"):

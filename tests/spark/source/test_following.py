@@ -131,7 +131,7 @@ def test_rows_that_are_gone_end_the_stream(store: StoreUnderTest) -> None:
     assert "onGap=report" in raised.value.remedy
 
 
-def test_rows_that_are_gone_are_said_in_rows(store: StoreUnderTest) -> None:
+def test_rows_that_are_gone_are_reported_in_rows(store: StoreUnderTest) -> None:
     finish(store, 1, 1, 9)
     remove(store, 1, 2, 3)
     remove(store, 1, 9, 9)

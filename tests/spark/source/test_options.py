@@ -25,7 +25,7 @@ def test_names_are_taken_in_any_case() -> None:
     assert parse({"URL": URL, "Table": "HISTORY", "gidprefix": "tp"}).gid_prefix == "tp"
 
 
-def test_a_stream_is_of_history_unless_said() -> None:
+def test_a_stream_is_of_history_by_default() -> None:
     assert parse({"url": URL}, streaming=True).kind == "history"
 
 

@@ -22,5 +22,5 @@ def test_a_column_that_is_not_there_is_refused(kind: Kind) -> None:
         shape(ANSWERED, TARGET, MAY_LACK[kind])
 
 
-def test_a_live_row_of_a_journal_has_no_place_in_history() -> None:
+def test_a_live_row_of_a_journal_has_no_position_in_history() -> None:
     assert shape(ANSWERED, TARGET, MAY_LACK[Kind.JOURNAL]).to_pylist() == [{"gid": "g", "seq": None}]

@@ -76,7 +76,7 @@ def test_a_schema_of_the_user_chooses_columns(with_source: SparkSession, sqlite_
         reader.schema("seq string").load().collect()
 
 
-def test_what_is_wrong_is_said_by_its_code(with_source: SparkSession, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_by_its_code(with_source: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(PySparkException, match=r"TP-8002.*there is no file"):
         with_source.read.format("twophase").option("url", "sqlite:////none.db").option(
             "table", "message"
@@ -152,7 +152,7 @@ def test_a_gap_ends_the_stream_or_stands_in_it(
     assert [(row.seq, row.gap_rows) for row in rows] == [(4, 4), *((seq, None) for seq in range(5, 11))]
 
 
-def test_a_lent_snapshot_that_has_ended_is_said(with_source: SparkSession, postgres_store: PostgresUnderTest) -> None:
+def test_a_lent_snapshot_that_ended_is_reported(with_source: SparkSession, postgres_store: PostgresUnderTest) -> None:
     with consistent_cut(postgres_store.url) as cut:
         pass
     with pytest.raises(PySparkException, match=r"TP-8002.*snapshot"):

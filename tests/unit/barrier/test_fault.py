@@ -68,7 +68,7 @@ def test_a_taken_key_is_a_duplicate(error: Exception) -> None:
         SqliteError(1, "table barrier has no column named token"),
     ],
 )
-def test_a_missing_table_or_column_is_told(error: Exception) -> None:
+def test_a_missing_table_or_column_is_reported(error: Exception) -> None:
     assert fault_of(error) is Fault.TABLE_MISSING
 
 
@@ -100,7 +100,7 @@ def test_a_wrapped_error_is_found() -> None:
     assert fault_of(outer) is Fault.BUSY
 
 
-def test_a_code_is_told_and_the_text_is_not() -> None:
+def test_a_code_is_reported_and_the_text_is_not() -> None:
     assert code_of(DBAPIError("select 1", {"body": "hush"}, PostgresError("55P03"))) == "SQLSTATE 55P03"
     assert code_of(OperationalError(1205, "hush")) == "MySQL error 1205"
     assert code_of(SqliteError(5, "hush")) == "SQLite error 5"

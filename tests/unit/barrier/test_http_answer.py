@@ -59,7 +59,7 @@ def test_an_impossible_question_is_refused(wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("read", [parse_query, read_call])
-def test_who_calls_without_a_query_string_is_told_whom_the_route_is_for(
+def test_a_call_without_a_query_string_learns_whom_the_route_is_for(
     read: Callable[[dict[str, str]], object],
 ) -> None:
     with pytest.raises(InvalidRequest, match="for the coordinator: its query string needs gid, "):

@@ -39,7 +39,7 @@ def test_one_class_that_is_no_engine_says_nothing_of_another() -> None:
     bank.close()
 
 
-def test_a_url_in_the_place_of_an_engine_is_answered_with_how_to_make_one() -> None:
+def test_a_url_instead_of_an_engine_is_answered_with_how_to_make_one() -> None:
     import django.db  # noqa: F401 -- where Django is loaded, a text is an alias
 
     with pytest.raises(UnsupportedEngine) as raised:

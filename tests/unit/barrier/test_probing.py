@@ -41,21 +41,21 @@ def test_a_database_that_is_ready_tells_its_clock_and_the_routes_bound(bank: sql
     assert report.now_ms > 10**12
 
 
-def test_another_database_is_told_without_its_name(bank: sqlite3.Connection) -> None:
+def test_another_database_is_reported_without_its_name(bank: sqlite3.Connection) -> None:
     report = probe(bank, "another", "barrier", 700)
     assert report.probe is ProbeState.WRONG_DATABASE
     assert identity_of(bank) not in report.message
 
 
 @pytest.mark.parametrize("damage", ["drop table barrier", "delete from twophase_meta", WITHOUT_A_KEY])
-def test_a_barrier_that_cannot_keep_the_promises_is_told(bank: sqlite3.Connection, damage: str) -> None:
+def test_a_barrier_that_cannot_keep_the_promises_is_reported(bank: sqlite3.Connection, damage: str) -> None:
     identity = identity_of(bank)
     bank.executescript(damage)
     report = probe(bank, identity, "barrier", 700)
     assert (report.probe, "twophase barrier install" in report.remedy) == (ProbeState.NO_BARRIER, True)
 
 
-def test_a_database_that_may_forget_is_told(bank: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_may_forget_is_reported(bank: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> NoReturn:
         raise UnsafeDatabase("fsync = off.")
 
@@ -63,7 +63,7 @@ def test_a_database_that_may_forget_is_told(bank: sqlite3.Connection, monkeypatc
     assert probe(bank, None, "barrier", 700).probe is ProbeState.UNSAFE_DATABASE
 
 
-def test_a_replica_is_told_as_another_database(bank: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_is_reported_as_another_database(bank: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> NoReturn:
         raise DatabaseIsReplica("This database must not decide: it is a standby.")
 
@@ -72,7 +72,7 @@ def test_a_replica_is_told_as_another_database(bank: sqlite3.Connection, monkeyp
     assert (report.probe, "standby" in report.message) == (ProbeState.WRONG_DATABASE, True)
 
 
-def test_a_database_that_fails_is_told_by_its_code_alone(bank: sqlite3.Connection) -> None:
+def test_a_database_that_fails_is_reported_by_its_code_alone(bank: sqlite3.Connection) -> None:
     bank.close()
     report = probe(bank, None, "barrier", 700)
     assert (report.probe, report.message) == (ProbeState.DATABASE_FAILED, "the database failed (ProgrammingError)")

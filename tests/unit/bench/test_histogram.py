@@ -21,7 +21,7 @@ def _of(samples_s: list[float]) -> Histogram:
 
 
 @given(latencies_s, st.sampled_from([*PERCENTILES, 1.0, 100.0]))
-def test_percentile_is_the_sample_that_so_many_do_not_exceed(samples_s: list[float], percent: float) -> None:
+def test_percentile_is_the_sample_that_this_share_does_not_exceed(samples_s: list[float], percent: float) -> None:
     exact_ms = sorted(samples_s)[max(1, math.ceil(len(samples_s) * percent / 100)) - 1] * 1000
 
     assert _of(samples_s).percentile_ms(percent) == pytest.approx(exact_ms, rel=0.002, abs=0.0011)

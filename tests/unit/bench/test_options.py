@@ -72,7 +72,7 @@ def _measure_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.command._measured", lambda *_: [])
 
 
-def test_a_scenario_that_is_none_is_said_in_one_line() -> None:
+def test_a_scenario_that_is_none_is_reported_in_one_line() -> None:
     done = _bench("--scenario", "sdkk", "--setup", "sqlite")
 
     assert (done.exit_code, done.stdout) == (1, "")

@@ -45,7 +45,7 @@ def test_every_value_stands_beside_its_bar(tmp_path: Path) -> None:
     assert "Measured 2026-11-22 01:15 UTC: 3 rounds of 5 s, 74 s in all.\n" in text
 
 
-def test_a_bar_that_is_missed_is_said_to_be(tmp_path: Path) -> None:
+def test_a_missed_bar_is_reported(tmp_path: Path) -> None:
     text = _page(tmp_path, throughput=part(Row("sqlite", "of null", (0.3, 0.44, 0.6), 0.45, at_least=True)))
 
     assert "| 0.3 / **0.44** / 0.6 | of null | ≥ 0.45 | **no** |" in text
@@ -70,7 +70,7 @@ def test_latencies_stand_by_rate_and_server(tmp_path: Path) -> None:
     assert "| 250 | 0.10 / 0.30 | – |\n| 500 | 0.20 / 0.40 | 0.90 / 2.51 |\n" in text
 
 
-def test_several_rounds_at_a_rate_are_one_place_with_their_spread(tmp_path: Path) -> None:
+def test_several_rounds_at_a_rate_are_one_point_with_their_spread(tmp_path: Path) -> None:
     p99s = {0.5: 9.0, 0.25: 2.0, 4.0: 3.5}
     rounds = [AtRate("sqlite", 500.0, Latency(9, p50, p50, p99, p99)) for p50, p99 in p99s.items()]
     text = _page(tmp_path, rates=msgspec.structs.replace(part(), rows=[], at_rates=[*rounds, AtRate("x", 500.0, None)]))

@@ -63,7 +63,7 @@ def test_a_part_that_is_measured_alone_leaves_the_others_as_they_were(
     assert f"Measured {earlier.measured}: 3 rounds of 5 s, 74 s in all." in _text(tmp_path)
 
 
-def test_a_quick_look_in_place_of_a_longer_measurement_says_so(tmp_path: Path, measured: dict[str, Found]) -> None:
+def test_a_quick_look_instead_of_a_longer_measurement_says_so(tmp_path: Path, measured: dict[str, Found]) -> None:
     page.put(tmp_path, "sdk", part(_SDK), {})
     measured["sdk"] = Found("played once", [_SDK])
     command.measure(tmp_path, standard.QUICK, ["sdk"])
@@ -77,7 +77,7 @@ def test_a_quick_look_in_place_of_a_longer_measurement_says_so(tmp_path: Path, m
     assert "quick look" not in _text(tmp_path)
 
 
-def test_a_first_quick_look_takes_the_place_of_nothing(tmp_path: Path, measured: dict[str, Found]) -> None:
+def test_a_first_quick_look_replaces_nothing(tmp_path: Path, measured: dict[str, Found]) -> None:
     measured["sdk"] = Found("played once", [_SDK])
     command.measure(tmp_path, standard.QUICK, ["sdk"])
 
@@ -85,7 +85,7 @@ def test_a_first_quick_look_takes_the_place_of_nothing(tmp_path: Path, measured:
     assert "took the place" not in _text(tmp_path)
 
 
-def test_a_part_that_fails_is_said_to_have_failed_and_the_others_are_measured(
+def test_a_part_that_fails_is_reported_and_the_others_are_measured(
     tmp_path: Path, measured: dict[str, Found | BenchmarkFailed]
 ) -> None:
     measured["sdk"] = Found("played once", [_SDK])
@@ -115,7 +115,7 @@ def test_a_part_that_fails_keeps_its_older_figures_with_their_date(
 
 
 @pytest.mark.parametrize("content", ["[]", "{", '{"machine": {}, "rows": []}'])
-def test_a_record_that_cannot_be_continued_is_told_before_anything_is_measured(
+def test_a_record_that_cannot_be_continued_is_reported_before_anything_is_measured(
     tmp_path: Path, measured: dict[str, Found], content: str
 ) -> None:
     file = page.record_file(tmp_path)
@@ -128,7 +128,7 @@ def test_a_record_that_cannot_be_continued_is_told_before_anything_is_measured(
     assert not measured
 
 
-def test_a_part_that_does_not_exist_is_told_before_anything_is_measured(
+def test_a_part_that_does_not_exist_is_reported_before_anything_is_measured(
     tmp_path: Path, measured: dict[str, Found]
 ) -> None:
     with pytest.raises(ConfigurationError, match="no part speed: sdk, start"):

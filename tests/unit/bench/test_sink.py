@@ -84,7 +84,7 @@ def test_a_chunked_call_is_counted(caller: _Caller) -> None:
     assert caller.receive(caller.chunked(2), caller.call(0)) == (2, 2)
 
 
-def test_branches_are_told_apart() -> None:
+def test_branches_are_distinguished() -> None:
     caller = _Caller(messages=1, branches=2)
 
     assert caller.receive(caller.call(0, branch=2), caller.call(0, branch=2)) == (0, 2)

@@ -306,7 +306,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
     [row[1:] for row in SITUATIONS],
     ids=[row[0] for row in SITUATIONS],
 )
-def test_a_situation_is_told(
+def test_a_situation_is_reported(
     shown: ShownMessage, headline: str, happened: str, blocked: str, then: str, commands: list[str]
 ) -> None:
     told = explain(shown, NOW)

@@ -106,7 +106,7 @@ def test_abort_that_does_not_get_through_changes_nothing() -> None:
     assert under_way.draft.progress is Progress.ROLLED_BACK
 
 
-def test_business_error_of_a_committed_transaction_is_submitted_and_said_so() -> None:
+def test_business_error_of_a_committed_transaction_is_submitted_and_reported() -> None:
     seen = Overdrawn()
     stage = Stage(business=seen, verdict=Verdict.COMMITTED)
     under_way = context(stage)
@@ -118,7 +118,7 @@ def test_business_error_of_a_committed_transaction_is_submitted_and_said_so() ->
 
 
 @pytest.mark.parametrize("verdict", [Verdict.IN_PROGRESS, Verdict.UNKNOWN])
-def test_nothing_is_said_to_the_coordinator_while_the_barrier_cannot_tell(verdict: Verdict) -> None:
+def test_nothing_is_sent_to_the_coordinator_while_the_barrier_cannot_decide(verdict: Verdict) -> None:
     seen = Overdrawn()
     stage = Stage(business=seen, verdict=verdict)
     under_way = context(stage)
@@ -130,7 +130,7 @@ def test_nothing_is_said_to_the_coordinator_while_the_barrier_cannot_tell(verdic
     assert under_way.draft.progress is Progress.UNDECIDED
 
 
-def test_commit_error_that_committed_is_submitted_and_said_so() -> None:
+def test_commit_error_that_committed_is_submitted_and_reported() -> None:
     seen = ConnectionError("reply lost")
     stage = Stage(failures={"Commit": seen}, verdict=Verdict.COMMITTED)
     with pytest.raises(CommittedDespiteError) as raised:
@@ -232,7 +232,7 @@ def test_message_of_a_begin_in_the_wrong_database_is_aborted_only_under_a_gid_of
     assert ("abort" in stage.performed) is gid_is_ours
 
 
-def test_database_gone_at_begin_propagates_itself_when_nobody_else_can_have_the_gid() -> None:
+def test_database_gone_at_begin_propagates_itself_when_no_other_process_can_have_the_gid() -> None:
     stage = Stage(failures={"Begin": ConnectionError("gone")})
     under_way = context(stage)
     with pytest.raises(ConnectionError, match="gone"):
@@ -254,7 +254,7 @@ def test_missing_barrier_table_is_found_before_anything_is_sent() -> None:
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(), GeneratorExit()])
-def test_interrupted_business_is_rolled_back_and_nothing_is_said(interruption: BaseException) -> None:
+def test_interrupted_business_is_rolled_back_and_nothing_is_sent(interruption: BaseException) -> None:
     stage = Stage(business=interruption)
     under_way = context(stage)
     stage.play(flow.transaction(under_way, CHECK))

@@ -136,14 +136,14 @@ def test_server_that_cannot_be_is_refused(server: str) -> None:
         Client(server)
 
 
-def test_server_without_a_scheme_is_told_how_to_write_it() -> None:
+def test_server_without_a_scheme_learns_how_to_write_it() -> None:
     with pytest.raises(ConfigurationError, match=r"Write http://localhost:36789\.$"):
         Client("localhost:36789")
     with pytest.raises(ConfigurationError, match=r"Write http://host:port"):
         AsyncClient("ftp://x")
 
 
-def test_check_that_is_only_a_path_is_told_how_to_write_it() -> None:
+def test_check_that_is_only_a_path_learns_how_to_write_it() -> None:
     with pytest.raises(InvalidRequest, match=r"full http://host:port/path that the coordinator can reach"):
         Message(SERVER).add("http://b/1").prepare("/twophase/check")
 

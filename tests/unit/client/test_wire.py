@@ -51,7 +51,7 @@ def test_request_carries_what_dtm_reads() -> None:
     }
 
 
-def test_options_are_said_in_dtms_seconds_and_in_our_milliseconds() -> None:
+def test_options_are_sent_in_dtms_seconds_and_in_our_milliseconds() -> None:
     options = Options(
         concurrent=True,
         wait_result=True,
@@ -101,7 +101,7 @@ def test_request_larger_than_a_coordinator_takes_is_refused_here() -> None:
         encode_request(Message("g", branches), Operation.SUBMIT)
 
 
-def test_state_said_only_in_dtms_words_is_understood() -> None:
+def test_state_only_in_dtms_words_is_understood() -> None:
     said = answer(409, dtm_result="FAILURE", message="current status 'succeed', cannot sumbmit. FAILURE")
     assert read_answer(Operation.SUBMIT, "g", said) == 0
 

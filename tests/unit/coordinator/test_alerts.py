@@ -26,7 +26,7 @@ def told(rig: Rig) -> list[dict[str, Any]]:
     return [msgspec.json.decode(call.payload) for call in rig.hook.calls]
 
 
-async def test_the_third_failure_in_a_row_is_told_with_dtms_fields(rig: Rig) -> None:
+async def test_the_third_failure_in_a_row_is_reported_with_dtms_fields(rig: Rig) -> None:
     rig.destination.script[IN].extend([Answer(500, b"refused: " + SECRET.encode())] * 3)
     await rig.submit(message("g", payload=SECRET.encode()))
     await pass_time(rig)
@@ -46,7 +46,7 @@ async def test_the_third_failure_in_a_row_is_told_with_dtms_fields(rig: Rig) -> 
     assert rig.watcher.alerts == ["sent"]
 
 
-async def test_every_failure_from_then_on_is_told(rig: Rig) -> None:
+async def test_every_failure_from_then_on_is_reported(rig: Rig) -> None:
     rig.destination.script[IN].extend([Answer(0, error="connect: refused")] * 6)
     await rig.submit(message("g"))
     await pass_time(rig)
@@ -80,7 +80,7 @@ async def test_patience_is_no_failure(rig: Rig) -> None:
     assert told(rig) == []
 
 
-async def test_a_check_back_that_keeps_failing_is_told(rig: Rig) -> None:
+async def test_a_check_back_that_keeps_failing_is_reported(rig: Rig) -> None:
     rig.destination.script[CHECK].extend([Answer(502, SECRET.encode())] * 4)
     await rig.prepare(message("g"))
     await pass_time(rig)
@@ -91,7 +91,7 @@ async def test_a_check_back_that_keeps_failing_is_told(rig: Rig) -> None:
     assert SECRET not in str(told(rig))
 
 
-async def test_a_parked_message_is_told_whatever_parked_it(make_rig: MakeRig) -> None:
+async def test_a_parked_message_is_reported_whatever_parked_it(make_rig: MakeRig) -> None:
     rig = await make_rig(limited(1))
     rig.destination.script[IN].append(Answer(500))
     await rig.submit(message("tried"))

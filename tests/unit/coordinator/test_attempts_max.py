@@ -47,7 +47,7 @@ async def redrive(rig: Rig, gid: str = "g") -> None:
     assert told[0].error is None
 
 
-async def test_after_so_many_failures_in_a_row_it_is_parked_and_called_no_more(make_rig: MakeRig) -> None:
+async def test_after_the_limit_of_failures_in_a_row_it_is_parked_and_called_no_more(make_rig: MakeRig) -> None:
     rig = await make_rig(limited(3))
     rig.destination.script[IN].extend([Answer(500)] * 9)
     await rig.submit(message("g"))

@@ -144,7 +144,7 @@ async def test_nodes_on_one_database_go_on_when_its_clock_is_set_back(nodes: Nod
     await nodes.until_state("submitted", State.SUCCEEDED)
 
 
-async def test_a_message_that_is_born_while_the_clock_is_set_back_is_told_of(rig: Rig) -> None:
+async def test_a_message_that_is_born_while_the_clock_is_set_back_is_reported(rig: Rig) -> None:
     reply: asyncio.Future[Reply] = rig.prepare_soon(message("g"))
     set_back(rig.clock, HOUR_MS)
     assert (await reply).error is None

@@ -106,7 +106,7 @@ async def test_a_delayed_message_is_delivered_when_its_time_has_come(rig: Rig) -
     await rig.until_state("g", State.SUCCEEDED)
 
 
-async def test_an_address_nobody_can_call_is_an_error_that_is_recorded_and_retried(rig: Rig) -> None:
+async def test_an_address_that_cannot_be_called_is_recorded_and_retried(rig: Rig) -> None:
     await rig.submit(message("g", "carrier-pigeon://home"))
     await rig.settled()
     view = await rig.coordinator.query("g")
@@ -144,7 +144,7 @@ async def test_a_hanging_destination_delays_no_other(make_rig: MakeRig) -> None:
         await rig.until_state(f"hung-{number}", State.SUCCEEDED)
 
 
-async def test_a_full_lane_leaves_messages_for_later_and_loses_none(make_rig: MakeRig) -> None:
+async def test_a_full_queue_leaves_messages_for_later_and_loses_none(make_rig: MakeRig) -> None:
     rig = await make_rig(CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1))
     rig.destination.hold(B)
     for number in range(5):
@@ -158,7 +158,7 @@ async def test_a_full_lane_leaves_messages_for_later_and_loses_none(make_rig: Ma
         await rig.until_state(f"g{number}", State.SUCCEEDED)
 
 
-async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(make_rig: MakeRig) -> None:
+async def test_what_finds_no_permit_costs_the_store_nothing_and_comes_in_time(make_rig: MakeRig) -> None:
     """A destination that hangs must not take the store's time from all others.
 
     Without the deferral each of its messages would be written anew every few seconds.
@@ -186,7 +186,7 @@ async def test_what_finds_no_place_costs_the_store_nothing_and_comes_in_time(mak
     assert rig.destination.urls() == [B] * 5
 
 
-async def test_what_found_no_place_with_a_busy_receiver_comes_when_that_is_free_however_old_it_is(
+async def test_what_found_no_permit_with_a_busy_receiver_comes_when_that_is_free_however_old_it_is(
     make_rig: MakeRig,
 ) -> None:
     """After a restart more messages are due than a destination queue holds.
@@ -238,7 +238,7 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
     assert len(tried) == 3
 
 
-async def test_what_finds_no_place_is_spread_over_as_many_queues_as_wait(
+async def test_what_finds_no_permit_is_spread_over_as_many_queues_as_wait(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Five messages are due where one may wait.
@@ -267,7 +267,7 @@ async def test_large_messages_are_read_in_short_pages_and_none_is_left_out(rig: 
     assert rig.destination.urls() == [B] * 11
 
 
-async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) -> None:
+async def test_what_finds_no_permit_leaves_memory_to_others(make_rig: MakeRig) -> None:
     """A receiver and a producer hang, each with ten times what memory holds.
 
     No other message is late for that.
@@ -304,7 +304,7 @@ async def test_what_finds_no_place_leaves_memory_to_others(make_rig: MakeRig) ->
     assert rig.coordinator.gauges().active <= 20
 
 
-async def test_what_finds_no_place_stays_in_memory_while_its_change_is_with_the_store(rig: Rig) -> None:
+async def test_what_finds_no_permit_stays_in_memory_while_its_change_is_with_the_store(rig: Rig) -> None:
     """Another node's message must stay in memory for the store's answer.
 
     Evicting it now would leave the answer without a message.

@@ -55,7 +55,7 @@ async def with_destination(rig: Rig, manner: str) -> Unmannered:
 
 
 @pytest.mark.parametrize("manner", ["answers inside the call", "answers twice", "answers, then raises"])
-async def test_the_first_answer_counts_and_places_are_given_back(rig: Rig, manner: str) -> None:
+async def test_the_first_answer_counts_and_permits_are_given_back(rig: Rig, manner: str) -> None:
     heard: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context))
     town = await with_destination(rig, manner)
@@ -89,7 +89,7 @@ async def test_a_message_of_as_many_branches_as_allowed_becomes_final(rig: Rig) 
     assert len(rig.destination.calls) == BRANCHES_MAX.value + 1
 
 
-async def test_a_requester_that_fails_to_take_its_reply_gets_no_other_and_stops_nobody(rig: Rig) -> None:
+async def test_a_requester_that_fails_to_take_its_reply_gets_no_other_and_stops_no_other(rig: Rig) -> None:
     heard: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: heard.append(context["exception"]))
     took: list[Reply] = []
@@ -108,7 +108,7 @@ async def test_a_requester_that_fails_to_take_its_reply_gets_no_other_and_stops_
     assert len(heard) == 1
 
 
-async def test_whoever_is_told_of_a_failure_may_ask_again_at_once(rig: Rig) -> None:
+async def test_the_receiver_of_a_failure_may_ask_again_at_once(rig: Rig) -> None:
     second: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
     rig.store.failures.append(StoreFull())
     rig.coordinator.prepare(message("g"), lambda _: rig.coordinator.prepare(message("g"), second.set_result))
@@ -118,7 +118,7 @@ async def test_whoever_is_told_of_a_failure_may_ask_again_at_once(rig: Rig) -> N
     await rig.until_state("g", State.SUCCEEDED)
 
 
-async def test_a_stop_answers_everybody_once(rig: Rig) -> None:
+async def test_a_stop_answers_each_requester_once(rig: Rig) -> None:
     replies: dict[str, list[Reply]] = {"in flush": [], "queued": [], "not begun": [], "looked up": [], "waiting": []}
     rig.destination.hold(IN)
     rig.coordinator.submit(message("w", wait_result=True), replies["waiting"].append)
@@ -140,7 +140,7 @@ async def test_a_stop_answers_everybody_once(rig: Rig) -> None:
     assert await rig.state("a") is State.PREPARED
 
 
-async def test_a_row_whose_body_cannot_be_read_is_told_and_stops_nobody(rig: Rig, tmp_path: Path) -> None:
+async def test_a_row_whose_body_cannot_be_read_is_reported_and_stops_no_other(rig: Rig, tmp_path: Path) -> None:
     await rig.store.flush(Batch([Insert("broken", State.PREPARED, 0, b"\xc1")], []))
     await rig.restart()
     assert [gid for gid, _ in rig.watcher.incidents] == ["broken"]
@@ -199,7 +199,7 @@ async def test_a_store_that_keeps_failing_does_not_have_branches_called_without_
     assert len(rig.destination.calls) == 5
 
 
-async def test_a_failed_look_up_is_told_and_the_message_still_comes_due(
+async def test_a_failed_look_up_is_reported_and_the_message_still_comes_due(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.prepare(message("g"))
@@ -220,7 +220,7 @@ async def test_a_failed_look_up_is_told_and_the_message_still_comes_due(
     assert rig.destination.urls() == [CHECK, IN]
 
 
-async def test_check_backs_beyond_a_full_lane_are_asked_later_and_none_is_forgotten(make_rig: MakeRig) -> None:
+async def test_check_backs_beyond_a_full_queue_are_asked_later_and_none_is_forgotten(make_rig: MakeRig) -> None:
     rig = await make_rig(
         CoordinatorSettings(check_back=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1, in_flight_max=2)
     )

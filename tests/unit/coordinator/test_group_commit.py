@@ -60,7 +60,7 @@ async def test_a_flush_is_bounded_in_bytes_too(rig: Rig) -> None:
     assert sizes(rig) == [1, 5, 5, 2], "16 MB a flush"
 
 
-async def test_a_finish_nobody_waits_for_rides_with_a_request(make_rig: MakeRig) -> None:
+async def test_a_finish_without_a_waiting_request_goes_with_the_next_one(make_rig: MakeRig) -> None:
     rig = await make_rig(CoordinatorSettings(linger_ms=3_600_000))
     await rig.submit(message("delivered"))
     await rig.until(lambda: rig.coordinator.gauges().waiting_for_store == 1)
@@ -68,7 +68,7 @@ async def test_a_finish_nobody_waits_for_rides_with_a_request(make_rig: MakeRig)
     assert sizes(rig) == [1, 2]
 
 
-async def test_the_outcomes_of_a_large_flush_are_told_over_several_turns_of_the_loop(rig: Rig) -> None:
+async def test_the_outcomes_of_a_large_flush_are_reported_over_several_turns_of_the_loop(rig: Rig) -> None:
     loop = asyncio.get_running_loop()
     turn, turns = 0, set[int]()
     counting: asyncio.Handle | None = None
@@ -91,7 +91,7 @@ async def test_the_outcomes_of_a_large_flush_are_told_over_several_turns_of_the_
     assert len(turns) > 1
 
 
-async def test_a_stop_waits_until_every_outcome_is_told(rig: Rig) -> None:
+async def test_a_stop_waits_until_every_outcome_is_reported(rig: Rig) -> None:
     rig.store.open.clear()
     replies = [rig.prepare_soon(message(f"g{number}")) for number in range(600)]
     rig.store.open.set()

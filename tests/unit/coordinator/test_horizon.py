@@ -52,7 +52,7 @@ async def test_a_message_for_next_year_holds_nothing_up_and_one_that_fails_does(
 
 
 @pytest.mark.parametrize("durability", Durability)
-async def test_whoever_acts_on_a_message_for_next_year_it_holds_up_no_more_than_before(
+async def test_no_act_on_a_message_for_next_year_makes_it_hold_up_more_than_before(
     rig: Rig, durability: Durability
 ) -> None:
     """A parked message counts, as it may have been called before it was parked.
@@ -121,7 +121,7 @@ async def test_a_row_that_falls_due_long_before_its_time_is_given_its_time_again
     assert rig.destination.urls() == []
 
 
-async def test_a_message_nobody_decides_holds_nothing_up_but_its_producers_rows(rig: Rig) -> None:
+async def test_an_undecided_message_holds_nothing_up_but_its_producers_rows(rig: Rig) -> None:
     rig.destination.script[CHECK].extend([Answer(425)] * 20)
     await rig.prepare(message("g"))
     born_ms = (await row_of(rig, "g")).created_ms

@@ -57,7 +57,7 @@ step = st.tuples(st.sampled_from(["enter", "ends at once", "leave"]), st.sampled
 
 
 @given(st.lists(step, max_size=120))
-def test_bounds_order_and_no_place_lost(steps: list[tuple[str, str]]) -> None:
+def test_bounds_order_and_no_permit_lost(steps: list[tuple[str, str]]) -> None:
     crowd = Crowd()
     for number, (what, key) in enumerate(steps):
         if what == "leave":
@@ -76,7 +76,7 @@ def test_bounds_order_and_no_place_lost(steps: list[tuple[str, str]]) -> None:
     assert (crowd.limiter.in_flight, crowd.limiter.waiting, crowd.limiter._queues) == (0, 0, {})
 
 
-def test_free_places_go_round_among_lanes() -> None:
+def test_free_permits_go_round_among_queues() -> None:
     limiter = ConcurrencyLimiter(total_max=1, per_destination_max=1, queue_waiting_max=10, clock=VirtualClock())
     ran: list[str] = []
     limiter.enter("first", lambda: None)

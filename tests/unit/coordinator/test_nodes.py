@@ -36,7 +36,7 @@ async def test_a_submit_at_another_node_makes_the_message_that_nodes(nodes: Node
     assert (nodes.a.destination.urls(), nodes.b.destination.urls()) == ([], [IN])
 
 
-async def test_the_first_node_asks_nobody_about_what_moved_and_forgets_it(nodes: Nodes) -> None:
+async def test_the_first_node_asks_no_producer_about_what_moved_and_forgets_it(nodes: Nodes) -> None:
     for number in range(5):
         await nodes.a.prepare(message(f"g{number}"))
     for number in range(4):
@@ -168,7 +168,7 @@ async def test_a_contrary_verdict_about_a_message_that_moved_is_an_incident(node
     await nodes.until_state("g", State.SUCCEEDED)
 
 
-async def test_that_all_branches_succeeded_is_a_fact_whoever_owns_the_row(nodes: Nodes) -> None:
+async def test_that_all_branches_succeeded_is_a_fact_for_every_owner_of_the_row(nodes: Nodes) -> None:
     nodes.a.destination.hold(OUT)
     await nodes.a.submit(message("g", IN, OUT))
     await nodes.until(lambda: OUT in nodes.a.destination.urls())
@@ -246,7 +246,7 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
     assert told == {"new"}, "answers to calls of the ended tenure change nothing"
 
 
-async def test_why_a_fenced_node_may_not_come_back_is_told_by_its_own_code(
+async def test_why_a_fenced_node_may_not_come_back_is_reported_by_its_own_code(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others may have another lease: TP-7000, as at the same node's start."""
@@ -264,7 +264,7 @@ async def test_why_a_fenced_node_may_not_come_back_is_told_by_its_own_code(
     assert nodes.a.watcher.failures == [ConfigurationError.code]
 
 
-async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_goes_on(nodes: Nodes) -> None:
+async def test_requests_in_a_flush_that_meets_the_fence_are_answered_and_the_node_continues(nodes: Nodes) -> None:
     nodes.a.gates.open.clear()
     replies = [
         nodes.a.ask(lambda told, n=n: nodes.a.coordinator.prepare(message(f"g{n}"), told))  # type: ignore[misc]
@@ -281,7 +281,7 @@ async def test_requests_in_a_flush_that_meets_the_fence_are_told_and_the_node_go
     assert (await nodes.a.prepare(message("g0"))).error is None
 
 
-async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_in_its_next_tenure(
+async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_in_its_next_epoch(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a write would make the node that forgot the message its owner.
@@ -317,7 +317,7 @@ async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_
     assert nodes.a.rescheduled() == []
 
 
-async def test_a_fenced_node_takes_its_messages_back_when_nobody_was_faster(nodes: Nodes) -> None:
+async def test_a_fenced_node_takes_its_messages_back_when_no_node_was_faster(nodes: Nodes) -> None:
     await nodes.b.coordinator.stop()
     await nodes.a.prepare(message("g"))
     nodes.shared.end(nodes.a.store)
@@ -379,7 +379,7 @@ async def test_rows_that_came_by_an_adoption_whose_answer_was_lost_are_found(
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-async def test_a_node_whose_clock_is_an_hour_off_sees_to_adopted_messages_when_they_are_due(
+async def test_a_node_whose_clock_is_an_hour_off_drives_adopted_messages_when_they_are_due(
     nodes: Nodes, hours: int
 ) -> None:
     wrong = Node(nodes.shared, nodes.clock, hours)
@@ -405,7 +405,7 @@ async def test_a_node_whose_clock_is_an_hour_off_sees_to_adopted_messages_when_t
         await wrong.coordinator.stop()
 
 
-async def test_after_an_outage_nobody_ends_a_tenure_before_a_lease_of_contact(nodes: Nodes) -> None:
+async def test_after_an_outage_no_node_ends_an_epoch_before_a_lease_of_contact(nodes: Nodes) -> None:
     await nodes.beats(6)  # both have had contact for a lease
     nodes.a.gates.cut = nodes.b.gates.cut = True
     await nodes.until(lambda: "heartbeat failed" in nodes.b.watcher.told)
@@ -430,7 +430,7 @@ async def test_what_a_stopped_node_leaves_is_taken_over_at_once(nodes: Nodes) ->
     assert nodes.b.destination.urls() == [IN]
 
 
-async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) -> None:
+async def test_a_node_fenced_while_it_drains_takes_no_new_slot(nodes: Nodes) -> None:
     nodes.a.destination.hold(IN)
     waiting = nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g", wait_result=True), told))
     await nodes.until(lambda: nodes.a.destination.urls() == [IN])
@@ -445,7 +445,7 @@ async def test_a_node_fenced_while_it_drains_takes_no_new_place(nodes: Nodes) ->
 
 
 @pytest.mark.parametrize("begun", ["before", "after"])
-async def test_a_place_found_while_a_node_drains_is_not_taken_up(
+async def test_a_slot_found_while_a_node_drains_is_not_taken(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, begun: str
 ) -> None:
     asked, answered, held, ends = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -481,7 +481,7 @@ async def test_a_place_found_while_a_node_drains_is_not_taken_up(
     assert isinstance((await nodes.a.submit(message("late"))).error, ShuttingDown)
 
 
-async def test_while_the_database_is_away_requests_are_told_and_nothing_is_lost(nodes: Nodes) -> None:
+async def test_while_the_database_is_away_requests_are_refused_and_nothing_is_lost(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g"))
     nodes.b.gates.cut = True
     nodes.a.gates.cut = True

@@ -91,7 +91,7 @@ async def test_a_rolled_back_verdict_is_the_producers_own_word(rig: Rig) -> None
     assert (reply.error, view.state, view.decided_by) == (None, State.FAILED, DecidedBy.CHECK_BACK)
 
 
-async def test_a_message_that_nobody_can_ask_about_is_stopped_at_the_operators_word(rig: Rig) -> None:
+async def test_a_message_that_cannot_be_asked_about_is_stopped_by_the_operator(rig: Rig) -> None:
     await rig.prepare(message("g", check_url=""))
 
     reply = await rig.coordinator.operator.stop("g", Act())
@@ -159,7 +159,7 @@ async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_rig
     await asyncio.wait_for(stops[0], PATIENCE_S)
 
 
-async def test_an_operator_whose_answer_comes_while_the_coordinator_stops_is_told(
+async def test_an_operator_whose_answer_comes_while_the_coordinator_stops_is_answered(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stop that is planned during the shutdown still has an answer.
@@ -230,7 +230,7 @@ async def test_a_result_that_comes_after_the_stop_is_recorded_and_not_applied(ri
     assert rig.destination.urls() == [IN], "the next branch is not called"
 
 
-async def test_who_waits_for_the_result_is_told_of_the_stop(rig: Rig) -> None:
+async def test_a_client_that_waits_for_the_result_learns_of_the_stop(rig: Rig) -> None:
     rig.destination.hold(IN)
     waiting = rig.submit_soon(message("g", wait_result=True))
     await rig.until(lambda: IN in rig.destination.urls())
@@ -468,7 +468,7 @@ async def test_the_act_is_in_the_commit_that_it_caused(rig: Rig) -> None:
     assert [item.gid for item in batch.items] == ["g"]
 
 
-async def test_an_operator_is_turned_away_like_everybody_else_when_the_coordinator_drains(rig: Rig) -> None:
+async def test_an_operator_is_refused_like_any_client_while_the_coordinator_drains(rig: Rig) -> None:
     await submitted(rig)
     await rig.coordinator.drain(100)
 

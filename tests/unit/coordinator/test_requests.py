@@ -127,7 +127,7 @@ async def test_a_submit_of_an_open_message_may_bring_more_branches(rig: Rig) -> 
     assert rig.destination.urls() == [IN, "http://bank-c/in"]
 
 
-async def test_more_branches_behind_the_submit_of_an_open_message_are_refused_because_nobody_would_call_them(
+async def test_more_branches_behind_the_submit_of_an_open_message_are_refused_because_none_would_be_called(
     rig: Rig,
 ) -> None:
     rig.destination.hold(IN)
@@ -240,7 +240,7 @@ async def test_wait_result_of_a_delayed_message_is_answered_at_once(rig: Rig) ->
     assert isinstance(reply.error, NotYetDelivered)
 
 
-async def test_a_failed_flush_is_told_to_the_requester_and_nothing_is_pretended(rig: Rig) -> None:
+async def test_a_failed_flush_is_reported_to_the_requester_and_nothing_is_pretended(rig: Rig) -> None:
     rig.store.failures.append(StoreFull())
     reply = await rig.prepare(message("g"))
     assert isinstance(reply.error, StoreFull)

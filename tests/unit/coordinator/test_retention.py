@@ -121,7 +121,7 @@ async def test_retention_0_keeps_everything(make_rig: MakeRig) -> None:
     assert rig.watcher.steps == []
 
 
-async def test_a_cleaning_that_fails_is_told_and_the_next_one_goes_on(rig: Rig) -> None:
+async def test_a_cleaning_that_fails_is_reported_and_the_next_one_goes_on(rig: Rig) -> None:
     failures = [StoreError("the disk is gone")]
     asked: list[int] = []
 

@@ -210,7 +210,7 @@ async def test_a_late_branch_from_the_check_back_is_expanded(rig: Rig) -> None:
     assert ids(rig)[1:] == [("01", IN), ("02-01", ONE), ("02-02", TWO)]
 
 
-async def test_a_late_branch_to_an_unknown_topic_is_tried_until_somebody_subscribes(rig: Rig) -> None:
+async def test_a_late_branch_to_an_unknown_topic_is_tried_until_it_has_a_subscriber(rig: Rig) -> None:
     await rig.prepare(message("g", IN, open=True))
     assert (await rig.submit(message("g", IN, RATES, open=True))).error is None
     await rig.settled()
@@ -339,7 +339,7 @@ async def test_changes_are_refused_in_dtms_words(rig: Rig) -> None:
         ("a\0b", ONE, ""),
     ],
 )
-async def test_what_nobody_can_call_or_keep_is_refused(rig: Rig, name: str, url: str, remark: str) -> None:
+async def test_what_cannot_be_called_or_kept_is_refused(rig: Rig, name: str, url: str, remark: str) -> None:
     with pytest.raises(InvalidRequest):
         await rig.coordinator.topics.subscribe(name, url, remark)
 
@@ -372,7 +372,7 @@ async def test_changes_at_once_all_come_through(rig: Rig) -> None:
     assert rates.version == 30
 
 
-async def test_a_change_whose_answer_was_lost_is_not_told_as_a_failure(
+async def test_a_change_whose_answer_was_lost_is_not_reported_as_a_failure(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change = rig.store.change_topic
@@ -391,7 +391,9 @@ async def test_a_change_whose_answer_was_lost_is_not_told_as_a_failure(
     assert (await topics.refresh()).by_name == {}
 
 
-async def test_who_always_comes_too_late_is_told_so_in_the_end(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_change_that_is_always_too_late_is_refused_in_the_end(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def beaten(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
         return False
 
@@ -400,7 +402,7 @@ async def test_who_always_comes_too_late_is_told_so_in_the_end(rig: Rig, monkeyp
         await subscribe(rig, ONE)
 
 
-async def test_a_database_that_stays_away_is_told(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_stays_away_is_reported(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
         raise StoreUnavailable
 
@@ -429,7 +431,7 @@ async def test_what_another_node_changes_is_used_within_the_interval(tmp_path: P
         await rig.coordinator.stop()
 
 
-async def test_a_look_that_fails_is_repeated_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_look_that_fails_is_repeated_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
     failures: list[str] = []
     monkeypatch.setattr(rig.watcher, "topics_failed", lambda code, what: failures.append(code))
@@ -483,7 +485,7 @@ async def test_topics_that_cannot_be_read_any_more_are_not_used_for_new_messages
         await rig.coordinator.stop()
 
 
-async def test_where_nobody_else_changes_topics_they_never_are_too_old(
+async def test_where_no_other_node_changes_topics_they_never_are_too_old(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AGE_MS_MAX", -10_000_000)

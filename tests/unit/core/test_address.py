@@ -97,5 +97,5 @@ def test_parameters_are_read_as_a_server_reads_them() -> None:
         ("", "'' has no scheme and no host"),
     ],
 )
-def test_an_address_without_a_scheme_is_told_as_it_is_probably_meant(url: str, told: str) -> None:
+def test_an_address_without_a_scheme_is_shown_as_it_is_probably_meant(url: str, told: str) -> None:
     assert why_no_scheme(url) == told

@@ -145,7 +145,7 @@ def test_an_undocumented_subclass_falls_back_to_its_name() -> None:
     assert Surprise().message == "Surprise"
 
 
-def test_whoever_catches_rolled_back_catches_every_certain_rollback() -> None:
+def test_catching_rolled_back_catches_every_certain_rollback() -> None:
     certain = {one for one in ALL if one.fate is Fate.ROLLED_BACK}
 
     assert certain

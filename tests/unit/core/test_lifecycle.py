@@ -46,7 +46,7 @@ def test_only_submit_and_a_committed_verdict_lead_to_branch_calls() -> None:
     assert leading == {Event.SUBMIT, Event.SUBMIT_OTHER, Event.CHECK_COMMITTED}
 
 
-def test_only_somebodys_word_leads_to_failed() -> None:
+def test_only_a_verdict_leads_to_failed() -> None:
     leading = {event for state, event in ALL if State.FAILED is transition(state, event).next_state is not state}
 
     assert leading == {Event.ABORT, Event.CHECK_ROLLED_BACK, Event.FORCE_STOP}

@@ -105,7 +105,7 @@ TestAnySequence = AnySequence.TestCase
 
 
 @given(st.lists(st.sampled_from(sorted(_WORDLESS)), max_size=30))
-def test_what_carries_nobodys_word_never_decides(events: list[Event]) -> None:
+def test_what_carries_no_verdict_never_decides(events: list[Event]) -> None:
     assert play(events) in (State.ABSENT, State.PREPARED)
 
 

@@ -220,7 +220,7 @@ _IDENTITIES = st.text("0123456789abcdef", min_size=1, max_size=3)
 
 
 @given(_PLACES, _PLACES, _IDENTITIES, _IDENTITIES)
-def test_two_prepares_mean_the_same_message_only_where_the_same_place_is_asked_about_the_same_database(
+def test_two_prepares_mean_the_same_message_only_with_the_same_check_address_and_database(
     known: str, said: str, first: str, second: str
 ) -> None:
     def prepared(place: str, identity: str) -> Message:

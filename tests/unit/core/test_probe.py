@@ -44,7 +44,7 @@ def test_an_address_is_well_that_answers_or_is_busy_or_knows_no_probes(state: Pr
     assert Probed(state).well is (state in {ProbeState.READY, ProbeState.BUSY, ProbeState.UNPROBEABLE})
 
 
-def test_what_a_grpc_service_said_behind_its_status_is_left_out() -> None:
+def test_what_a_grpc_service_sent_behind_its_status_is_left_out() -> None:
     assert interpret_probe(0, None, b"", "gRPC UNAVAILABLE: card 4111").message == "gRPC UNAVAILABLE"
 
 

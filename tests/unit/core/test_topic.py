@@ -81,7 +81,7 @@ def test_messages_of_before_there_were_topics_are_read() -> None:
     assert decode(body) == Message("g", (Branch("http://b/in", b"{}"),), "http://a/check")
 
 
-def test_a_late_id_tells_the_address_and_not_the_place() -> None:
+def test_a_late_id_names_the_address_and_not_the_position() -> None:
     assert late_id("02", "http://b/1") == late_id("02", "http://b/1") != late_id("02", "http://b/2")
 
 

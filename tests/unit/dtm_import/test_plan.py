@@ -33,7 +33,7 @@ def skipped(one: Found) -> Skipped:
     return made
 
 
-def test_what_is_done_keeps_its_place_without_a_call() -> None:
+def test_what_is_done_keeps_its_position_without_a_call() -> None:
     one, two, three = planned(found(branch("01", done=True), branch("02"), branch("03"))).message.branches
 
     assert [one.calls, two.calls, three.calls] == [("",), ("http://b/02",), ("http://b/03",)]
@@ -57,7 +57,7 @@ def test_subscribers_of_one_topic_are_one_step() -> None:
     assert (two.url, two.calls) == ("http://b/02", ("http://b/02",))
 
 
-def test_an_address_is_only_that_where_the_step_was_one_and_may_be_a_topics_where_nobody_knows() -> None:
+def test_an_address_may_be_a_topics_where_the_step_is_unknown() -> None:
     row, nowhere = branch("01"), FoundBranch("01", "action", "prepared", "", b"{}")
 
     assert planned(found(row)).message.branches[0].calls == ("http://b/01",)
@@ -132,7 +132,7 @@ def test_a_prepared_message_waits_for_what_is_left_of_its_time() -> None:
     assert left_ms(0, '{"timeout_to_fail":999999}') == 24 * HOUR_MS
 
 
-def test_a_prepared_message_without_a_check_address_is_told() -> None:
+def test_a_prepared_message_without_a_check_address_is_reported() -> None:
     assert "parked" in planned(found(status="prepared")).notes[0]
 
 
@@ -153,7 +153,7 @@ def test_a_chosen_time_is_kept_and_a_long_pause_is_cut() -> None:
     assert planned(found(branch("01"), due_ms=NOW_MS - HOUR_MS)).message.delay_ms == 0
 
 
-def test_options_are_carried_but_nobody_waits_for_a_result_any_more() -> None:
+def test_options_are_carried_except_waiting_for_a_result() -> None:
     options = (
         '{"wait_result":true,"request_timeout":8,"retry_interval":5,"concurrent":true,'
         '"branch_headers":{"tenant":"7","none":null},"passthrough_headers":["x"]}'
@@ -165,7 +165,7 @@ def test_options_are_carried_but_nobody_waits_for_a_result_any_more() -> None:
     assert message.branch_headers == {"tenant": "7", "none": ""}
 
 
-def test_a_span_beyond_our_limit_is_cut_and_told() -> None:
+def test_a_span_beyond_our_limit_is_cut_and_reported() -> None:
     made = planned(found(branch("01"), options='{"request_timeout":900}'))
 
     assert made.message.request_timeout_ms == 600_000

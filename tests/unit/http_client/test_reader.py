@@ -165,7 +165,7 @@ def test_one_response_may_be_longer_than_others() -> None:
     assert caught.value.kind is HttpErrorKind.TOO_LARGE
 
 
-def test_progress_is_told_in_words() -> None:
+def test_progress_is_reported_in_words() -> None:
     reader = ResponseReader(body_bytes_max=1000, header_bytes_max=2000)
     assert reader.progress() == "without an answer"
     reader.feed(b"HTTP/1.1 ")

@@ -60,7 +60,7 @@ def test_the_book_refuses_again_and_forgets_rather_than_grow() -> None:
     assert book[("X", "9"),] is book[("X", "9"),]
 
 
-async def test_a_caller_is_told_the_first_outcome_only() -> None:
+async def test_a_caller_gets_the_first_outcome_only() -> None:
     told: list[Outcome] = []
     wheel = TimeoutWheel(asyncio.get_running_loop())
     call = PendingCall(b"", b"", told.append, wheel, 60_000, is_head=False)
@@ -73,7 +73,7 @@ async def test_a_caller_is_told_the_first_outcome_only() -> None:
     wheel.stop()
 
 
-async def test_a_cancelled_call_tells_nobody() -> None:
+async def test_a_cancelled_call_reports_no_outcome() -> None:
     told: list[Outcome] = []
     wheel = TimeoutWheel(asyncio.get_running_loop())
     call = PendingCall(b"", b"", told.append, wheel, 60_000, is_head=False)

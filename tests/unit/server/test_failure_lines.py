@@ -36,7 +36,7 @@ def test_a_call_without_answer_says_why() -> None:
 
 
 @pytest.mark.parametrize(("kind", "result"), [(AttemptKind.BRANCH, "ongoing"), (AttemptKind.CHECK_BACK, "in_progress")])
-def test_whoever_asks_for_patience_is_no_warning(kind: AttemptKind, result: str) -> None:
+def test_an_answer_that_asks_to_wait_is_no_warning(kind: AttemptKind, result: str) -> None:
     with structlog.testing.capture_logs() as lines:
         LogObserver().not_done(attempt(kind, result, 425, ""))
     assert lines[0]["log_level"] == "info"

@@ -91,7 +91,7 @@ def test_events_are_counted(metrics: Metrics, observer: Observer) -> None:
         assert line in shown
 
 
-def test_what_a_person_must_see_is_counted_and_told(metrics: Metrics, observer: Observer) -> None:
+def test_what_an_operator_must_see_is_counted_and_logged(metrics: Metrics, observer: Observer) -> None:
     with structlog.testing.capture_logs() as lines:
         observer.flush_failed("TP-4004", "full")
         observer.parked("g", "asked 3 times")

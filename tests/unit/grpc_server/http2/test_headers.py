@@ -35,7 +35,7 @@ def _raw(pairs: object) -> Fields:
 
 @given(st.lists(_PAIRS, min_size=1, max_size=12), st.integers(0, 12), st.booleans(), st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_what_is_remembered_is_what_was_said(
+def test_what_is_remembered_is_what_was_sent(
     requests: list[list[tuple[str, str]]], settled_after: int, obeys: bool, huffman: bool
 ) -> None:
     """Two peers share the memory of blocks.
@@ -88,7 +88,7 @@ def test_what_is_remembered_is_bounded() -> None:
     assert all(len(block) < 5_000 for block in known.always)
 
 
-def test_what_only_one_client_says_is_told_to_no_other() -> None:
+def test_what_only_one_client_sends_reaches_no_other() -> None:
     async def main() -> None:
         peer = Peer()
         peer.greet()

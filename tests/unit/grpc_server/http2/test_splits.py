@@ -118,7 +118,7 @@ def _require_sound(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"POST /x HTTP/1.1\r\n\r\n"])
-async def test_http_1_is_told_what_is_spoken_here(sent: bytes) -> None:
+async def test_http_1_is_answered_with_the_protocol_spoken_here(sent: bytes) -> None:
     for size in (1, 3, len(sent)):
         peer = Peer()
         for at in range(0, len(sent), size):

@@ -17,7 +17,7 @@ _VERSIONS_MAX = 3
 _UNKNOWN = -1
 
 
-class TenureRules(msgspec.Struct, frozen=True):
+class NodeEpochRules(msgspec.Struct, frozen=True):
     """The rules as switches: all on is the protocol; one off is a plausible mistake."""
 
     forgets_at_once: bool = True
@@ -85,7 +85,7 @@ class Found(msgspec.Struct, frozen=True):
 Steps = dict[str, Moment]
 
 
-def explore(rules: TenureRules) -> Found:
+def explore(rules: NodeEpochRules) -> Found:
     """Visit every reachable moment, or stop at the first breach."""
     beginning = Moment(1, (0, 0), False, (Node(knows=1), Node()))
     origin: dict[Moment, tuple[str, ...]] = {beginning: ()}
@@ -117,7 +117,7 @@ def _with(here: Moment, place: int, node: Node) -> Moment:
     return here._replace(nodes=(node, here.nodes[1]) if place == 0 else (here.nodes[0], node))
 
 
-def _steps(here: Moment, place: int, rules: TenureRules) -> Steps:
+def _steps(here: Moment, place: int, rules: NodeEpochRules) -> Steps:
     node = here.nodes[place]
     steps = _ending(here, place, rules)
     if node.calls:
@@ -140,7 +140,7 @@ def _steps(here: Moment, place: int, rules: TenureRules) -> Steps:
     return steps
 
 
-def _sharing(here: Moment, place: int, rules: TenureRules) -> Steps:
+def _sharing(here: Moment, place: int, rules: NodeEpochRules) -> Steps:
     """Return the steps of a node that holds its slot with others' rows and epochs."""
     steps: Steps = {}
     node, other = here.nodes[place], here.nodes[1 - place]
@@ -156,7 +156,7 @@ def _sharing(here: Moment, place: int, rules: TenureRules) -> Steps:
     return steps
 
 
-def _ending(here: Moment, place: int, rules: TenureRules) -> Steps:
+def _ending(here: Moment, place: int, rules: NodeEpochRules) -> Steps:
     """Let a node learn that its epoch has ended, forget, and join anew."""
     node = here.nodes[place]
     forgotten = node._replace(knows=_UNKNOWN, will_read=False, phase=Phase.AWAY)

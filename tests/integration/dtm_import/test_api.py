@@ -12,7 +12,7 @@ import msgspec
 from twophase.testing import InProcessCoordinator
 
 
-def test_the_door_takes_no_nonsense(coordinator: InProcessCoordinator) -> None:
+def test_the_api_refuses_nonsense(coordinator: InProcessCoordinator) -> None:
     def ask(body: bytes) -> tuple[int, dict[str, Any]]:
         request = urllib.request.Request(f"{coordinator.url}/api/twophase/import", body, method="POST")
         try:
