@@ -1,7 +1,7 @@
 """dtm's published clients, unchanged, against a real server.
 
 The tests check the money, and what the producer learns. The scenarios are those of dtm's own tests of its clients
-(correctness rows 12 to 16 and 26 of dtm-wire §7).
+(dtm-wire §7, rows 12 to 16 and 26).
 """
 
 from __future__ import annotations

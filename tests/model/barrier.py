@@ -1,6 +1,6 @@
 """The business database of the model: one barrier key and its transactions. Pure.
 
-The transactions write the key and hold locks. The model has what the three databases of `dtm-wire.md` §5.4 have in
+The transactions write the key and hold locks. The model has what the three databases of dtm-wire §5.4 have in
 common: an insert of the key waits for, or fails on, a row that another open transaction wrote; a row is seen by others
 once its transaction has committed; the database may end any transaction that has not committed; a COMMIT under way ends
 either way, whatever its client learns.

@@ -1,6 +1,6 @@
 """The model's business database behaves as the real ones.
 
-`dtm-wire.md` §5.4 has the measurements.
+dtm-wire §5.4 has the measurements.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The cases of dtm's own tests of 2-phase messages, one by one, through every API.
 
 A real server answers over its sockets; only time is the test's, so that what dtm's tests wait for is due at once. Names
-begin with the number of the case.
+begin with the number of the case in dtm-wire §7.
 """
 
 from __future__ import annotations

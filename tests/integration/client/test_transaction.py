@@ -1,7 +1,7 @@
 """The specification of a message's transaction, run over every engine.
 
 It states what the database, the coordinator and the caller hold in the end, whatever happens in between (dtm-wire §5.5
-and §7 rows 12 to 16, correctness rules 1 to 4).
+and dtm-wire §7, rows 12 to 16; correctness rules 1 to 4).
 """
 
 from __future__ import annotations

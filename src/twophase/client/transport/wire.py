@@ -251,7 +251,7 @@ def _refusal(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, s
     if answer.status == 409 and reply.dtm_result == "FAILURE":
         if state or operation is not Operation.SUBMIT:
             return StateConflict(text, gid=gid)
-        return NotYetDelivered(text, gid=gid)  # dtm's answer to wait_result (§1.4)
+        return NotYetDelivered(text, gid=gid)  # dtm's answer to wait_result (dtm-wire §1.4)
     if answer.status == 503 and answer.retry_after is not None:
         return Overloaded(text, gid=gid)
     return _foreign(operation, gid, answer, reply, text)
