@@ -1,6 +1,6 @@
-"""The promises of design §1 as checks over the model's states and steps.
+"""The promises as checks over the model's states and steps.
 
-Each breach names the promise.
+Their numbers are those of docs/explanation/promises.md; each breach names its promise.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ANSWERED = frozenset({Event.PREPARE, Event.SUBMIT, Event.ABORT})
 class BrokenPromise(AssertionError):
     """A promise that does not hold.
 
-    `promise` is its number in design §1, `how` describes what happened, `step` in which step.
+    `promise` is its number there, `how` describes what happened, `step` in which step.
     """
 
     def __init__(self, promise: str, how: str, step: str = "") -> None:

@@ -127,7 +127,7 @@ class Rules(msgspec.Struct, frozen=True):
     flushes_before_reply: bool = True
     """Acknowledge after the flush (I8)."""
     flushes_before_call: bool = True
-    """A branch is called only after the decision is durable (design §5)."""
+    """A branch is called only after the decision is durable (promise I1)."""
     keeps_undecided_rows: bool = True
     """A prepared row is never deleted (I2)."""
     flush_checks_history_horizon: bool = True

@@ -1,4 +1,4 @@
-"""The producer's API: messages, and the coordinators they go to (design §8).
+"""The producer's API: messages, and the coordinators they go to.
 
 Flat names are in `twophase`.
 """

@@ -1,8 +1,8 @@
 """Any sequence of requests, answers, faults and restarts keeps the promises.
 
-The promises are those of design §1; the store is a real one. A record beside the store notes what becomes durable, and
-the scripted producers and branches note there what they answer. Each promise is checked against this record at the
-moment when it could be broken. In the end the faults stop, and every message must become final or parked.
+The promises are those of docs/explanation/promises.md; the store is a real one. A record beside it notes what becomes
+durable, and the scripted producers and branches note there what they answer. Each promise is checked against this
+record at the moment when it could be broken. In the end the faults stop, and every message must become final or parked.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The lifecycle table of design §4, written down a second time, by hand.
+"""The lifecycle table, written down a second time, by hand.
 
-A changed cell must be changed twice.
+A changed cell must be changed twice; docs/reference/lifecycle.md shows it to people.
 """
 
 from __future__ import annotations

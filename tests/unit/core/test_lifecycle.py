@@ -1,4 +1,4 @@
-"""The lifecycle table is the one of design §4.
+"""The lifecycle table is the one of docs/reference/lifecycle.md.
 
 Its shape alone holds I1, I3, I5 and I7.
 """
