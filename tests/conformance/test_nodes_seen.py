@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.items import SetClock, flush, prepare
 from twophase.stores.base import Store
-from twophase.stores.nodes import NodeSeen
+from twophase.stores.rows import NodeSeen
 
 
 async def test_a_node_is_shown_with_its_last_sign_of_life(store: Store, clock: SetClock) -> None:

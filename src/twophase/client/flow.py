@@ -186,13 +186,10 @@ def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[C
     draft = context.draft
     checked_url("check", check_url)
     if not draft.branches and not draft.options.open:
-        raise InvalidRequest(
-            "the message has no branch; add one, or make it with allow_late_branches=True.", gid=draft.gid
-        )
+        raise InvalidRequest("the message has no branch; add one, or take allow_late_branches=True.", gid=draft.gid)
     if draft.options.open and not context.explicit_verdict:
         raise InvalidRequest(
-            "allow_late_branches=True excludes foreign_check=True: another library's check-back would not name the "
-            "branches added.",
+            "allow_late_branches=True excludes foreign_check=True, whose route does not name the branches added.",
             gid=draft.gid,
         )
     draft.take()  # not before: what is refused above may be corrected and tried again

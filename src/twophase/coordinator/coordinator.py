@@ -44,8 +44,7 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
 from twophase.destinations.base import Destination
 from twophase.stores.base import Overview, Store
-from twophase.stores.nodes import NodeSeen
-from twophase.stores.rows import DecidedBy
+from twophase.stores.rows import DecidedBy, NodeSeen
 from twophase.stores.search import Search
 
 # Names of this module: see `machine`.

@@ -43,8 +43,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from twophase.stores.batch import Batch, FlushResult
-    from twophase.stores.nodes import NodeSeen
-    from twophase.stores.rows import Attempt, HistoryRow, LiveRow, Subscriber, Topics
+    from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
     from twophase.stores.search import Found, Search
 
 

@@ -1,12 +1,15 @@
-"""The rows of a store: live messages, history, attempts and topics."""
+"""The rows of a store: live messages, history, attempts, topics and nodes."""
 
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
 from twophase.core.lifecycle import State
+
+NODES_SHOWN_MAX: Final = 1_000
 
 
 class DecidedBy(enum.StrEnum):
@@ -117,3 +120,15 @@ class Topics(msgspec.Struct, frozen=True):
 
     revision: int
     by_name: dict[str, Topic]
+
+
+class NodeSeen(msgspec.Struct, frozen=True):
+    """A node slot: whether a process holds it, and when the process was last seen.
+
+    The time is the store's clock.
+    """
+
+    node: int
+    epoch: int
+    held: bool
+    seen_ms: int

@@ -21,7 +21,7 @@ from twophase.core.operating import ServerStatus, ShownDestination, ShownNode
 from twophase.server.api.operation import Operation, Served
 from twophase.server.codecs.encode import Answer
 from twophase.stores.base import Overview
-from twophase.stores.nodes import NodeSeen
+from twophase.stores.rows import NodeSeen
 
 STATUS: Final = Operation(
     path="/api/twophase/status",

@@ -15,13 +15,12 @@ from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.nodes import NodeSeen
 from twophase.stores.postgres import node_slots, purge, reader, searching, statements
 from twophase.stores.postgres.failures import FAILURES, store_error
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
 from twophase.stores.postgres.writer import Writer
-from twophase.stores.rows import Attempt, HistoryRow, LiveRow, Subscriber, Topics
+from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
 from twophase.stores.search import Found, Search
 from twophase.stores.topic_rows import subscribers_text
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from twophase.core.lifecycle import State
 from twophase.stores.base import DUE_BYTES_MAX, Overview
-from twophase.stores.nodes import NODES_SHOWN_MAX, NodeSeen
-from twophase.stores.rows import Attempt, AttemptKind, HistoryRow, LiveRow, Topics
+from twophase.stores.rows import NODES_SHOWN_MAX, Attempt, AttemptKind, HistoryRow, LiveRow, NodeSeen, Topics
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX
 from twophase.stores.topic_rows import topics_of
