@@ -56,7 +56,7 @@ SCENARIOS: Final = {
     "producer_killed_before_its_commit_is_rolled_back_by_the_check_back": Scenario("`kill -9` before the commit"),
     "producer_that_comes_after_the_check_back_is_refused_as_a_duplicate": Scenario("checked back before it began"),
     "commit_that_fails_has_no_effect": Scenario("the commit fails", _WITH_TRANSACTIONS),
-    "error_after_the_commit_is_told_and_the_message_delivered": Scenario("committed, yet an error is reported"),
+    "error_after_the_commit_is_reported_and_the_message_delivered": Scenario("committed, yet an error is reported"),
     "wait_result_returns_when_the_money_has_moved": Scenario("`wait_result`, success"),
     "wait_result_tells_of_a_refusal_and_the_branch_is_called_again": Scenario("`wait_result`, a branch refuses"),
     "delayed_message_waits": Scenario("delay"),

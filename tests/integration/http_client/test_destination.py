@@ -83,7 +83,7 @@ async def test_a_stored_header_that_no_call_may_carry_is_left_out(destination: H
 
 
 async def test_the_verdict_header_is_reported(destination: HttpDestination) -> None:
-    answer = b"HTTP/1.1 409 Conflict\r\nX-Client-Verdict: rolled_back\r\nContent-Length: 7\r\n\r\nFAILURE"
+    answer = b"HTTP/1.1 409 Conflict\r\nX-Twophase-Verdict: rolled_back\r\nContent-Length: 7\r\n\r\nFAILURE"
     async with serving(answering(answer)).running() as server:
         told = await _answer(destination, server.url)
     assert (told.status, told.body, told.verdict_header) == (409, b"FAILURE", "rolled_back")

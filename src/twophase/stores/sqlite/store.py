@@ -45,7 +45,7 @@ class SqliteStore:
 
     >>> import asyncio, tempfile
     >>> from twophase.core.lifecycle import State
-    >>> from twophase.stores.base import Insert
+    >>> from twophase.stores.batch import Insert
     >>> async def prepare(folder: str) -> State:
     ...     store = SqliteStore(folder + "/twophase.db")
     ...     await store.start()
