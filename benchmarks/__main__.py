@@ -1,7 +1,7 @@
 """`python -m benchmarks`: the standard set, or named parts of it.
 
 The results are written to docs/benchmarks.md, where the other parts stay as they are. `python -m benchmarks micro`
-measures the hot path piece by piece.
+measures the hot path piece by piece, `python -m benchmarks inproc` a whole message in one process.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import core, grpc, http, page, record, sdk, standard, store
-from benchmarks.measure import heading
+from benchmarks import core, grpc, http, inproc, page, record, sdk, standard, store
+from benchmarks.measure import heading, machine
 from twophase.core.errors import TwophaseError
 
 PARTS = {"core": core.results, "store": store.results, "http": http.results, "grpc": grpc.results, "sdk": sdk.results}
@@ -21,16 +21,20 @@ DOCS = Path(__file__).parents[1] / "docs"
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["standard", "micro"], default="standard")
+    parser.add_argument("what", nargs="?", choices=["standard", "micro", "inproc"], default="standard")
     parser.add_argument(
         "parts", nargs="*", help=f"of micro: {', '.join(PARTS)}; of standard: {', '.join(standard.PARTS)}"
     )
     parser.add_argument("--quick", action="store_true", help="one short run of each, in a few minutes")
     parser.add_argument("--long", action="store_true", help="as long as the bars say: 5 minutes stalled, 30 saturated")
+    parser.add_argument("--functions", action="store_true", help="of inproc: the instructions of each function, too")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where benchmarks.md is written")
     options = parser.parse_args()
     if options.what == "micro":
         micro(options.parts)
+        return
+    if options.what == "inproc":
+        whole_message(functions=options.functions)
         return
     effort = standard.QUICK if options.quick else standard.LONG if options.long else standard.FULL
     try:
@@ -64,6 +68,13 @@ def micro(names: list[str]) -> None:
     for name in names or PARTS:
         for result in PARTS[name]():
             print(result.line(), flush=True)
+
+
+def whole_message(*, functions: bool) -> None:
+    """Print what a whole message costs in one process."""
+    figures = inproc.measure()
+    print(machine())
+    print("\n".join([*(figures.by_function() if functions else ()), *figures.lines()]))
 
 
 if __name__ == "__main__":

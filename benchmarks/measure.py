@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import sysconfig
 import time
 from collections.abc import Callable
 
@@ -40,8 +41,14 @@ def measure(name: str, operation: Callable[[], object], *, operations: int, roun
     return Result(name, tuple(micros))
 
 
+def machine() -> str:
+    """Return the machine and the interpreter of the figures."""
+    built = "with" if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "") else "without"
+    python = f"Python {platform.python_version()} {built} PGO"
+    return f"{os.cpu_count()} CPUs, {platform.machine()}, {python}, {platform.system()} {platform.release()}"
+
+
 def heading() -> str:
     """Return the machine of the figures, and the head of the table."""
-    machine = f"{os.cpu_count()} CPUs, {platform.machine()}, Python {platform.python_version()}, {platform.system()}"
     columns = f"{'':<58} {'min':>10} {'median':>10} {'max':>10}"
-    return f"{machine} {platform.release()}; µs an operation, {ROUNDS} rounds\n\n{columns}"
+    return f"{machine()}; µs an operation, {ROUNDS} rounds\n\n{columns}"

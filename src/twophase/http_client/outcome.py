@@ -58,12 +58,18 @@ class HttpResponse:
 
     __slots__ = ("_lowered", "_parsed", "_received", "body", "status")
 
-    def __init__(self, status: int, received: list[bytes], body: bytes) -> None:
+    def __init__(self, status: int, received: list[bytes], body: bytes, lowered: bytes | None = None) -> None:
+        """A response.
+
+        Arguments:
+            received: the bytes of all its headers, and perhaps more.
+            lowered: the bytes of its headers in lower case, where they are known.
+        """
         self.status = status
         self.body = body
         self._received = received
         self._parsed: list[tuple[bytes, bytes]] | None = None
-        self._lowered: bytes | None = None
+        self._lowered = lowered
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:

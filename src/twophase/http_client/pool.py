@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 from twophase.http_client.connection import Connection
 from twophase.http_client.dial import Dialer
 from twophase.http_client.outcome import HttpError, HttpErrorKind
-from twophase.http_client.reader import ResponseReader
+from twophase.http_client.reader import KnownHeads, ResponseReader
 from twophase.http_client.request import PendingCall
 from twophase.http_client.wheel import Slot, TimeoutWheel
 
@@ -66,7 +66,9 @@ class _Attempt:
 
     def make(self) -> Connection:
         limits = self._pool.limits
-        reader = ResponseReader(body_bytes_max=limits.response_bytes_max, header_bytes_max=limits.header_bytes_max)
+        reader = ResponseReader(
+            body_bytes_max=limits.response_bytes_max, header_bytes_max=limits.header_bytes_max, heads=self._pool.heads
+        )
         self.connection = Connection(self._pool, reader, self.reserved_for)
         return self.connection
 
@@ -91,6 +93,7 @@ class HostPool:
         "_sweep_slot",
         "_waiting",
         "_wheel",
+        "heads",
         "held",
         "key",
         "limits",
@@ -118,6 +121,8 @@ class HostPool:
         self._idle: deque[Connection] = deque()
         self._waiting: OrderedDict[PendingCall, None] = OrderedDict()
         self._sweep_slot: Slot | None = None
+        self.heads = KnownHeads()
+        """The heads of this host's responses."""
 
     @property
     def under_way(self) -> int:

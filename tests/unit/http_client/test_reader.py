@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, split_headers
-from twophase.http_client.reader import ResponseReader
+from twophase.http_client.reader import HEADS_MAX, KnownHeads, ResponseReader
 
 Seen = tuple[int, list[tuple[bytes, bytes]], bytes, bool]
 
@@ -26,9 +26,25 @@ BODY = st.binary(max_size=300)
 def _read(pieces: Iterable[bytes], *, is_head: bool = False, then_closed: bool = False) -> Seen | HttpErrorKind | None:
     """Return the result of the pieces: a response or the kind of error.
 
-    None means that more bytes are needed.
+    None means that more bytes are needed. The result is the same where no head is known, where its own head is known
+    from a response in one piece, and where the known heads are many.
     """
-    reader = ResponseReader(body_bytes_max=1000, header_bytes_max=2000)
+    pieces = list(pieces)
+    known, full = KnownHeads(), KnownHeads()
+    _read_once([b"".join(pieces)], known, is_head=False)
+    while len(full) < HEADS_MAX:
+        full.learn(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX: %d\r\n\r\n" % len(full), 200, 0)
+    results = [
+        _read_once(pieces, heads, is_head=is_head, then_closed=then_closed) for heads in (KnownHeads(), known, full)
+    ]
+    assert results[0] == results[1] == results[2]
+    return results[0]
+
+
+def _read_once(
+    pieces: Iterable[bytes], heads: KnownHeads, *, is_head: bool, then_closed: bool = False
+) -> Seen | HttpErrorKind | None:
+    reader = ResponseReader(body_bytes_max=1000, header_bytes_max=2000, heads=heads)
     reader.begin(is_head=is_head)
     response: HttpResponse | None = None
     try:
@@ -163,6 +179,50 @@ def test_one_response_may_be_longer_than_others() -> None:
     with pytest.raises(HttpError) as caught:
         reader.feed(wire)
     assert caught.value.kind is HttpErrorKind.TOO_LARGE
+
+
+def test_a_known_head_is_read_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = KnownHeads()
+    answer = b"HTTP/1.1 409 Conflict\r\nContent-Length: 2\r\nX-A: 7\r\n\r\nhi"
+    assert _read_once([answer], heads, is_head=False) == (409, [(b"content-length", b"2"), (b"x-a", b"7")], b"hi", True)
+    monkeypatch.setattr(ResponseReader, "on_headers_complete", None)
+    again = _read_once([answer.replace(b"hi", b"ho")], heads, is_head=False)
+    assert again == (409, [(b"content-length", b"2"), (b"x-a", b"7")], b"ho", True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi", id="ends the connection"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", id="chunks"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", id="interim"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi\r\n", id="bytes behind it"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nX: %b\r\nContent-Length: 2\r\n\r\nhi" % (b"a" * 1024), id="long"),
+    ],
+)
+def test_a_head_of_a_special_response_is_not_remembered(answer: bytes) -> None:
+    heads = KnownHeads()
+    assert _read_once([answer], heads, is_head=False) is not None
+    assert heads == {}
+
+
+def test_a_known_head_keeps_the_bound_of_each_response() -> None:
+    heads = KnownHeads()
+    reader = ResponseReader(body_bytes_max=10, header_bytes_max=2000, heads=heads)
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\nhello world"
+    reader.begin(body_bytes_max=11)
+    assert reader.feed(answer) is not None
+    assert len(heads) == 1
+    reader.begin()
+    with pytest.raises(HttpError, match="more than 10 bytes"):
+        reader.feed(answer)
+
+
+def test_known_heads_are_bounded() -> None:
+    heads = KnownHeads()
+    for number in range(3 * HEADS_MAX):
+        heads.learn(b"HTTP/1.1 200 OK\r\nDate: %d\r\n\r\n" % number, 200, 0)
+        assert len(heads) <= HEADS_MAX
 
 
 def test_progress_is_reported_in_words() -> None:

@@ -1,0 +1,29 @@
+"""The cost of a whole message in one process: it is delivered, and costs no more instructions than before."""
+
+from __future__ import annotations
+
+import sys
+
+from benchmarks import inproc
+
+INSTRUCTIONS_MAX = {(3, 11): 5_450}
+"""By version of Python, whose compilers differ; about 3 % above what was measured."""
+
+
+def test_a_message_costs_no_more_instructions() -> None:
+    figures = inproc.measure(waves=1, rounds=1)
+    spent = sum(figures.instructions.values())
+    assert 1_000 < spent <= INSTRUCTIONS_MAX.get(sys.version_info[:2], 10_000)
+    assert figures.calls > 20
+    assert set(figures.micros) == set(figures.instructions) == set(inproc.PHASES)
+
+
+def test_the_table_names_the_phases_and_the_functions() -> None:
+    figures = inproc.Figures(
+        {"prepare in": 10.0, "finish": 5.0},
+        2.0,
+        {"prepare in": [3.0, 1.0], "finish": [1.0, 4.0]},
+        [("a.py:1 f", 9.0), ("b.py:2 g", 1.0)],
+    )
+    assert figures.lines()[-2].split() == ["whole", "15", "4.00", "4.50", "5.00"]
+    assert figures.by_function() == ["         9.0  a.py:1 f"]
