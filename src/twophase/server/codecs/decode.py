@@ -28,6 +28,8 @@ from twophase.server.codecs.wire import WireRequest, WireStep, decode_documented
 
 _PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
+PREPARED_MAX: Final = 4096
+PREPARED_BYTES_MAX: Final = 4096
 _NO_GID: Final = "gid is missing."
 _object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -52,6 +54,37 @@ class Decoder:
         self.trace = trace or TraceHeaders()
         self._callable: set[str] = set()
         self._askable: set[str] = set()
+        self._prepared: dict[bytes, Message] = {}
+        """Messages by the bodies of their prepares; at most 4,096 bodies of at most 4 KiB."""
+
+    def prepare(self, body: bytes | bytearray, trace: Trace = ()) -> Message:
+        """Return the message of a prepare, and remember it for a submit in the same bytes.
+
+        A body that names a time means another message later, so it is not remembered. Arguments and errors as
+        `message`.
+        """
+        message = self.message(body, trace)
+        if type(body) is bytes and not trace and len(body) <= PREPARED_BYTES_MAX and not message.options.not_before_ms:
+            if len(self._prepared) >= PREPARED_MAX:
+                self._prepared.clear()  # most of what stays long is never submitted in the same bytes
+            self._prepared[body] = message
+        return message
+
+    def submit(self, body: bytes | bytearray, trace: Trace = ()) -> Message:
+        """Return the message of a submit: that of its prepare, where the bytes are the same.
+
+        Arguments and errors as `message`.
+
+        >>> decoder = Decoder(lambda url: None)
+        >>> body = b'{"gid":"g","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"]}'
+        >>> decoder.prepare(body) is decoder.submit(body)
+        True
+        """
+        if type(body) is bytes and not trace:
+            message = self._prepared.pop(body, None)
+            if message is not None:
+                return message
+        return self.message(body, trace)
 
     def message(self, body: bytes | bytearray, trace: Trace = ()) -> Message:
         """Return the message of a prepare or submit.

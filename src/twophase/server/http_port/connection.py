@@ -186,10 +186,11 @@ class Connection(RequestParser):
                     failpoint.reach("coordinator.request_parsed")
                 port.requests.abort(gid, pending.reply)
                 return
-            message = port.decoder.message(body, trace)
+            is_prepare = route is _PREPARE
+            message = port.decoder.prepare(body, trace) if is_prepare else port.decoder.submit(body, trace)
             if failpoint.ARMED:
                 failpoint.reach("coordinator.request_parsed")
-            if route is _PREPARE:
+            if is_prepare:
                 port.requests.prepare(message, pending.reply)
             else:
                 port.requests.submit(message, pending.reply)

@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 from twophase.coordinator.state.active_message import OnReply
 from twophase.core.message import Message
 from twophase.server.codecs.decode import Decoder
+from twophase.server.http_port.parser import KnownHeads
 
 SUCCESS_RESPONSES_MAX = 4096
 """Responses kept between two sweeps; one serves every message of a flush."""
@@ -76,6 +77,7 @@ class Port:
         self.requests = requests
         self.decoder = decoder
         self.trace = decoder.trace
+        self.heads = KnownHeads()
         self.refused = on_refused
         self.timeouts = timeouts
         self.connections_max = connections_max
