@@ -97,12 +97,13 @@ class HttpDestination:
         """
         self._client.request(
             "POST" if call.payload else "GET",
-            url_with_query(call.url, call.query),
+            call.url,
             _sent(call.headers) if call.headers else (_JSON,),
             call.payload,
             call.timeout_ms,
             partial(_answer, time.perf_counter(), on_answer),
             call.answer_bytes_max,
+            encode_parameters(call.query),
         )
 
     async def stop(self) -> None:
@@ -110,23 +111,16 @@ class HttpDestination:
         await self._client.close()
 
 
-def url_with_query(url: str, query: tuple[tuple[str, str], ...]) -> str:
-    """Return `url` with `query` after its own query, in the given order.
+def encode_parameters(query: tuple[tuple[str, str], ...]) -> str:
+    """Return parameters as they stand in a URL, in the given order.
 
-    The fragment is left out.
-
-    >>> url_with_query("http://bank-b/in?tenant=7#top", (("gid", "order 17"), ("op", "action")))
-    'http://bank-b/in?tenant=7&gid=order%2017&op=action'
+    >>> encode_parameters((("gid", "order 17"), ("op", "action")))
+    'gid=order%2017&op=action'
     """
-    if "#" in url:
-        url = url.partition("#")[0]
-    if not query:
-        return url
-    joint = "?" if "?" not in url else "" if url[-1] in "?&" else "&"
     # Names and most gids need no escaping; asking for all at once costs a fifth of escaping each.
     if not _is_unreserved("".join(map("".join, query))):
         query = tuple([(_escaped(name), _escaped(value)) for name, value in query])
-    return f"{url}{joint}{'&'.join(map('='.join, query))}"
+    return "&".join(map("=".join, query))
 
 
 def _escaped(text: str) -> str:

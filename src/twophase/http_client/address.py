@@ -24,7 +24,7 @@ _KEPT_IN_QUERY = _KEPT_IN_PATH + "?"
 
 
 class Address(NamedTuple):
-    """A URL without its query: the host to connect to and the path to request."""
+    """A URL without its fragment: the host to connect to and the target to request."""
 
     key: str
     """`scheme://host:port` in lower case, the key of connections and limits.
@@ -41,6 +41,10 @@ class Address(NamedTuple):
     host_header: str
     path: str
     """Begins with a slash, ready for the request line."""
+    target: str
+    """The path and the URL's own query, ready for the request line."""
+    joint: str
+    """The text between the target and more parameters."""
     end_of_line: str
     """The head after the target: the rest of the request line, and the host header."""
 
@@ -85,13 +89,14 @@ def _checked_host(host: str) -> str:
 def parse_address(url: str) -> Address:
     """Return the address in an absolute `http` or `https` URL.
 
-    Query and fragment are left out.
+    The fragment is left out.
 
     Raises:
         HttpError: kind `BAD_URL`; the text names what is wrong and does not repeat the URL.
 
-    >>> parse_address("http://Bank-B/transfer in?x=1").key, parse_address("http://bank-b/transfer in").path
-    ('http://bank-b:80', '/transfer%20in')
+    >>> address = parse_address("http://Bank-B/transfer in?x=1#top")
+    >>> address.key, address.path, address.target, address.joint
+    ('http://bank-b:80', '/transfer%20in', '/transfer%20in?x=1', '&')
     >>> parse_address("https://[::1]:8443").host_header
     '[::1]:8443'
     """
@@ -115,15 +120,23 @@ def parse_address(url: str) -> Address:
         port = int(port_text)
     shown = f"[{host}]" if ":" in host else host
     host_header = shown if port == _DEFAULT_PORTS[scheme] else f"{shown}:{port}"
+    path = _encoded(parts.path or "/", _KEPT_IN_PATH)
+    _, mark, query = url.partition("#")[0].partition("?")
     return Address(
         key=f"{scheme}://{shown}:{port}",
         tls=scheme == "https",
         host=host,
         port=port,
         host_header=host_header,
-        path=_encoded(parts.path or "/", _KEPT_IN_PATH),
+        path=path,
+        target=f"{path}{mark}{encode_query(query)}",
+        joint=_joint(mark, query),
         end_of_line=f" HTTP/1.1\r\nhost: {host_header}\r\n",
     )
+
+
+def _joint(mark: str, query: str) -> str:
+    return "?" if not mark else "&" if query and query[-1] not in "?&" else ""
 
 
 def _encoded(text: str, kept: str) -> str:
@@ -152,10 +165,10 @@ def encode_query(query: str) -> str:
 
 
 class AddressBook(dict[str, Address]):
-    """Addresses already parsed, by URL without query and fragment.
+    """Addresses already parsed, by URL.
 
-    `book[url]` parses a URL that is not known yet. The same few URLs are called over and over, each time with another
-    query. A look-up raises as `parse_address`.
+    `book[url]` parses a URL that is not known yet. The same few URLs are called over and over, each time with other
+    parameters. A look-up raises as `parse_address`.
     """
 
     __slots__ = ("_entries_max",)
@@ -165,7 +178,12 @@ class AddressBook(dict[str, Address]):
         self._entries_max = entries_max
 
     def __missing__(self, url: str) -> Address:
-        address = parse_address(url)
+        bare, mark, query = url.partition("#")[0].partition("?")
+        if bare == url:
+            address = parse_address(url)
+        else:  # often another query each time, of the same address
+            path = self[bare].path
+            address = self[bare]._replace(target=f"{path}{mark}{encode_query(query)}", joint=_joint(mark, query))
         if len(self) >= self._entries_max:
             self.clear()  # cheaper than to keep an order of use, and as rare as thousands of branch URLs
         self[url] = address

@@ -15,7 +15,7 @@ import asyncio
 import ssl
 from collections.abc import Mapping, Sequence
 
-from twophase.http_client.address import AddressBook, encode_query
+from twophase.http_client.address import AddressBook
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
 from twophase.http_client.pool import Limits
 from twophase.http_client.pools import HostPools
@@ -81,6 +81,7 @@ class HttpClient:
         timeout_ms: int,
         on_done: OnDone,
         response_bytes_max: int = 0,
+        parameters: str = "",
     ) -> PendingCall | None:
         """Start a call; `on_done` is called once, later, on the event loop.
 
@@ -92,6 +93,7 @@ class HttpClient:
             timeout_ms: for everything from now to the last byte of the response; at least 1.
             on_done: gets the `HttpResponse`, whatever its status, or an `HttpError`.
             response_bytes_max: the longest body of this response, where it may be longer than any.
+            parameters: appended to the URL's own query, already as they stand in a request line.
 
         Returns:
             The call, for a caller who may lose interest and `cancel` it; None when it was refused.
@@ -102,15 +104,11 @@ class HttpClient:
                 raise HttpError(HttpErrorKind.CLOSED, "the client is closed")
             if method not in METHODS:
                 raise HttpError(HttpErrorKind.BAD_HEADER, "no such method")
-            if "#" in url:
-                url = url.partition("#")[0]
-            base, mark, query = url.partition("?")
-            if mark and not (query.isascii() and query.isprintable() and " " not in query):
-                query = encode_query(query)
-            address = self._addresses[base]
+            address = self._addresses[url]
+            target = f"{address.target}{address.joint}{parameters}" if parameters else address.target
             length = f"content-length: {len(body)}\r\n" if body or method in METHODS_WITH_BODY else ""
             lines = self._headers[tuple(headers)]
-            head = f"{method} {address.path}{mark}{query}{address.end_of_line}{lines}{length}\r\n".encode()
+            head = f"{method} {target}{address.end_of_line}{lines}{length}\r\n".encode()
             pool = pools.known.get(address.key) or pools.pool_of(address)
         except HttpError as error:
             loop.call_soon(on_done, error)
@@ -154,9 +152,7 @@ class HttpClient:
         >>> HttpClient().check_url("http://Bank-B/in?x=1")
         'http://bank-b:80'
         """
-        base, _, query = url.partition("#")[0].partition("?")
-        encode_query(query)
-        return self._addresses[base].key
+        return self._addresses[url].key
 
     def check_headers(self, headers: Sequence[tuple[str, str]]) -> None:
         """Refuse headers that `request` would refuse.

@@ -6,12 +6,12 @@ import sys
 
 from benchmarks import inproc
 
-INSTRUCTIONS_MAX = {(3, 11): 5_450}
-"""By version of Python, whose compilers differ; about 3 % above what was measured."""
+INSTRUCTIONS_MAX = {(3, 11): 4_100}
+"""By version of Python, whose compilers differ; about 5 % above what was measured."""
 
 
 def test_a_message_costs_no_more_instructions() -> None:
-    figures = inproc.measure(waves=1, rounds=1)
+    figures = inproc.measure(waves=4, rounds=1)
     spent = sum(figures.instructions.values())
     assert 1_000 < spent <= INSTRUCTIONS_MAX.get(sys.version_info[:2], 10_000)
     assert figures.calls > 20

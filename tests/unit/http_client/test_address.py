@@ -125,3 +125,23 @@ def test_the_book_forgets_rather_than_grow() -> None:
     for number in range(10):
         assert book[f"http://h{number}/"].host == f"h{number}"
     assert book["http://h9/"] is book["http://h9/"]
+
+
+@pytest.mark.parametrize(
+    ("url", "target"),
+    [
+        ("http://b", "/?gid=1"),
+        ("http://b/in", "/in?gid=1"),
+        ("http://b/in?", "/in?gid=1"),
+        ("http://b/in?a=1", "/in?a=1&gid=1"),
+        ("http://b/in?a=1&", "/in?a=1&gid=1"),
+        ("http://b/in?a=1?", "/in?a=1?gid=1"),
+        ("http://b/in?a=x y#top", "/in?a=x%20y&gid=1"),
+        ("http://b/in#top?a=1", "/in?gid=1"),
+    ],
+)
+def test_parameters_follow_the_urls_own_query(url: str, target: str) -> None:
+    book = AddressBook()
+    for _ in range(2):
+        assert f"{book[url].target}{book[url].joint}gid=1" == target
+    assert book[url] == parse_address(url)

@@ -11,7 +11,7 @@ from twophase.core.errors import InvalidRequest, LimitExceeded, TwophaseError, U
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.message import Branch, Message
 from twophase.core.options import Durability, Options
-from twophase.server.codecs.decode import Decoder
+from twophase.server.codecs.decode import PREPARED_BYTES_MAX, PREPARED_MAX, Decoder
 
 NOW_S = 1_800_000_000
 STEP = {"action": "http://b/in"}
@@ -159,6 +159,56 @@ def test_trace_headers_go_on_unless_the_message_names_them_itself(decoder: Decod
 
 def test_plain_options_are_one_shared_object(decoder: Decoder) -> None:
     assert decoder.message(body()).options is decoder.message(body(gid="g2")).options
+
+
+def test_a_submit_in_its_prepares_bytes_is_not_decoded_again(decoder: Decoder) -> None:
+    prepared = decoder.prepare(body())
+    assert decoder.submit(body()) is prepared
+    again = decoder.submit(body())
+    assert again == prepared
+    assert again is not prepared, "remembered for one submit"
+
+
+@pytest.mark.parametrize(
+    ("prepared", "submitted"),
+    [
+        pytest.param(body(), body(gid="g2"), id="other bytes"),
+        pytest.param(bytearray(body()), body(), id="a body in pieces"),
+        pytest.param(body(), bytearray(body()), id="a submit in pieces"),
+        pytest.param(body(payloads=["x" * PREPARED_BYTES_MAX]), body(payloads=["x" * PREPARED_BYTES_MAX]), id="long"),
+        pytest.param(body(next_cron_time=NOW_S + 9), body(next_cron_time=NOW_S + 9), id="a time"),
+    ],
+)
+def test_any_other_submit_is_decoded(prepared: bytes | bytearray, submitted: bytes | bytearray) -> None:
+    decoder = Decoder(why_not, lambda: NOW_S * 1000)
+    first, second = decoder.prepare(prepared), decoder.submit(submitted)
+    assert second is not first
+    assert second == Decoder(why_not, lambda: NOW_S * 1000).message(submitted)
+
+
+def test_a_trace_belongs_to_its_request(decoder: Decoder) -> None:
+    trace = (("traceparent", "00-1"),)
+    decoder.prepare(body())
+    assert decoder.submit(body(), trace).options.trace == trace
+    decoder.prepare(body(gid="g2"), trace)
+    assert decoder.submit(body(gid="g2")).options.trace == ()
+
+
+def test_a_refused_prepare_is_refused_at_the_submit_too(decoder: Decoder) -> None:
+    for _ in range(2):
+        with pytest.raises(InvalidRequest):
+            decoder.prepare(body(gid=""))
+        with pytest.raises(InvalidRequest):
+            decoder.submit(body(gid=""))
+
+
+def test_the_bodies_of_prepares_are_bounded(decoder: Decoder) -> None:
+    first = decoder.prepare(body(gid="first"))
+    for number in range(PREPARED_MAX):
+        decoder.prepare(body(gid=f"g{number}"))
+    assert decoder.submit(body(gid="first")) == first
+    assert decoder.submit(body(gid="first")) is not first
+    assert len(decoder._prepared) <= PREPARED_MAX
 
 
 def test_an_empty_address_is_taken_as_dtm_takes_it(decoder: Decoder) -> None:
