@@ -30,7 +30,6 @@ from twophase.stores.postgres.store import PostgresStore
 LEASE_MS = 2_000
 NODES = 3
 SETTINGS = {
-    "TWOPHASE_LEASE_MS": str(LEASE_MS),
     "TWOPHASE_CHECK_BACK_FIRST_MS": "100",
     "TWOPHASE_CHECK_BACK_CAP_MS": "500",
     "TWOPHASE_RETRY_FIRST_MS": "100",
@@ -177,17 +176,20 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, server: PostgresServer, planted: str | None = None) -> Iterator[Cluster]:
+def cluster(
+    folder: Path, server: PostgresServer, planted: str | None = None, *, lease_ms: int = LEASE_MS
+) -> Iterator[Cluster]:
     """Yield a cluster on a fresh database with its witnesses; no node runs yet.
 
     Everything is killed at the end.
 
     Arguments:
         planted: a bug for every node (see `tests.crash.planted`).
+        lease_ms: of every node; long where a busy machine must not look like a silent node.
     """
     database = server.create_database("twophase")
     asyncio.run(_make_schema(database.dsn))
-    witness.install(database.dsn, LEASE_MS, NODES, database.password)
+    witness.install(database.dsn, lease_ms, NODES, database.password)
     with contextlib.ExitStack() as stack:
         nodes: list[Node] = []
         for number in range(NODES):
@@ -196,7 +198,7 @@ def cluster(folder: Path, server: PostgresServer, planted: str | None = None) ->
             through = f"postgresql://{user}:{database.password}@127.0.0.1:{proxy.port}/{database.name}"
             port = processes.keep_port()
             command = [sys.executable, "-m", "twophase", "server", "--http-port", str(port)]
-            environment = {**SETTINGS, "TWOPHASE_STORE": through}
+            environment = {**SETTINGS, "TWOPHASE_STORE": through, "TWOPHASE_LEASE_MS": str(lease_ms)}
             service = processes.Service(f"node-{number}", command, environment, folder, port)
             if planted is not None:
                 service.run_through([sys.executable, "-m", "tests.crash.planted", planted])
