@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).parents[2]
 SOURCE = REPOSITORY / "src/twophase"
 FILES_MAX = 4
 HISTORY_FILES_MAX = 5
-"""Of one engine: its column in history is written, read and migrated to in the engine's own SQL."""
+"""The files of a column in one engine: its own SQL writes, reads and migrates it."""
 
 
 def _rows() -> list[tuple[str, list[str], str]]:

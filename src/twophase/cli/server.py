@@ -12,6 +12,7 @@ import typer
 from twophase.core.errors import ConfigurationError
 from twophase.server.app import EXIT_CONFIGURATION, run
 from twophase.server.settings import CONFIG_VARIABLE, Settings, describe, load
+from twophase.server.workers.supervisor import supervise
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -20,6 +21,7 @@ _EXAMPLES: Final = """\b
 Examples:
   twophase server
   twophase server --store sqlite:////var/lib/twophase.db --host 0.0.0.0
+  twophase server --store postgresql://user:password@db/twophase --workers 2
   twophase server --http-port 0 --set retry_cap_ms=10000
   TWOPHASE_LOG_LEVEL=warning twophase server --config twophase.toml"""
 
@@ -49,6 +51,9 @@ def server(
     grpc_port: Annotated[
         str | None, typer.Option(metavar="PORT", help="gRPC port; 0 picks a free one, off disables gRPC.")
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes on the same ports; more than one needs PostgreSQL.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     drain_timeout_ms: Annotated[int | None, typer.Option(help="Time limit of a graceful stop.")] = None,
@@ -66,6 +71,7 @@ def server(
         "host": host,
         "http_port": http_port,
         "grpc_port": grpc_port,
+        "workers": workers,
         "log_level": log_level,
         "drain_timeout_ms": drain_timeout_ms,
     }
@@ -74,7 +80,7 @@ def server(
     except ConfigurationError as error:
         typer.echo(str(error), err=True)
         sys.exit(EXIT_CONFIGURATION)
-    sys.exit(run(settings))
+    sys.exit(run(settings) if settings.workers == 1 else supervise(settings))
 
 
 def _settings(named: dict[str, str | int | None], others: list[str], config: Path | None) -> Settings:

@@ -70,10 +70,12 @@ class Admission:
         """The number of look-ups under way."""
         return len(self._lookups)
 
-    def admit(self, message: Message, on_reply: OnReply) -> ActiveMessage | None:
+    def admit(self, message: Message, on_reply: OnReply, *, is_submit: bool = False) -> ActiveMessage | None:
         """Return the message that a prepare or submit is about.
 
-        None when the request was refused and answered.
+        None when the request was refused and answered. A submit with a check address was prepared before: where nodes
+        share the store and this one does not know it, another does. Reading its row costs less than an insert that is
+        refused.
         """
         gid = message.gid
         active = self._memory.get(gid)
@@ -81,6 +83,8 @@ class Admission:
             return None
         if active is not None:
             return active
+        if is_submit and message.check_url and self._store.shared:
+            return self.look_up(gid)
         for branch in message.branches:
             if TOPIC_PREFIX in branch.url and not self._topics.can_expand(message):
                 # A new message cannot be expanded, but one in the store was expanded when it was inserted.

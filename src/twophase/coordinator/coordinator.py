@@ -222,7 +222,7 @@ class Coordinator:
 
         `created_ms`: as `prepare`.
         """
-        active = self._admission.admit(message, on_reply)
+        active = self._admission.admit(message, on_reply, is_submit=True)
         if active is not None:
             self._machine.handle(active, Trigger(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms))
 

@@ -27,7 +27,10 @@ _JSON = ("Content-Type", "application/json")
 _VERDICT = VERDICT_HEADER.encode()
 _ENCODINGS_READ = (None, b"", b"identity")
 _is_unreserved = re.compile(r"[A-Za-z0-9._~-]*").fullmatch
-"""Characters that no query escapes (RFC 3986 §2.3), as dtm's gids and UUIDs have them."""
+"""Matches characters that no query escapes (RFC 3986 §2.3).
+
+The gids of dtm and UUIDs have no others.
+"""
 _NOT_SENT = CONNECTION_HEADERS | {"accept-encoding"}
 """Headers of a message that are left out of its calls.
 

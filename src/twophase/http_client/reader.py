@@ -21,7 +21,10 @@ _HEAD_BYTES_MAX: Final = 1024
 
 
 class KnownHead(NamedTuple):
-    """The meaning of a response's head: its length is given, and the connection can be used again."""
+    """The meaning of a response's head.
+
+    It gives the length of the body, and the connection can be used again.
+    """
 
     status: int
     body_bytes: int
@@ -29,7 +32,9 @@ class KnownHead(NamedTuple):
 
 
 class KnownHeads(dict[bytes, KnownHead]):
-    """Heads that the parser has read before, by their bytes; at most 64 of at most 1 KiB.
+    """Heads that the parser has read before, by their bytes.
+
+    There are at most 64, of at most 1 KiB.
 
     A host's responses nearly all have one of a few heads. The parser is asked once for each.
 
@@ -42,7 +47,10 @@ class KnownHeads(dict[bytes, KnownHead]):
     __slots__ = ()
 
     def learn(self, data: bytes, status: int, body_bytes: int) -> None:
-        """Remember the head of a response that is reusable, unless more than head and body is in `data`."""
+        """Remember the head of a response that leaves its connection usable.
+
+        It is not remembered when `data` has more than head and body.
+        """
         end = data.find(b"\r\n\r\n") + 4
         if len(data) - end != body_bytes or end > _HEAD_BYTES_MAX:
             return  # chunks, or an interim response before it

@@ -10,5 +10,6 @@ Requests and answers are dtm's (dtm-wire §1, §2) and twophase's own. `app` put
   submit and abort;
 * `api`: every other route. Behind ASGI, as operations of `operation`, the rest of dtm's HTTP, JSON-RPC, operators,
   topics, many messages at once, takeovers, and `openapi`, which describes what goes over HTTP; gRPC on its own port;
+* `workers`: several processes on the same ports, and their supervisor;
 * `metrics` and `log_observer`, which observe the coordinator; `logs`; `alerting`.
 """

@@ -53,6 +53,8 @@ from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import open_store
+from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor
+from twophase.server.workers.metrics import MetricsExchange
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
@@ -76,6 +78,7 @@ class Server:
         *,
         clock: Clock | None = None,
         destinations: Mapping[str, Destination] | None = None,
+        exchange: MetricsExchange | None = None,
     ) -> None:
         """Put the parts together; nothing is opened before `start`.
 
@@ -83,6 +86,7 @@ class Server:
             settings: see there.
             clock: the coordinator's time; the machine's by default.
             destinations: by URL scheme; HTTP and HTTPS by default.
+            exchange: with the other workers on the same ports; None for a server that has its ports alone.
 
         Raises:
             ConfigurationError: the store's URL names no engine, or the alert webhook's cannot be called.
@@ -91,6 +95,7 @@ class Server:
         clock = clock or WallClock()
         self._destinations = destinations or _destinations(settings)
         self.metrics = Metrics()
+        self._exchange = exchange
         observer = CountedAndLogged(self.metrics, LogObserver())
         alerts = alerts_of(settings, observer)
         store = open_store(settings.store, clock, lease_ms=settings.lease_ms)
@@ -121,8 +126,12 @@ class Server:
     def _served(self, decoder: Decoder, clock: Clock, lease_ms: int) -> list[Served]:
         """Return every operation behind ASGI with its handler."""
         settings, coordinator, on_refused = self.settings, self.coordinator, self.metrics.refused
+        cold = ColdRoutes(coordinator, self.metrics, clock, lambda: self.listener.connections)
+        self._scrape = cold.scrape
+        if self._exchange is not None:
+            cold.of_all = self._exchange.of_all
         return [
-            *ColdRoutes(coordinator, self.metrics, clock, lambda: self.listener.connections).served(),
+            *cold.served(),
             *JsonRpcApi(coordinator, decoder, clock, on_refused).served(),
             *TakeoverApi(coordinator, decoder, on_refused).served(),
             *TopicRoutes(coordinator.topics).served(),
@@ -140,12 +149,15 @@ class Server:
             ConfigurationError: the address cannot be used.
         """
         await self.coordinator.start()
+        shares_ports = self._exchange is not None
         try:
-            self.urls = await self.listener.start(self.settings.host, self.settings.http_port)
+            self.urls = await self.listener.start(self.settings.host, self.settings.http_port, shares_port=shares_ports)
         except OSError as error:
             address = f"{self.settings.host}:{self.settings.http_port}"
             raise ConfigurationError(f"host, http_port: cannot listen on {address}: {error.strerror}.") from error
-        self.urls += await self._grpc.start()
+        self.urls += await self._grpc.start(shares_port=shares_ports)
+        if self._exchange is not None:
+            await self._exchange.start(self._scrape)
         return self.urls
 
     async def drain(self) -> None:
@@ -165,6 +177,8 @@ class Server:
         """
         self.listener.stop()
         await self._grpc.stop()
+        if self._exchange is not None:
+            await self._exchange.stop()
         await self.coordinator.stop()
 
     def _why_not_callable(self, url: str) -> str | None:
@@ -199,27 +213,42 @@ def _calls_max(settings: Settings) -> int:
     return 2 * settings.in_flight_max
 
 
-def run(settings: Settings) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit code."""
-    logs.configure(settings.log_level, log_format=settings.log_format)
-    for variable in unknown_variables(os.environ):
-        _log.warning("an environment variable looks like a setting and is none", variable=variable)
+def run(settings: Settings, assignment: Assignment | None = None) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit code.
+
+    `assignment`: of one worker of several; None for a server that has its ports alone.
+    """
+    logs.configure(
+        settings.log_level, log_format=settings.log_format, worker=None if assignment is None else assignment.number
+    )
+    if assignment is None:
+        warn_of_unknown_variables()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_serve(settings))
+            return runner.run(_serve(settings, assignment))
     except ConfigurationError as error:
         return _refuse(error, EXIT_CONFIGURATION)
     except StoreError as error:
         return _refuse(error, EXIT_STORE)
 
 
-async def _serve(settings: Settings) -> int:
+def warn_of_unknown_variables() -> None:
+    """Warn of environment variables that look like settings."""
+    for variable in unknown_variables(os.environ):
+        _log.warning("an environment variable looks like a setting and is none", variable=variable)
+
+
+async def _serve(settings: Settings, assignment: Assignment | None) -> int:
     settings = _affordable(settings)
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_requested.set)
-    server = Server(settings)
+    exchange = None
+    if assignment is not None:
+        watch_supervisor(loop, stop_requested.set)
+        exchange = MetricsExchange(assignment.folder, assignment.number)
+    server = Server(settings, exchange=exchange)
     has_run = False
     try:
         urls = await server.start()
@@ -229,7 +258,10 @@ async def _serve(settings: Settings) -> int:
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 20)
         store = shown(settings.store)
-        print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
+        if assignment is None:
+            print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
+        else:
+            report_ready(Ready(urls, server.coordinator.gauges().node))
         if not logs.are_for_people(settings.log_format):  # a person who reads them reads the ready line
             gauges = server.coordinator.gauges()
             _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)

@@ -97,11 +97,23 @@ def are_for_people(log_format: str, stream: TextIO | None = None) -> bool:
     return log_format == "console" or (log_format == "auto" and (stream or sys.stderr).isatty())
 
 
-def configure(level: str, stream: TextIO | None = None, log_format: str = "auto") -> None:
+def configure(level: str, stream: TextIO | None = None, log_format: str = "auto", *, worker: int | None = None) -> None:
     """Send log lines to `stream` in this format.
 
     They are twophase's and those of the libraries that it uses. Without `stream` they go to standard error.
+
+    Arguments:
+        level: the lowest severity.
+        stream: standard error by default.
+        log_format: as the setting.
+        worker: the number that each line carries, where several processes write to one stream.
     """
+
+    def name_worker(_logger: object, _method: str, event: Event) -> Event:
+        if worker is not None:
+            event["worker"] = worker
+        return event
+
     out = stream or sys.stderr
     ending: list[Any]
     if are_for_people(log_format, out):
@@ -115,6 +127,7 @@ def configure(level: str, stream: TextIO | None = None, log_format: str = "auto"
         processors=[
             structlog.stdlib.add_log_level,
             RateLimit(),
+            name_worker,
             stamp,
             structlog.processors.format_exc_info,
             keep_decent,

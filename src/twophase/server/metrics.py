@@ -227,8 +227,8 @@ class Metrics(Collector):
         )
         for name, text, number in (
             ("parked", "Messages parked: not tried any more until they are redriven.", self._parked),
-            ("joined", "Places taken on a shared store, the first included.", self._joined),
-            ("fenced", "Tenures of this node that another node has ended.", self._fenced),
+            ("joined", "Node slots taken on a shared store, the first included.", self._joined),
+            ("fenced", "Epochs of this node that another node has ended.", self._fenced),
             ("adopted", "Messages taken over from nodes that are gone.", self._adopted),
             ("moved", "Due prepared messages that had gone to another node.", self._moved),
         ):
@@ -282,16 +282,16 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
     values: tuple[tuple[str, str, float], ...] = (
         ("store_up", "1 when the store answered this scrape.", float(overview is not None)),
         ("ready", "1 when requests are accepted.", float(snapshot.ready)),
-        ("node", "The place this process holds in its store.", gauges.node),
-        ("node_epoch", "The tenure of that place.", gauges.epoch),
+        ("node", "The node slot that this process holds.", gauges.node),
+        ("node_epoch", "The epoch of that slot.", gauges.epoch),
         ("connections", "Clients connected.", snapshot.connections),
         ("active", "Messages held in memory.", gauges.active),
         ("active_bytes", "Bytes of messages held in memory.", gauges.active_bytes),
         ("waiting_for_store", "Changes that wait for the store.", gauges.waiting_for_store),
         ("branch_calls_in_flight", "Branch calls under way.", gauges.branch_calls),
-        ("branch_calls_waiting", "Branch calls that wait for a place.", gauges.branch_calls_waiting),
+        ("branch_calls_waiting", "Branch calls that wait for a permit.", gauges.branch_calls_waiting),
         ("check_backs_in_flight", "Check-backs under way.", gauges.check_backs),
-        ("check_backs_waiting", "Check-backs that wait for a place.", gauges.check_backs_waiting),
+        ("check_backs_waiting", "Check-backs that wait for a permit.", gauges.check_backs_waiting),
         ("check_addresses", "Check addresses that are probed.", gauges.check_addresses),
         ("check_addresses_failing", "Check addresses that cannot answer.", gauges.check_addresses_failing),
     )

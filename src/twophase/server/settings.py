@@ -33,6 +33,7 @@ _OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWO
 _BOUNDS: Final = CoordinatorSettings()
 _SHOWN_MAX: Final = 200
 _REMEDY: Final = "Correct the named setting; `twophase server --help` lists them all."
+WORKERS_MAX: Final = 64
 _RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -92,6 +93,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Milliseconds, Meta(description="after SIGTERM, how long requests and calls in progress may take to finish")
     ] = 20_000
 
+    workers: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=WORKERS_MAX,
+            description="processes on the same ports, each a node of its own; more than one needs PostgreSQL. All other"
+            " bounds count for each",
+        ),
+    ] = 1
     lease_ms: Annotated[
         Lease,
         Meta(
@@ -359,6 +369,11 @@ def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
 
 def _check_together(settings: Settings) -> None:
     names_of(settings.trace_headers)
+    if settings.workers > 1 and settings.store.startswith("sqlite"):
+        raise _refused(
+            f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
+            " file. Set store to a postgresql:// URL, or workers to 1."
+        )
     if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
         raise _refused(
             f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."

@@ -54,7 +54,10 @@ REST_S = 30
 
 
 OUTAGE_LEASE_MS = 3 * LEASE_MS
-"""A process on a busy machine may wait seconds for its turn; a node that does so for a lease is rightly fenced."""
+"""The lease of nodes on a busy machine.
+
+A process may wait seconds there for its turn. A node that does so for a lease is rightly fenced.
+"""
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""The cost of a whole message in one process: it is delivered, and costs no more instructions than before."""
+"""The cost of a whole message in one process.
+
+It is delivered, and costs no more instructions than before.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import sys
 from benchmarks import inproc
 
 INSTRUCTIONS_MAX = {(3, 11): 4_100}
-"""By version of Python, whose compilers differ; about 5 % above what was measured."""
+"""By version of Python; about 3 % above what a test run measures."""
 
 
 def test_a_message_costs_no_more_instructions() -> None:

@@ -310,6 +310,7 @@ async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_
     await nodes.until(lambda: nodes.b.destination.urls() == [IN])
     nodes.a.gates.rejoins_refused = 0
     await nodes.until(lambda: nodes.a.coordinator.ready)
+    monkeypatch.undo()
     assert (await nodes.a.submit(message("new", OUT))).error is None
     await nodes.until_state("new", State.SUCCEEDED)
     nodes.b.destination.release(IN)

@@ -1,4 +1,4 @@
-"""Requests whose heads were read before have the same outcome as those that the parser reads."""
+"""A known head changes no outcome of a request."""
 
 from __future__ import annotations
 

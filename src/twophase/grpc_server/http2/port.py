@@ -62,21 +62,25 @@ class Port(Generic[H]):
         self._leaving = False
         self._empty = asyncio.Event()
 
-    async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
+    async def start(
+        self, host: str, port: int, context: ssl.SSLContext | None = None, *, shares_port: bool = False
+    ) -> int:
         """Listen on every address of `host`; port 0 takes a free one. Returns the port.
+
+        `shares_port`: other processes listen on it, too, and the kernel spreads the connections.
 
         Raises:
             OSError: the address cannot be used.
         """
         try:
-            port = await self._listen(host, port, context)
+            port = await self._listen(host, port, context, shares_port=shares_port)
         except OSError:
             self.stop()
             raise
         self._sweep()
         return port
 
-    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None) -> int:
+    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None, *, shares_port: bool) -> int:
         loop = asyncio.get_running_loop()
         self.now_s = loop.time()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -87,6 +91,7 @@ class Port(Generic[H]):
                 port,
                 backlog=_BACKLOG,
                 reuse_address=True,
+                reuse_port=shares_port,
                 ssl=context,
                 ssl_handshake_timeout=None if context is None else _TLS_HANDSHAKE_S,
             )

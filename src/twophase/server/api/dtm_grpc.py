@@ -122,15 +122,17 @@ class GrpcApi:
         self._services: Services | None = None
         self._port: Port[Any] | None = None
 
-    async def start(self, host: str, port: int) -> str:
+    async def start(self, host: str, port: int, *, shares_port: bool = False) -> str:
         """Listen; port 0 takes a free one. Returns the URL.
+
+        `shares_port`: other processes listen on it, too.
 
         Raises:
             OSError: the address cannot be used.
         """
         self._services = services = self._make_services()
         self._port = Port(services.read, self._limits, _crashed, on_turned_away=partial(self._refused, Overloaded.code))
-        bound = await self._port.start(host, port, self._tls)
+        bound = await self._port.start(host, port, self._tls, shares_port=shares_port)
         await self._operators.serving()
         scheme = "grpc" if self._tls is None else "grpcs"
         shown = f"[{host}]" if ":" in host else host

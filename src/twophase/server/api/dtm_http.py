@@ -7,7 +7,7 @@ dtm's (dtm-wire §1.1); an unknown path and a wrong method are both 404, as in d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Final, Protocol
 
@@ -199,6 +199,8 @@ class ColdRoutes:
         self._metrics = metrics
         self._clock = clock
         self._connections = connections
+        self.of_all: Callable[[bytes], Awaitable[bytes]] | None = None
+        """Adds the other workers' figures to this one's; None without workers."""
         self._version = _json(Version(f"v{version('twophase')} twophase"))
 
     def served(self) -> list[Served]:
@@ -211,7 +213,7 @@ class ColdRoutes:
             Served(HORIZON, self._horizon),
             Served(LIVE, self._live),
             Served(READY, self._ready),
-            *(Served(operation, self._scrape) for operation in METRICS),
+            *(Served(operation, self._metrics_of_all) for operation in METRICS),
             *(Served(_other_type(name, what), _not_served(what)) for name, what in _OTHER_TYPES.items()),
         ]
 
@@ -246,7 +248,12 @@ class ColdRoutes:
             return failure(as_store_error(error))
         return Answer(200, b'{"status":"ready"}')
 
-    async def _scrape(self, _request: Request) -> Response:
+    async def _metrics_of_all(self, _request: Request) -> Response:
+        own = await self.scrape()
+        return Response(own if self.of_all is None else await self.of_all(own), media_type=_METRICS_TYPE)
+
+    async def scrape(self) -> bytes:
+        """Return the figures of this process, as Prometheus reads them."""
         overview: Overview | None = None
         try:
             overview = await self._questions.overview()
@@ -255,7 +262,7 @@ class ColdRoutes:
         snapshot = Snapshot(
             overview, self._questions.gauges(), self._connections(), self._clock.now_ms(), self._questions.ready
         )
-        return Response(self._metrics.render(snapshot), media_type=_METRICS_TYPE)
+        return self._metrics.render(snapshot)
 
 
 def _json(value: msgspec.Struct) -> bytes:

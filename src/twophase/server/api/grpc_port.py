@@ -56,8 +56,10 @@ class GrpcPort:
         self._on_refused = on_refused
         self._api: GrpcApi | None = None
 
-    async def start(self) -> list[str]:
+    async def start(self, *, shares_port: bool = False) -> list[str]:
         """Listen, if the settings want it. Returns the URLs, one or none.
+
+        `shares_port`: other processes listen on it, too.
 
         Raises:
             ConfigurationError: a port that was asked for cannot be opened, or a certificate cannot be used.
@@ -73,7 +75,7 @@ class GrpcPort:
         port = DEFAULT_PORT if settings.grpc_port == "auto" else settings.grpc_port
         try:
             self._api = api = self._make_api()
-            return [await api.start(settings.host, port)]
+            return [await api.start(settings.host, port, shares_port=shares_port)]
         except OSError as error:
             where = f"{settings.host}:{port}"
             if settings.grpc_port != "auto":

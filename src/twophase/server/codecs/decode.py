@@ -71,7 +71,9 @@ class Decoder:
         return message
 
     def submit(self, body: bytes | bytearray, trace: Trace = ()) -> Message:
-        """Return the message of a submit: that of its prepare, where the bytes are the same.
+        """Return the message of a submit.
+
+        It is that of its prepare, where the bytes are the same.
 
         Arguments and errors as `message`.
 

@@ -59,8 +59,10 @@ class Listener:
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_s = min(_SWEEP_S_MAX, min(msgspec.structs.astuple(self.port.timeouts)) / 4)
 
-    async def start(self, host: str, port: int) -> list[str]:
+    async def start(self, host: str, port: int, *, shares_port: bool = False) -> list[str]:
         """Listen; port 0 takes a free one. Returns the URLs.
+
+        `shares_port`: other processes listen on it, too, and the kernel spreads the connections.
 
         Raises:
             OSError: the address cannot be used.
@@ -68,7 +70,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         self._sweep()
         self._server = await loop.create_server(
-            lambda: Connection(self.port, loop), host, port, backlog=_BACKLOG, reuse_address=True
+            lambda: Connection(self.port, loop),
+            host,
+            port,
+            backlog=_BACKLOG,
+            reuse_address=True,
+            reuse_port=shares_port,
         )
         return [_url(listening) for listening in self._server.sockets]
 

@@ -57,7 +57,9 @@ class KnownHead(NamedTuple):
 
 
 class KnownHeads(dict[bytes, KnownHead]):
-    """Heads that the parser has read before, by their bytes; at most 1,024 of at most 1 KiB.
+    """Heads that the parser has read before, by their bytes.
+
+    There are at most 1,024, of at most 1 KiB.
 
     All connections of a port share them: a client's requests have one of a few heads. The parser is asked once for
     each.

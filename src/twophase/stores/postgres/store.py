@@ -17,6 +17,7 @@ from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
 from twophase.stores.postgres import node_slots, purge, reader, searching, statements
 from twophase.stores.postgres.failures import FAILURES, store_error
+from twophase.stores.postgres.grouped import GroupedReads
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
 from twophase.stores.postgres.writer import Writer
@@ -52,6 +53,7 @@ class PostgresStore:
         self._lease_ms = lease_ms
         self._reconnecting = ReconnectingConnection(url, outage_wait_ms)
         self._writer = Writer(self._reconnecting, clock)
+        self._rows = GroupedReads(self._get_all)
         outage = Outage()
         self._read_connections = [ReconnectingConnection(url, outage_wait_ms, outage) for _ in range(_READERS)]
         self._readers: Readers | None = None
@@ -115,10 +117,13 @@ class PostgresStore:
         return await self._writer.flush(batch)
 
     async def get(self, gid: str) -> LiveRow | HistoryRow | None:
-        """See `Store.get`."""
+        """See `Store.get`. Those that are asked for at the same time are read together."""
+        return await self._rows.get(gid)
+
+    async def _get_all(self, gids: Sequence[str]) -> dict[str, LiveRow | HistoryRow]:
         readers = await self._settled_readers()
         own = self._writer.node_epoch
-        return (await readers.ask(lambda connection: reader.get(connection, [gid], own))).get(gid)
+        return await readers.ask(lambda connection: reader.get(connection, gids, own))
 
     async def attempts(self, gid: str, limit: int = ATTEMPTS_SHOWN) -> Sequence[Attempt]:
         """See `Store.attempts`."""

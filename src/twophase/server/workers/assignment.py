@@ -1,0 +1,66 @@
+"""The assignment of a worker, and its ready line.
+
+The assignment comes over standard input, so that no store's password stands in an argument. Standard input stays open:
+when it ends, the supervisor is gone, and the worker drains. The ready line goes over standard output.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from twophase.server.settings import Settings
+
+_PIECE_BYTES: Final = 1024
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The ready line of a worker."""
+
+    urls: list[str]
+    node: int
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """The settings of one worker.
+
+    Arguments:
+        settings: with ports that the supervisor has chosen.
+        number: from 1.
+        folder: of the workers' sockets for metrics; only this user may enter it.
+    """
+
+    settings: Settings
+    number: int
+    folder: str
+
+    def line(self) -> bytes:
+        """Return it as a line for a worker's standard input."""
+        return msgspec.json.encode(self) + b"\n"
+
+
+def read_assignment() -> Assignment:
+    """Read this worker's assignment from standard input."""
+    return msgspec.json.decode(sys.stdin.buffer.readline(), type=Assignment)
+
+
+def report_ready(ready: Ready) -> None:
+    """Report to the supervisor that this worker accepts requests."""
+    sys.stdout.buffer.write(msgspec.json.encode(ready) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+def watch_supervisor(loop: asyncio.AbstractEventLoop, on_gone: Callable[[], object]) -> None:
+    """Call `on_gone` once the supervisor is gone."""
+
+    def readable() -> None:
+        if not os.read(sys.stdin.fileno(), _PIECE_BYTES):
+            loop.remove_reader(sys.stdin.fileno())
+            on_gone()
+
+    loop.add_reader(sys.stdin.fileno(), readable)

@@ -1,0 +1,183 @@
+"""`twophase server --workers N` runs several processes on one port.
+
+Each is a node of the shared store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.integration.server.pretend import get
+from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
+from tests.servers.database import Database
+
+pytestmark = pytest.mark.postgres
+_PATIENCE_S = 60.0
+_MESSAGES = 40
+
+
+@pytest.fixture
+async def server(tmp_path: Path, postgres_database: Database) -> AsyncIterator[ServerProcess]:
+    settings = ("--workers", "2", "--store", postgres_database.dsn, "--set", "lease_ms=3000")
+    async with serving(tmp_path, *settings) as running:
+        yield running
+
+
+@pytest.fixture
+async def branch() -> AsyncIterator[BranchService]:
+    async with branch_service() as service:
+        yield service
+
+
+def _steps(branch: BranchService) -> dict[str, Any]:
+    return {
+        "steps": [{"action": branch.url("/in")}],
+        "payloads": ["{}"],
+        "query_prepared": branch.url("/check"),
+    }
+
+
+def _workers(server: ServerProcess) -> set[int]:
+    """Return the process ids of the supervisor's children that run."""
+    supervisor = server.process.pid
+    return {int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()}
+
+
+def _runs(pid: int) -> bool:
+    """Return False for a process that has ended, waited for or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+async def _metrics(server: ServerProcess) -> dict[str, dict[str, float]]:
+    """Return samples: name, then labels as text, then value."""
+    text = (await server.ask(get("/metrics"))).body.decode()
+    samples: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
+            samples.setdefault(sample.name, {})[labels] = sample.value
+    return samples
+
+
+async def _until_two_answer(server: ServerProcess) -> dict[str, dict[str, float]]:
+    async with asyncio.timeout(_PATIENCE_S):
+        while True:
+            samples = await _metrics(server)
+            if samples["twophase_workers"][""] == 2 and len(samples["twophase_node"]) == 2:
+                return samples
+            await asyncio.sleep(0.05)
+
+
+async def test_messages_are_delivered_whichever_worker_a_request_reaches(
+    server: ServerProcess, branch: BranchService
+) -> None:
+    """Prepare and submit often meet different workers: each is a new connection."""
+    assert "2 workers" in server.ready_line
+    for number in range(_MESSAGES):
+        gid = f"order-{number}"
+        assert (await server.post("prepare", gid=gid, **_steps(branch))).status == 200
+        assert (await server.post("submit", gid=gid, **_steps(branch))).status == 200
+    for number in range(_MESSAGES):
+        await branch.until_called("/in", f"order-{number}")
+        await server.until_state(f"order-{number}", "succeed")
+    assert len({gid for path, gid in branch.calls if path == "/in"}) == _MESSAGES
+    samples = await _until_two_answer(server)
+    finished = samples["twophase_messages_finished_total"]
+    assert sum(finished.values()) == _MESSAGES
+    nodes = samples["twophase_node"]
+    assert set(nodes) == {"worker=1", "worker=2"}
+    assert len(set(nodes.values())) == 2
+    assert samples["twophase_messages"]["state=prepared"] == 0
+    assert samples["twophase_ready"][""] == 1
+
+
+async def test_a_killed_worker_is_started_again_and_loses_no_message(
+    server: ServerProcess, branch: BranchService
+) -> None:
+    before = _workers(server)
+    assert len(before) == 2
+    branch.open.clear()
+    gids = [f"order-{number}" for number in range(10)]
+    for gid in gids:
+        assert (await server.post("submit", gid=gid, **_steps(branch))).status == 200
+    victim = min(before)
+    os.kill(victim, signal.SIGKILL)
+    branch.open.set()
+    async with asyncio.timeout(_PATIENCE_S):
+        while len(after := _workers(server) - {victim}) < 2:
+            await asyncio.sleep(0.05)
+    assert len(after - before) == 1
+    await _until_two_answer(server)
+    for gid in gids:
+        await server.until_state(gid, "succeed")
+
+
+async def test_sigterm_drains_every_worker(server: ServerProcess, branch: BranchService) -> None:
+    branch.open.clear()
+    for number in range(10):
+        assert (await server.post("submit", gid=f"order-{number}", **_steps(branch))).status == 200
+    await branch.until_called("/in", "order-0")
+    workers = _workers(server)
+    asyncio.get_running_loop().call_later(0.2, branch.open.set)
+    code, errors = await server.terminate()
+    assert code == 0, errors
+    assert not any(map(_runs, workers))
+
+
+async def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess) -> None:
+    workers = _workers(server)
+    server.process.kill()
+    async with asyncio.timeout(_PATIENCE_S):
+        while any(map(_runs, workers)):
+            await asyncio.sleep(0.05)
+
+
+async def test_each_log_line_names_its_worker(tmp_path: Path, postgres_database: Database) -> None:
+    server = await ServerProcess.spawn(
+        "--port", "0", "--workers", "2", "--store", postgres_database.dsn, "--set", "log_format=json", cwd=tmp_path
+    )
+    await server.until_ready()
+    _, errors = await server.terminate()
+    ready = [line for line in errors.splitlines() if '"ready"' in line]
+    assert sorted(re.findall(r'"worker":(\d)', "".join(ready))) == ["1", "2"]
+
+
+async def test_sqlite_is_refused_with_the_reason(tmp_path: Path) -> None:
+    server = await ServerProcess.spawn("--port", "0", "--workers", "2", cwd=tmp_path)
+    code, errors = await server.ended()
+    assert code == 2
+    assert "workers: 2 processes cannot serve a SQLite store" in errors
+    assert not (tmp_path / "twophase.db").exists()
+
+
+async def test_a_taken_port_is_refused_once(tmp_path: Path, postgres_database: Database) -> None:
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
+        port = taken.getsockname()[1]
+        server = await ServerProcess.spawn(
+            "--port", str(port), "--workers", "2", "--store", postgres_database.dsn, cwd=tmp_path
+        )
+        code, errors = await server.ended()
+    assert code == 2
+    assert errors.count(f"cannot listen on 127.0.0.1:{port}") == 1
+
+
+async def test_a_store_that_cannot_be_opened_is_reported_once(tmp_path: Path, postgres_database: Database) -> None:
+    url = postgres_database.dsn.replace(f"/{postgres_database.name}", "/absent")
+    server = await ServerProcess.spawn("--port", "0", "--workers", "2", "--store", url, cwd=tmp_path)
+    code, errors = await server.ended()
+    assert code == 2, errors
+    assert errors.count('database "absent" does not exist') == 1, errors
+    assert "Traceback" not in errors

@@ -1,0 +1,83 @@
+"""One scrape of several workers: sums, and what is not summed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from twophase.server.workers.metrics import MetricsExchange, merged
+
+
+def _scrape(*lines: str) -> str:
+    """Return a scrape of gauges and counters, one a line."""
+    names = dict.fromkeys(line.split("{")[0].split()[0] for line in lines)
+    types = [f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}" for name in names]
+    return "\n".join([*types, *lines, ""])
+
+
+def _samples(text: bytes) -> set[str]:
+    return {line for line in text.decode().splitlines() if not line.startswith("#")}
+
+
+def test_counters_are_added_by_their_labels() -> None:
+    text = merged(
+        {
+            1: _scrape('twophase_refused_total{code="TP-1000"} 2', 'twophase_refused_total{code="TP-3001"} 1'),
+            2: _scrape('twophase_refused_total{code="TP-1000"} 5'),
+        }
+    )
+    assert {
+        'twophase_refused_total{code="TP-1000"} 7.0',
+        'twophase_refused_total{code="TP-3001"} 1.0',
+        "twophase_workers 2.0",
+    } <= _samples(text)
+
+
+def test_the_buckets_of_a_histogram_are_added() -> None:
+    histogram = (
+        "# TYPE twophase_flush_items histogram\n"
+        'twophase_flush_items_bucket{{le="1.0"}} {0}\ntwophase_flush_items_bucket{{le="+Inf"}} {1}\n'
+        "twophase_flush_items_count {1}\ntwophase_flush_items_sum {2}\n"
+    )
+    samples = _samples(merged({1: histogram.format(1, 2, 3.5), 2: histogram.format(4, 6, 10)}))
+    assert {
+        'twophase_flush_items_bucket{le="1.0"} 5.0',
+        'twophase_flush_items_bucket{le="+Inf"} 8.0',
+        "twophase_flush_items_count 8.0",
+        "twophase_flush_items_sum 13.5",
+    } <= samples
+
+
+def test_what_describes_the_store_is_shown_once() -> None:
+    scrape = _scrape('twophase_messages{state="prepared"} 9', "twophase_oldest_prepared_seconds 4")
+    samples = _samples(merged({1: scrape, 2: scrape}))
+    assert {'twophase_messages{state="prepared"} 9.0', "twophase_oldest_prepared_seconds 4.0"} <= samples
+
+
+def test_all_are_ready_when_every_one_is() -> None:
+    assert "twophase_ready 0.0" in _samples(merged({1: _scrape("twophase_ready 1"), 2: _scrape("twophase_ready 0")}))
+
+
+def test_a_node_is_named_by_its_worker() -> None:
+    samples = _samples(merged({1: _scrape("twophase_node 4"), 3: _scrape("twophase_node 7")}))
+    assert {'twophase_node{worker="1"} 4.0', 'twophase_node{worker="3"} 7.0'} <= samples
+
+
+async def test_a_worker_that_does_not_answer_is_left_out(tmp_path: Path) -> None:
+    async def scrape() -> bytes:
+        return _scrape("twophase_active 5").encode()
+
+    first, second = MetricsExchange(str(tmp_path), 1), MetricsExchange(str(tmp_path), 2)
+    await first.start(scrape)
+    await second.start(scrape)
+    own = _scrape("twophase_active 1").encode()
+    assert {"twophase_active 6.0", "twophase_workers 2.0"} <= _samples(await first.of_all(own))
+    await second.stop()
+    asked: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_unix_server(lambda _reader, writer: asked.append(writer), tmp_path / "3")
+    (tmp_path / "2").touch()  # of a worker that was killed
+    assert {"twophase_active 1.0", "twophase_workers 1.0"} <= _samples(await first.of_all(own))
+    asked[0].close()
+    await asked[0].wait_closed()
+    silent.close()
+    await first.stop()
