@@ -46,8 +46,8 @@ class NullCoordinator:
         """Call every branch, once."""
         on_reply(_SUBMITTED)
         for index, branch in enumerate(message.branches, 1):
-            url = f"{branch.url}?gid={message.gid}&trans_type=msg&branch_id={index:02}&op=action"
-            self._client.request("POST", url, _HEADERS, branch.payload, _TIMEOUT_MS, _ignore)
+            parameters = f"gid={message.gid}&trans_type=msg&branch_id={index:02}&op=action"
+            self._client.request("POST", branch.url, _HEADERS, branch.payload, _TIMEOUT_MS, _ignore, 0, parameters)
 
     def abort(self, gid: str, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
         """Reply that the message is aborted; nothing was kept."""

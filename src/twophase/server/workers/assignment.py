@@ -50,9 +50,13 @@ def read_assignment() -> Assignment:
 
 
 def report_ready(ready: Ready) -> None:
-    """Report to the supervisor that this worker accepts requests."""
+    """Report to the supervisor that this worker accepts requests.
+
+    What is printed from now on goes to standard error: the supervisor reads no more.
+    """
     sys.stdout.buffer.write(msgspec.json.encode(ready) + b"\n")
     sys.stdout.buffer.flush()
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 def watch_supervisor(loop: asyncio.AbstractEventLoop, on_gone: Callable[[], object]) -> None:
