@@ -55,7 +55,8 @@ async def _talk(port: int, pieces: list[bytes]) -> list[int]:
         for piece in pieces:
             writer.write(piece)
             await asyncio.sleep(0)
-        writer.write_eof()
+        if not writer.is_closing():  # the server may have answered the last request, and closed
+            writer.write_eof()
         async with asyncio.timeout(10):
             while data := await reader.read(65536):
                 statuses.feed(data)
