@@ -154,8 +154,6 @@ async def test_a_known_head_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch)
         pytest.param(_USUAL.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"), id="ends the connection"),
         pytest.param(_USUAL.replace(b"\r\n\r\n", b"\r\ntraceparent: 00-1\r\n\r\n"), id="a trace"),
         pytest.param(_USUAL.replace(b"\r\n\r\n", b"\r\nX: %b\r\n\r\n" % (b"a" * HEAD_BYTES_MAX)), id="long"),
-        pytest.param(_USUAL + b"\r\n", id="bytes behind it"),
-        pytest.param(_USUAL + _USUAL, id="two in one read"),
         pytest.param(_USUAL.replace(b"submit", b"other"), id="another route"),
         pytest.param(b"POST /api/dtmsvr/submit HTTP/1.1\r\n\r\n", id="without a length"),
         pytest.param(
@@ -167,6 +165,17 @@ async def test_the_head_of_a_special_request_is_not_remembered(request_: bytes) 
     heads = KnownHeads()
     await _outcome([request_], heads)
     assert heads == {}
+
+
+async def test_requests_of_one_read_teach_their_heads(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads = KnownHeads()
+    abort = b"POST /api/dtmsvr/abort HTTP/1.1\r\nContent-Length: 11\r\n\r\n" + b'{"gid":"g"}'
+    read = _USUAL + abort + _USUAL + abort
+    expected = await _outcome([read], heads)
+    assert [head.route for head in heads.values()] == [Route.SUBMIT, Route.ABORT]
+    assert expected[0] == [("abort", "g")] * 2
+    monkeypatch.setattr(RequestParser, "on_headers_complete", None)
+    assert await _outcome([read], heads) == expected
 
 
 async def test_the_head_of_a_request_in_chunks_over_two_reads_is_not_remembered() -> None:

@@ -9,6 +9,7 @@ arrives in pieces takes the slower way through `_wait_for_more`, which keeps eve
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -39,6 +40,8 @@ _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade
 
 HEADS_MAX: Final = 1024
 HEAD_BYTES_MAX: Final = 1024
+
+_CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
 
 # The part of a request that is being read.
 NOTHING: Final = 0
@@ -139,14 +142,40 @@ class RequestParser(HttpToolsProtocol, ABC):
         """Answer a client that waits for 100 Continue before its body (RFC 9110 §10.1.1)."""
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser, whose callbacks do the rest; or know the head."""
+        """Take a read: nearly always one request, whose head is known."""
         if self.reading == NOTHING and not self.ended:
             end = data.find(b"\r\n\r\n") + 4
             known = self._heads.get(data[:end])
             if known is not None and len(data) - end == known.body_bytes:
                 self.handle_request(known.route, data[end:], _NO_TRACE)
+            else:
+                self._take_apart(data)
+        else:
+            self._feed(data)
+
+    def _take_apart(self, data: bytes) -> None:
+        """Take the requests of a read that begins with one, each by itself: so known heads are not parsed again."""
+        start = 0
+        while start < len(data):
+            end = data.find(b"\r\n\r\n", start) + 4
+            if end < 4 or self.reading != NOTHING or self.ended:
+                self._feed(data[start:])
                 return
-            self._learning = data
+            known = self._heads.get(data[start:end])
+            if known is not None:
+                stop = end + known.body_bytes
+            else:
+                length = _CONTENT_LENGTH.search(data, start, end)
+                stop = len(data) if length is None else end + int(length[1])
+            if known is not None and stop <= len(data):
+                self.handle_request(known.route, data[end:stop], _NO_TRACE)
+            else:
+                self._learning = data[start:stop]
+                self._feed(self._learning)
+            start = stop
+
+    def _feed(self, data: bytes) -> None:
+        """Feed the parser, whose callbacks do the rest."""
         while not self.ended:
             self._chunk_bytes = len(data)
             try:
