@@ -12,10 +12,19 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Callable
+from typing import Protocol, cast
 
 from twophase.http_client.address import Address
-from twophase.http_client.connection import Connection
 from twophase.http_client.outcome import HttpError, HttpErrorKind
+
+
+class Dialled(Protocol):
+    """The event loop's protocol of a connection to be."""
+
+    @property
+    def made(self) -> bool:
+        """True when the peer has accepted it."""
+        ...
 
 
 class Dialer:
@@ -34,7 +43,7 @@ class Dialer:
         self._lookup: asyncio.Task[list[tuple[int, str]]] | None = None
         self._literal = _family_of(address.host)
 
-    async def dial(self, make: Callable[[], Connection]) -> None:
+    async def dial(self, make: Callable[[], Dialled]) -> None:
         """Connect; `make` builds the protocol, one for every address that is tried.
 
         Returns as soon as one of them is `made`; from then on its owner is responsible for it.
@@ -65,10 +74,15 @@ class Dialer:
                 return
         raise HttpError(HttpErrorKind.CONNECT, f"{key}: {_words(reason)}") from None
 
-    async def _connect(self, connection: Connection, family: int, host: str) -> None:
+    async def _connect(self, connection: Dialled, family: int, host: str) -> None:
         server_hostname = self._address.host if self._tls is not None else None
         await self._loop.create_connection(
-            lambda: connection, host, self._address.port, family=family, ssl=self._tls, server_hostname=server_hostname
+            lambda: cast("asyncio.BaseProtocol", connection),
+            host,
+            self._address.port,
+            family=family,
+            ssl=self._tls,
+            server_hostname=server_hostname,
         )
 
     async def _resolve(self) -> list[tuple[int, str]]:

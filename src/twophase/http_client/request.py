@@ -169,6 +169,10 @@ class PendingCall:
         self._slot.discard(self)
         self.abandon()
 
+    def disown(self) -> None:
+        """Drop the outcome for a caller that is gone; the call goes on until its end."""
+        self._on_done = None
+
     def on_timeout(self) -> None:
         """End the call at its deadline; called by the wheel."""
         self.finish(HttpError(HttpErrorKind.TIMEOUT, f"the time was up while waiting for {self.abandon()}"))

@@ -1,5 +1,9 @@
 """HTTP to one coordinator on asyncio: one pooled keep-alive client per event loop.
 
+Requests of the same moment travel together, on a connection of their own: while some are under way, others gather, and
+go as one. Each has its own answer, error and time. A request goes alone that is long or may wait for branches, or whose
+coordinator is not known to be twophase's: dtm's answers the requests of one connection one after the other.
+
 Connections belong to the loop that opened them, so each loop that uses this transport gets its own client, which is
 closed together with the loop's asynchronous generators, that is by `asyncio.run` itself.
 """
@@ -13,11 +17,22 @@ from collections.abc import AsyncGenerator
 from functools import partial
 
 from twophase.client.transport.sync import ANSWER_BYTES_MAX, DISCONNECTED, address_of
-from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
-from twophase.http_client.client import HttpClient, HttpError, Outcome
+from twophase.client.transport.wire import (
+    Disconnected,
+    HttpAnswer,
+    Operation,
+    TransportFailure,
+    is_from_twophase,
+    may_wait,
+)
+from twophase.http_client.client import HttpClient, HttpError, HttpErrorKind, Outcome
+from twophase.http_client.pipeline import Pipeline
+from twophase.http_client.request import PendingCall, encode_headers
 
 CONNECTIONS_MAX = 64
 QUEUE_MAX = 10_000
+GROUPED_BYTES_MAX = 64 * 1024
+"""The longest body that travels with others."""
 
 
 def _answer(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
@@ -26,13 +41,20 @@ def _answer(answered: asyncio.Future[Outcome], outcome: Outcome) -> None:
 
 
 class _LoopClient:
-    """A client, and the generator by which its loop closes it."""
+    """A client and a pipeline, and the generator by which their loop closes them."""
 
-    __slots__ = ("client", "closer", "loop")
+    __slots__ = ("client", "closer", "loop", "pipeline")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client: HttpClient, closer: AsyncGenerator[None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        client: HttpClient,
+        pipeline: Pipeline,
+        closer: AsyncGenerator[None],
+    ) -> None:
         self.loop = loop
         self.client = client
+        self.pipeline = pipeline
         self.closer = closer
 
 
@@ -43,7 +65,7 @@ class AsyncTransport:
         self, server: str, *, headers: tuple[tuple[str, str], ...] = (), ssl_context: ssl.SSLContext | None = None
     ) -> None:
         """Connects on first use; arguments and errors as `SyncTransport`."""
-        target = address_of(server)
+        target = self._target = address_of(server)
         scheme = "https" if target.tls else "http"
         self._urls = {
             operation: f"{scheme}://{target.host_header}{target.path}/{operation.value}" for operation in Operation
@@ -51,6 +73,13 @@ class AsyncTransport:
         self._authority = target.host_header
         self._headers = (("content-type", "application/json"), *headers)
         self._ssl = ssl_context or (ssl.create_default_context() if target.tls else None)
+        lines = encode_headers(self._headers)
+        self._heads = {
+            operation: f"POST {target.path}/{operation.value}{target.end_of_line}{lines}content-length: ".encode()
+            for operation in Operation
+        }
+        self._groups: bool | None = None
+        """True when requests travel together; None while the coordinator is unknown."""
         self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopClient] = weakref.WeakKeyDictionary()
         self._latest: _LoopClient | None = None
         """The client used last.
@@ -70,17 +99,27 @@ class AsyncTransport:
             of_loop = self._latest = self._clients.get(loop) or await self._open()
         # As `HttpClient.fetch`, without the coroutine between.
         answered: asyncio.Future[Outcome] = loop.create_future()
-        url = self._urls[operation]
-        call = of_loop.client.request("POST", url, self._headers, body, timeout_ms, partial(_answer, answered))
+        on_done = partial(_answer, answered)
+        together = self._groups and len(body) <= GROUPED_BYTES_MAX and not may_wait(body)
+        if together:
+            call: PendingCall | None = of_loop.pipeline.request(self._heads[operation], body, timeout_ms, on_done)
+        else:
+            call = of_loop.client.request("POST", self._urls[operation], self._headers, body, timeout_ms, on_done)
         try:
             response = await answered
         except asyncio.CancelledError:
-            if call is not None:
+            if together and call is not None:
+                of_loop.pipeline.forget(call)
+            elif call is not None:
                 call.cancel()
             raise
         if isinstance(response, HttpError):
+            if together and response.kind is HttpErrorKind.PROTOCOL:
+                self._groups = False  # something between does not keep answers in order
             failure = Disconnected if response.kind in DISCONNECTED else TransportFailure
             raise failure(f"{self._authority}: {response}") from response
+        if self._groups is None and response.status == 200 and is_from_twophase(response.body):
+            self._groups = True
         retry_after = None
         if response.status == 503:
             retry_after = next(
@@ -103,16 +142,22 @@ class AsyncTransport:
             response_bytes_max=ANSWER_BYTES_MAX,
             ssl_context=self._ssl,
         )
-        of_loop = _LoopClient(loop, client, self._closed_with(loop, client))
+        pipeline = Pipeline(
+            self._target, loop, answer_bytes_max=ANSWER_BYTES_MAX, tls=self._ssl if self._target.tls else None
+        )
+        of_loop = _LoopClient(loop, client, pipeline, self._closed_with(loop, client, pipeline))
         self._clients[loop] = of_loop
         await anext(of_loop.closer)  # a generator is known to its loop once it has been started
         return of_loop
 
-    async def _closed_with(self, loop: asyncio.AbstractEventLoop, client: HttpClient) -> AsyncGenerator[None]:
+    async def _closed_with(
+        self, loop: asyncio.AbstractEventLoop, client: HttpClient, pipeline: Pipeline
+    ) -> AsyncGenerator[None]:
         try:
             yield
         finally:
             self._clients.pop(loop, None)
             if self._latest is not None and self._latest.loop is loop:
                 self._latest = None
+            await pipeline.close()
             await client.close()

@@ -66,6 +66,24 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     reply: Reply | None = None
 
 
+def may_wait(body: bytes) -> bool:
+    """Return True when a request may be answered only after branch calls.
+
+    >>> may_wait(b'{"gid":"g","trans_type":"msg","wait_result":true}'), may_wait(b'{"gid":"g","trans_type":"msg"}')
+    (True, False)
+    """
+    return b'"wait_result":true' in body
+
+
+def is_from_twophase(answer: bytes) -> bool:
+    """Return True for the answer to a prepare that only twophase's coordinator gives.
+
+    >>> is_from_twophase(b'{"dtm_result":"SUCCESS","prepared_at":17}'), is_from_twophase(b'{"dtm_result":"SUCCESS"}')
+    (True, False)
+    """
+    return b'"prepared_at":' in answer
+
+
 class TransportFailure(Exception):
     """No answer came: refused, cut, timed out, or not HTTP.
 

@@ -154,7 +154,7 @@ class RequestParser(HttpToolsProtocol, ABC):
             self._feed(data)
 
     def _take_apart(self, data: bytes) -> None:
-        """Take the requests of a read that begins with one, each by itself: so known heads are not parsed again."""
+        """Take the requests of a read one by one: known heads are not parsed."""
         start = 0
         while start < len(data):
             end = data.find(b"\r\n\r\n", start) + 4
