@@ -284,6 +284,7 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
         ("ready", "1 when requests are accepted.", float(snapshot.ready)),
         ("node", "The node slot that this process holds.", gauges.node),
         ("node_epoch", "The epoch of that slot.", gauges.epoch),
+        ("workers", "Processes in these figures.", 1),
         ("connections", "Clients connected.", snapshot.connections),
         ("active", "Messages held in memory.", gauges.active),
         ("active_bytes", "Bytes of messages held in memory.", gauges.active_bytes),

@@ -477,7 +477,8 @@ class Promises(RuleBasedStateMachine):
             overview = await self.scene.coordinator.overview()
             gauges = self.scene.coordinator.gauges()
             live = overview.prepared + overview.submitted - overview.parked
-            answered = all(self.replies)
+            # An operator's act may move on a message that is parked, which is not live.
+            answered = all(self.replies) and all(act.done() for act in self.acts)
             if live == 0 and gauges.waiting_for_store == 0 and answered:
                 return True
             await asyncio.sleep(0.002)

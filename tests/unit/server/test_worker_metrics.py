@@ -12,7 +12,7 @@ def _scrape(*lines: str) -> str:
     """Return a scrape of gauges and counters, one a line."""
     names = dict.fromkeys(line.split("{")[0].split()[0] for line in lines)
     types = [f"# TYPE {name} {'counter' if name.endswith('_total') else 'gauge'}" for name in names]
-    return "\n".join([*types, *lines, ""])
+    return "\n".join([*types, *lines, "# TYPE twophase_workers gauge", "twophase_workers 1", ""])
 
 
 def _samples(text: bytes) -> set[str]:

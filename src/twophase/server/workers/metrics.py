@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -121,9 +121,8 @@ def merged(scrapes: dict[int, str]) -> bytes:
     for name, family in families.items():
         for (sample_name, pairs), value in values[name].items():
             family.add_sample(sample_name, dict(pairs), value)
-    answered = GaugeMetricFamily("twophase_workers", "Worker processes in these figures.", value=len(scrapes))
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Merged([*families.values(), answered]))
+    registry.register(_Merged(families.values()))
     return generate_latest(registry)
 
 
