@@ -105,7 +105,7 @@ class Round(Protocol):
     """The number of calls without an answer."""
 
 
-class ActiveMessage(msgspec.Struct, eq=False):
+class ActiveMessage:
     """One message in memory. Times in milliseconds since 1970.
 
     `calls_to`: the calls of the message, in the order of the bits of `done`: its branches, with a topic's subscribers
@@ -124,34 +124,56 @@ class ActiveMessage(msgspec.Struct, eq=False):
     `detached`: no longer in memory; a late answer changes nothing through it.
     """
 
-    message: Message
-    calls_to: tuple[Branch, ...] = ()
-    all_done: int = 0
-    call_ids: tuple[str, ...] | None = None
-    state: State = State.ABSENT
-    version: int = 0
-    created_ms: int = 0
-    due_ms: int = 0
-    stored_due_ms: int = 0
-    decided_by: str = ""
-    attempts: int = 0
-    parked: bool = False
-    owned: bool = True
-    done: int = 0
-    bytes: int = 0
-    busy: bool = False
-    early: bool = False
-    detached: bool = False
-    queue: deque[Trigger] | None = None
-    waiters: list[OnReply] | None = None
-    bucket: int = -1
-    calls: int = 0
-    round: Round | None = None
+    __slots__ = (
+        "all_done",
+        "attempts",
+        "bucket",
+        "busy",
+        "bytes",
+        "call_ids",
+        "calls",
+        "calls_to",
+        "created_ms",
+        "decided_by",
+        "detached",
+        "done",
+        "due_ms",
+        "early",
+        "message",
+        "owned",
+        "parked",
+        "queue",
+        "round",
+        "state",
+        "stored_due_ms",
+        "version",
+        "waiters",
+    )
 
-    def __post_init__(self) -> None:
-        """Begin with the branches that the message has."""
-        self.calls_to = branches = self.message.branches
-        self.all_done = (1 << len(branches)) - 1
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.calls_to: tuple[Branch, ...] = message.branches
+        self.all_done = (1 << len(message.branches)) - 1
+        self.call_ids: tuple[str, ...] | None = None
+        self.state = State.ABSENT
+        self.version = 0
+        self.created_ms = 0
+        self.due_ms = 0
+        self.stored_due_ms = 0
+        self.decided_by = ""
+        self.attempts = 0
+        self.parked = False
+        self.owned = True
+        self.done = 0
+        self.bytes = 0
+        self.busy = False
+        self.early = False
+        self.detached = False
+        self.queue: deque[Trigger] | None = None
+        self.waiters: list[OnReply] | None = None
+        self.bucket: int = -1
+        self.calls = 0
+        self.round: Round | None = None
 
     def crowded_by(self, waiting_max: int) -> bool:
         """Return True when this many triggers or wait_result requests wait for it."""
