@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import statistics
-import sysconfig
 import time
+import timeit
 from collections.abc import Callable
 
 import msgspec
@@ -43,9 +43,17 @@ def measure(name: str, operation: Callable[[], object], *, operations: int, roun
 
 def machine() -> str:
     """Return the machine and the interpreter of the figures."""
-    built = "with" if "--enable-optimizations" in (sysconfig.get_config_var("CONFIG_ARGS") or "") else "without"
-    python = f"Python {platform.python_version()} {built} PGO"
-    return f"{os.cpu_count()} CPUs, {platform.machine()}, {python}, {platform.system()} {platform.release()}"
+    system = f"{platform.system()} {platform.release()}"
+    return f"{os.cpu_count()} CPUs, {platform.machine()}, Python {interpreter()}, {system}"
+
+
+def interpreter() -> str:
+    """Return version and speed of this interpreter.
+
+    One built with profile-guided optimization is up to 40 % faster, and not every build says how it was made.
+    """
+    loop_us = min(timeit.repeat("for turn in range(1000): found = turn * 2 + 1", number=100, repeat=7)) / 100 * 1e6
+    return f"{platform.python_version()} (a loop of 1,000 turns: {loop_us:.0f} µs)"
 
 
 def heading() -> str:

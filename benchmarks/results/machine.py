@@ -11,6 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.measure import interpreter
+
 _SHOWN = ("twophase", "uvloop", "httptools", "msgspec", "uvicorn", "asyncpg")
 
 
@@ -45,7 +47,7 @@ def this_machine() -> Machine:
         os.cpu_count() or 1,
         memory_bytes / 1e9,
         f"{platform.system()} {platform.release()}",
-        platform.python_version(),
+        interpreter(),
         sqlite3.sqlite_version,
         packages,
     )
