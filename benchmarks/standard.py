@@ -32,7 +32,12 @@ from benchmarks.servers.started import Started, null_server
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 BENCH: Final = "python -m benchmarks.load"
-THROUGHPUT_BARS: Final = {"sqlite": 0.45, "postgres": 0.40, "postgres, check-back": 0.50}
+THROUGHPUT_BARS: Final = {
+    "sqlite": 0.60,
+    "postgres": 0.55,
+    "postgres, check-back": 0.65,
+    "postgres, 2 workers": 0.75,
+}
 TRANSFERS_BAR: Final = 0.60
 BOTH: Final = ("sqlite", "postgres")
 
@@ -69,17 +74,19 @@ def tell(text: str) -> None:
 def throughput(effort: Effort) -> Found:
     """Measure saturated throughput, each server after null.
 
-    They are SQLite, PostgreSQL, and PostgreSQL with check-back durability.
+    They are SQLite, PostgreSQL, PostgreSQL with check-back durability, and PostgreSQL with two workers.
     """
     plain = Workload(seconds=effort.seconds)
     with contextlib.ExitStack() as running:
         null = running.enter_context(null_server())
         sqlite = running.enter_context(set_up("sqlite"))
         postgres = running.enter_context(set_up("postgres"))
+        workers = running.enter_context(set_up("postgres", settings=["workers=2"]))
         subjects = {
             "sqlite": (sqlite, plain),
             "postgres": (postgres, plain),
             "postgres, check-back": (postgres, msgspec.structs.replace(plain, durability="check-back")),
+            "postgres, 2 workers": (workers, plain),
         }
         comparisons = {name: Comparison(name, [], []) for name in subjects}
         for _ in range(effort.rounds):

@@ -83,7 +83,9 @@ def store(kind: str, parent: Path | None = None) -> AbstractContextManager[Store
 
 
 @contextlib.contextmanager
-def set_up(kind: str, parent: Path | None = None, scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
+def set_up(
+    kind: str, parent: Path | None = None, scheme: Scheme = Scheme.HTTP, settings: Sequence[str] = ()
+) -> Iterator[Started]:
     """Run the server on a new store; raises as `store`."""
-    with store(kind, parent) as made, made.served(scheme=scheme) as started:
+    with store(kind, parent) as made, made.served(settings, scheme) as started:
         yield started
