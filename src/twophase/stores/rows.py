@@ -21,6 +21,16 @@ class DecidedBy(enum.StrEnum):
     OPERATOR = "operator"
 
 
+class Holder(msgspec.Struct, frozen=True):
+    """A process as the holder of a node slot of a shared store.
+
+    `owner` is a secret of the process.
+    """
+
+    node: int
+    owner: str
+
+
 class LiveRow(msgspec.Struct, frozen=True):
     """A message that is not final, as stored.
 

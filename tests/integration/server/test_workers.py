@@ -24,11 +24,13 @@ from tests.servers.database import Database
 pytestmark = pytest.mark.postgres
 _PATIENCE_S = 60.0
 _MESSAGES = 40
+_LEASE_MS = 600_000
+"""Longer than any test: nothing comes back by adoption."""
 
 
 @pytest.fixture
 async def server(tmp_path: Path, postgres_database: Database) -> AsyncIterator[ServerProcess]:
-    settings = ("--workers", "2", "--store", postgres_database.dsn, "--set", "lease_ms=3000")
+    settings = ("--workers", "2", "--store", postgres_database.dsn, "--set", f"lease_ms={_LEASE_MS}")
     async with serving(tmp_path, *settings) as running:
         yield running
 

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from twophase.server.settings import Settings
+from twophase.stores.rows import Holder
 
 _PIECE_BYTES: Final = 1024
 
@@ -23,7 +24,7 @@ class Ready(msgspec.Struct, frozen=True):
     """The ready line of a worker."""
 
     urls: list[str]
-    node: int
+    holder: Holder | None
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -33,11 +34,13 @@ class Assignment(msgspec.Struct, frozen=True):
         settings: with ports that the supervisor has chosen.
         number: from 1.
         folder: of the workers' sockets for metrics; only this user may enter it.
+        former: the worker of this number before, which has ended: its node slot is given back at once.
     """
 
     settings: Settings
     number: int
     folder: str
+    former: Holder | None = None
 
     def line(self) -> bytes:
         """Return it as a line for a worker's standard input."""

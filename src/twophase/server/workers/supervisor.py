@@ -30,6 +30,7 @@ from twophase.server import logs
 from twophase.server.api import grpc_port
 from twophase.server.settings import Settings
 from twophase.server.workers.assignment import Assignment, Ready
+from twophase.stores.rows import Holder
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
@@ -63,6 +64,7 @@ class _Supervisor:
         self._folder = folder
         self._stopping = asyncio.Event()
         self._running: dict[int, Process] = {}
+        self._holders: dict[int, Holder | None] = {}
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -118,10 +120,16 @@ class _Supervisor:
         assert process.stdin is not None, "a pipe"
         assert process.stdout is not None, "a pipe"
         with contextlib.suppress(OSError):  # it may have ended already
-            process.stdin.write(Assignment(self._settings, number, self._folder).line())
+            # The former process has ended: only what the database is committing of it can still be written.
+            former = self._holders.get(number)
+            process.stdin.write(Assignment(self._settings, number, self._folder, former).line())
             await process.stdin.drain()
         line = await process.stdout.readline()
-        return msgspec.json.decode(line, type=Ready) if line else None
+        if not line:
+            return None
+        ready = msgspec.json.decode(line, type=Ready)
+        self._holders[number] = ready.holder
+        return ready
 
     async def _keep(self, number: int) -> None:
         """Start a worker again whenever it ends."""
@@ -137,7 +145,7 @@ class _Supervisor:
             started_s = loop.time()
             ready = await self._start(number)
             if ready is not None:
-                _log.info("a worker is ready again", worker=number, node=ready.node)
+                _log.info("a worker is ready again", worker=number, node=ready.holder and ready.holder.node)
 
     async def _exit_code(self, number: int) -> int:
         code = await self._running[number].wait()

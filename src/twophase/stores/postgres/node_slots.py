@@ -27,6 +27,7 @@ from twophase.core.errors import ConfigurationError, StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
+from twophase.stores.rows import Holder
 
 _TRIES_MAX = 100
 _FREE = -1
@@ -57,12 +58,16 @@ class Settled(msgspec.Struct, frozen=True):
     refused: list[int]
 
 
-async def take(connection: Connection, clock: Clock | None, lease_ms: int) -> NodeSlot:
+async def take(connection: Connection, clock: Clock | None, lease_ms: int, former: Holder | None = None) -> NodeSlot:
     """Take a slot: a vacant one, or else a new one.
+
+    The slot of `former`, a process that is known to have ended, is given back first: no lease has to run out.
 
     Raises:
         ConfigurationError: another slot is held by another lease; this one was given back.
     """
+    if former is not None:
+        await leave(connection, former)
     owner = f"{secrets.token_hex(16)}/{lease_ms}"
     await _require_one_lease(connection, _FREE, lease_ms, clock.now_ms() if clock else None)
     for _ in range(_TRIES_MAX):
@@ -90,8 +95,8 @@ async def _require_one_lease(connection: Connection, own: int, lease_ms: int, cl
         raise _two_leases(other["id"], other["lease_ms"], lease_ms)
 
 
-async def leave(connection: Connection, slot: NodeSlot) -> None:
-    """Give the place back, with its rows."""
+async def leave(connection: Connection, slot: NodeSlot | Holder) -> None:
+    """Give the slot back, with its rows."""
     await connection.execute(statements.LEAVE_SLOT, slot.node, slot.owner)
 
 
