@@ -63,6 +63,12 @@ class ServerProcess:
             raise AssertionError((await self.process.stderr.read()).decode())
         self.port = int(self.ready_line.split("http://127.0.0.1:")[1].split()[0])
 
+    @property
+    def workers(self) -> set[int]:
+        """The process ids of its workers that run."""
+        supervisor = self.process.pid
+        return {int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()}
+
     async def connect(self) -> Client:
         return Client(*await asyncio.open_connection("127.0.0.1", self.port))
 

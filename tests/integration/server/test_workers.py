@@ -49,12 +49,6 @@ def _steps(branch: BranchService) -> dict[str, Any]:
     }
 
 
-def _workers(server: ServerProcess) -> set[int]:
-    """Return the process ids of the supervisor's children that run."""
-    supervisor = server.process.pid
-    return {int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()}
-
-
 def _runs(pid: int) -> bool:
     """Return False for a process that has ended, waited for or not."""
     try:
@@ -109,7 +103,7 @@ async def test_messages_are_delivered_whichever_worker_a_request_reaches(
 async def test_a_killed_worker_is_started_again_and_loses_no_message(
     server: ServerProcess, branch: BranchService
 ) -> None:
-    before = _workers(server)
+    before = server.workers
     assert len(before) == 2
     branch.open.clear()
     gids = [f"order-{number}" for number in range(10)]
@@ -119,7 +113,7 @@ async def test_a_killed_worker_is_started_again_and_loses_no_message(
     os.kill(victim, signal.SIGKILL)
     branch.open.set()
     async with asyncio.timeout(_PATIENCE_S):
-        while len(after := _workers(server) - {victim}) < 2:
+        while len(after := server.workers - {victim}) < 2:
             await asyncio.sleep(0.05)
     assert len(after - before) == 1
     await _until_two_answer(server)
@@ -132,7 +126,7 @@ async def test_sigterm_drains_every_worker(server: ServerProcess, branch: Branch
     for number in range(10):
         assert (await server.post("submit", gid=f"order-{number}", **_steps(branch))).status == 200
     await branch.until_called("/in", "order-0")
-    workers = _workers(server)
+    workers = server.workers
     asyncio.get_running_loop().call_later(0.2, branch.open.set)
     code, errors = await server.terminate()
     assert code == 0, errors
@@ -140,7 +134,7 @@ async def test_sigterm_drains_every_worker(server: ServerProcess, branch: Branch
 
 
 async def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess) -> None:
-    workers = _workers(server)
+    workers = server.workers
     server.process.kill()
     async with asyncio.timeout(_PATIENCE_S):
         while any(map(_runs, workers)):
