@@ -64,7 +64,7 @@ def server(
     """Run the coordinator until SIGTERM or SIGINT.
 
     Exit codes: 0 stopped cleanly, 2 a setting cannot work, 3 the store refuses (locked, damaged, newer, read-only,
-    full), 4 another process took this node's place.
+    full), 4 another process took this node's slot.
     """
     named = {
         "store": store,

@@ -95,7 +95,7 @@ class LogObserver:
 
     def joined(self, node: int, epoch: int) -> None:
         """This node has taken a node slot of a shared store."""
-        _log.info("this node has a place on the shared store", node=node, epoch=epoch)
+        _log.info("this node has a slot on the shared store", node=node, epoch=epoch)
 
     def fenced(self, node: int, epoch: int) -> None:
         """Another node has fenced this node."""

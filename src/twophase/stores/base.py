@@ -170,7 +170,7 @@ class Store(Protocol):
         ...
 
     async def nodes(self) -> Sequence[NodeSeen]:
-        """Return the places there ever were, by their number; at most `NODES_SHOWN_MAX`."""
+        """Return the node slots there were, by number; at most `NODES_SHOWN_MAX`."""
         ...
 
     async def now_ms(self) -> int:

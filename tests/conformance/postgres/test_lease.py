@@ -20,7 +20,7 @@ async def test_a_node_with_another_lease_is_refused_and_takes_nothing(join: Join
     one = await join()
     await flush(one, prepare("g"))
 
-    with pytest.raises(ConfigurationError, match=f"place 1 has a lease of {LEASE_MS} ms, and lease_ms is {OTHER_MS}"):
+    with pytest.raises(ConfigurationError, match=f"slot 1 has a lease of {LEASE_MS} ms, and lease_ms is {OTHER_MS}"):
         await join(lease_ms=OTHER_MS)
 
     assert raw.execute("select id from node where owner <> ''").fetchall() == [(1,)]
@@ -72,7 +72,7 @@ async def test_a_fenced_node_with_another_lease_does_not_come_back_beside_the_ot
     with pytest.raises(StoreFenced):
         await one.heartbeat()
 
-    with pytest.raises(ConfigurationError, match=f"place 2 has a lease of {OTHER_MS} ms"):
+    with pytest.raises(ConfigurationError, match=f"slot 2 has a lease of {OTHER_MS} ms"):
         await one.rejoin()
     await two.stop()
     await one.rejoin()

@@ -128,7 +128,7 @@ class GroupCommit:
 
     def resume(self) -> None:
         """Start flushes again, without any change that was planned before."""
-        assert not self._items, "what was planned before was planned in another tenure"
+        assert not self._items, "what was planned before was planned in another epoch"
         self._halted = False
         self._start()
 

@@ -29,7 +29,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── StoreReadOnly         TP-4003  no right to write
     │   ├── StoreFull             TP-4004  no space left
     │   ├── SchemaTooNew          TP-4005  written by a newer twophase
-    │   ├── StoreFenced           TP-4006  another process took this node's place
+    │   ├── StoreFenced           TP-4006  another process took this node's slot
     │   ├── UnsafeDurability      TP-4007  the database would acknowledge before it is durable
     │   ├── StoreUnavailable      TP-4009  the database cannot be reached, or does not answer in time
     │   ├── SchemaMissing         TP-4010  the schema is missing, older or half migrated

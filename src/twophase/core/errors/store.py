@@ -79,11 +79,11 @@ class SchemaTooNew(StoreError):
 
 
 class StoreFenced(StoreError):
-    """Another process has taken this node's place, so this one may not write any more."""
+    """Another process has taken this node's slot, so this one may not write any more."""
 
     code = "TP-4006"
     remedy = (
-        "Send again, to any node; repeating is safe. On a shared database this node takes a new place by itself; on a "
+        "Send again, to any node; repeating is safe. On a shared database this node takes a new slot by itself; on a "
         "file of its own the process stops. Whoever took over finishes its messages."
     )
 

@@ -81,7 +81,7 @@ class Columns:
 
     @property
     def arguments(self) -> tuple[Column | int, ...]:
-        """The statement's parameters behind the node's place and the clock."""
+        """The statement's parameters behind the node's slot and the clock."""
         births = () if self.births is None else (self.births,)
         return (self.oldest_born_ms, *self.arrays, *births)
 

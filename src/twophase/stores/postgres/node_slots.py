@@ -83,7 +83,7 @@ async def take(connection: Connection, clock: Clock | None, lease_ms: int, forme
                 await leave(connection, slot)
                 raise
             return slot
-    raise StoreError(f"Others took {_TRIES_MAX} places before this process; are thousands of nodes starting?")
+    raise StoreError(f"Others took {_TRIES_MAX} node slots before this process; are thousands of nodes starting?")
 
 
 async def _require_one_lease(connection: Connection, own: int, lease_ms: int, clock_ms: int | None) -> None:
@@ -102,8 +102,8 @@ async def leave(connection: Connection, slot: NodeSlot | Holder) -> None:
 
 def _two_leases(other: int, others_ms: int, own_ms: int) -> ConfigurationError:
     return ConfigurationError(
-        f"The node at place {other} has a lease of {others_ms} ms, and lease_ms is {own_ms} here:"
-        " the one that waits less would end the other's tenure again and again.",
+        f"The node in slot {other} has a lease of {others_ms} ms, and lease_ms is {own_ms} here:"
+        " the one that waits less would end the other's epoch again and again.",
         remedy=(
             "Give all nodes of the database the same lease_ms. To change it, stop them all first; one that was killed"
             " counts until its lease has run out."

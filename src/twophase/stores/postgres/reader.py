@@ -57,7 +57,7 @@ async def horizon_ms(connection: Connection) -> int:
 
 
 async def moved(connection: Connection, known: Sequence[tuple[str, int]], own: NodeEpoch) -> set[str]:
-    """Those that no longer stand so as rows of this tenure."""
+    """Those that no longer stand so as rows of this epoch."""
     possible = [(gid, version) for gid, version in known if is_text(gid)]
     gone = {gid for gid, _ in known if not is_text(gid)}
     if possible:
@@ -68,7 +68,7 @@ async def moved(connection: Connection, known: Sequence[tuple[str, int]], own: N
 
 
 async def nodes(connection: Connection) -> list[NodeSeen]:
-    """Return the places there ever were."""
+    """Return the node slots there ever were."""
     return [NodeSeen(*row) for row in await connection.fetch(statements.NODES_SEEN, NODES_SHOWN_MAX)]
 
 

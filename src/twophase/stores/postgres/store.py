@@ -36,7 +36,7 @@ class PostgresStore:
     Arguments:
         url: as libpq and asyncpg understand it: `postgresql://user:password@host:port/database?sslmode=verify-full`.
         clock: overrides the database's clock, for tests; None, the default, for the database's own.
-        lease_ms: how long a node may be silent before others end its tenure, and adopt its rows; the same on all nodes.
+        lease_ms: how long a node may be silent before others end its epoch, and adopt its rows; the same on all nodes.
         outage_wait_ms: how long a call waits for a database that is away before it raises `StoreUnavailable`.
         former: a process that is known to have ended; its slot is given back before this one takes one.
     """
@@ -75,7 +75,7 @@ class PostgresStore:
 
     @property
     def slot(self) -> tuple[int, int]:
-        """See `Store.place`."""
+        """See `Store.slot`."""
         return (self._slot.node, self._slot.epoch) if self._slot else (0, 0)
 
     @property
@@ -238,7 +238,7 @@ class PostgresStore:
                 self._slot = await self._reconnecting.within(deadline, taking)
             except FAILURES as error:
                 self._reconnecting.drop()
-                raise store_error(error, self._reconnecting.database, "taking a place") from error
+                raise store_error(error, self._reconnecting.database, "taking a node slot") from error
             self._writer.take(self._slot, connection)
 
     def _not_open(self) -> StoreError:

@@ -66,7 +66,7 @@ class Writer:
         self._slot: NodeSlot | None = None
         self._unsettled = False
         self._connection: Connection | None = None
-        """The one on which the place was taken or settled."""
+        """The one on which the slot was taken or settled."""
         self._horizon_ms = 0
 
     @property
@@ -322,7 +322,7 @@ class Writer:
                 continue
             if not rows:
                 raise StoreFenced(
-                    f"{self._reconnecting.database}: while the connection was lost, place {slot.node} was taken."
+                    f"{self._reconnecting.database}: while the connection was lost, node slot {slot.node} was taken."
                 )
             settled = Settled(*rows[0])
             if settled.flushes not in (slot.flushes, slot.flushes + 1):
@@ -362,7 +362,7 @@ class Writer:
 
     def _fenced(self) -> StoreFenced:
         return StoreFenced(
-            f"{self._reconnecting.database}: another process has taken place {self._held().node} of this node."
+            f"{self._reconnecting.database}: another process has taken node slot {self._held().node} of this node."
         )
 
     def _lose(self) -> None:

@@ -52,7 +52,7 @@ def overview(connection: sqlite3.Connection, due_by_ms: int) -> Overview:
 
 
 def nodes(connection: sqlite3.Connection) -> Sequence[NodeSeen]:
-    """Return the places there ever were."""
+    """Return the node slots there ever were."""
     rows = connection.execute(statements.NODES, (NODES_SHOWN_MAX,))
     return [NodeSeen(node, epoch, bool(held), seen_ms) for node, epoch, held, seen_ms in rows]
 

@@ -85,7 +85,7 @@ class SqliteStore:
 
     @property
     def slot(self) -> tuple[int, int]:
-        """See `Store.place`."""
+        """See `Store.slot`."""
         return (0, 0) if self._writer is None else self._writer.slot
 
     async def start(self) -> None:
@@ -222,8 +222,8 @@ class SqliteStore:
         return await self._read(lambda connection: reader.moved(connection, known))
 
     async def rejoin(self) -> None:
-        """See `Store.rejoin`: a file has one place only."""
-        raise StoreFenced(f"{self._path}: another process has taken this file; it has one place only.")
+        """See `Store.rejoin`: a file has one slot only."""
+        raise StoreFenced(f"{self._path}: another process has taken this file; it has one slot only.")
 
     async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
         thread, connection = self._read_thread, self._reader

@@ -70,11 +70,11 @@ class Writer:
 
     @property
     def slot(self) -> tuple[int, int]:
-        """The node and its epoch, (0, 0) until the place is taken."""
+        """The node and its epoch, (0, 0) until the slot is taken."""
         return (NODE, self._epoch) if self._epoch else (0, 0)
 
     def open(self) -> None:
-        """Open, check, migrate, take the node's place.
+        """Open, check, migrate, take the node's slot.
 
         Raises:
             StoreError: as `Store.start` says.
