@@ -3,8 +3,8 @@
 Connections are kept alive, and are safe under threads and forks.
 
 The SDK's blocking calls, the commands, the import from dtm and Spark's sink use it. It is own code on plain sockets and
-httptools' parser, because a prepare and a submit go with every business transaction: the standard library's client
-costs three times the CPU for parsing headers that nothing reads.
+the async client's reader of responses, because a prepare and a submit go with every business transaction: the standard
+library's client costs three times the CPU for parsing headers that nothing reads.
 
 A kept-alive connection that the server closed while it was idle is replaced without a word to the caller. So every
 request must be idempotent (I7). Redirects are not followed, and proxies of the environment are not used: requests go
@@ -19,28 +19,20 @@ import ssl
 import time
 import weakref
 from collections import deque
-from typing import Final, NamedTuple
-
-import httptools
+from typing import Final
 
 from twophase.http_client.address import Address
-from twophase.http_client.outcome import HttpError, HttpErrorKind
+from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse
+from twophase.http_client.reader import KnownHeads, ResponseReader
 
 IDLE_CONNECTIONS_MAX: Final = 64
 _READ_BYTES: Final = 65536
+_HEADER_BYTES_MAX: Final = 64 * 1024
 _LEAST_S: Final = 0.000_001
 """Least timeout of a call on the socket, in seconds.
 
 It ends a call whose deadline has passed; 0 would make the socket non-blocking.
 """
-
-
-class Response(NamedTuple):
-    """A complete answer; of its headers only `Retry-After`."""
-
-    status: int
-    body: bytes
-    retry_after: str | None
 
 
 class BlockingClient:
@@ -61,7 +53,7 @@ class BlockingClient:
 
         Arguments:
             server: the address; its path stands before the path of every request.
-            answer_bytes_max: a larger answer is an error.
+            answer_bytes_max: an answer with a longer body is an error.
             headers: sent with every request, such as an authorization.
             ssl_context: for https; the system's trusted roots by default.
         """
@@ -72,6 +64,7 @@ class BlockingClient:
         self._ssl = ssl_context or (ssl.create_default_context() if server.tls else None)
         # deque.append and pop are atomic, so no lock is held that a fork could leave locked for ever.
         self._idle: deque[_Connection] = deque()
+        self._known_heads = KnownHeads()
         self._process = os.getpid()
         self._closed = weakref.finalize(self, _close_all, self._idle)
 
@@ -85,7 +78,7 @@ class BlockingClient:
             f"content-type: application/json\r\n{self._headers}content-length: "
         ).encode("ascii")
 
-    def request(self, method: str, path: str, body: bytes = b"", *, timeout_s: float) -> Response:
+    def request(self, method: str, path: str, body: bytes = b"", *, timeout_s: float) -> HttpResponse:
         """Send one request, and wait for its answer.
 
         Arguments:
@@ -96,7 +89,7 @@ class BlockingClient:
         """
         return self.exchange(self.head(method, path), body, timeout_s)
 
-    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> Response:
+    def exchange(self, head: bytes, body: bytes, timeout_s: float) -> HttpResponse:
         """Send one request whose head is known; otherwise as `request`."""
         request = b"%b%d\r\n\r\n%b" % (head, len(body), body)
         deadline = time.monotonic() + timeout_s
@@ -109,8 +102,8 @@ class BlockingClient:
                 raise HttpError(HttpErrorKind.CONNECT, str(error)) from error
             try:
                 response = connection.exchange(request, deadline)
-            except (OSError, EOFError, httptools.HttpParserError) as error:
-                stale = connection.answers > 0 and connection.silent and not isinstance(error, TimeoutError)
+            except (OSError, EOFError) as error:
+                stale = connection.is_reused and connection.is_silent and not isinstance(error, TimeoutError)
                 connection.close()
                 if stale:
                     continue
@@ -148,95 +141,67 @@ class BlockingClient:
         except BaseException:
             connected.close()
             raise
-        return _Connection(connected, self._answer_bytes_max)
+        return _Connection(
+            connected,
+            ResponseReader(
+                body_bytes_max=self._answer_bytes_max, header_bytes_max=_HEADER_BYTES_MAX, heads=self._known_heads
+            ),
+        )
 
 
 class _Connection:
     """One socket and the answer being read from it."""
 
-    __slots__ = (
-        "_body",
-        "_bytes_max",
-        "_complete",
-        "_parser",
-        "_received",
-        "_retry_after",
-        "_socket",
-        "answers",
-        "reusable",
-    )
+    __slots__ = ("_reader", "_socket", "is_reused")
 
-    def __init__(self, connected: socket.socket, bytes_max: int) -> None:
+    def __init__(self, connected: socket.socket, reader: ResponseReader) -> None:
         self._socket = connected
-        self._bytes_max = bytes_max
-        self._parser = httptools.HttpResponseParser(self)
-        self._body: list[bytes] = []
-        self._retry_after: str | None = None
-        self._complete = False
-        self._received = 0
-        self.answers = 0
-        self.reusable = False
-
-    def on_message_begin(self) -> None:
-        self._body.clear()
-        self._retry_after = None
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"retry-after":
-            self._retry_after = value.decode("latin-1")
-
-    def on_body(self, part: bytes) -> None:
-        self._body.append(part)
-
-    def on_message_complete(self) -> None:
-        # Asked here, because the parser forgets it with the next byte or the end of the answer.
-        self.reusable = self._parser.should_keep_alive()
-        self._complete = self._parser.get_status_code() >= 200
-
-    def exchange(self, request: bytes, deadline: float) -> Response:
-        """Send a request and read its whole answer.
-
-        Raises:
-            OSError: broken or out of time. EOFError: closed too soon. httptools.HttpParserError: not HTTP.
-            HttpError: the answer is too large.
-        """
-        self._complete = False
-        self._received = 0
-        connected, now = self._socket, time.monotonic
-        connected.settimeout(max(deadline - now(), _LEAST_S))
-        connected.sendall(request)
-        while not self._complete:
-            connected.settimeout(max(deadline - now(), _LEAST_S))
-            part = connected.recv(_READ_BYTES)
-            if not part:
-                raise EOFError("the connection was closed before the answer was complete")
-            self._received += len(part)
-            if self._received > self._bytes_max:
-                raise HttpError(HttpErrorKind.TOO_LARGE, f"the answer is larger than {self._bytes_max} bytes")
-            self._parser.feed_data(part)
-        self.answers += 1
-        return Response(self._parser.get_status_code(), b"".join(self._body), self._retry_after)
+        self._reader = reader
+        self.is_reused = False
+        """True when an answer came before."""
 
     @property
-    def silent(self) -> bool:
-        """True when not one byte of an answer came.
+    def is_silent(self) -> bool:
+        """True when not one byte of the answer came.
 
         A connection that was closed while it was idle looks like this.
         """
-        return self._received == 0
+        return not self._reader.started
+
+    @property
+    def reusable(self) -> bool:
+        """True when the connection can carry another request."""
+        return self._reader.reusable
+
+    def exchange(self, request: bytes, deadline: float) -> HttpResponse:
+        """Send a request and read its whole answer.
+
+        Raises:
+            OSError: broken or out of time. EOFError: closed too soon.
+            HttpError: the answer is not HTTP, or too large.
+        """
+        connected, reader, now = self._socket, self._reader, time.monotonic
+        reader.begin()
+        connected.settimeout(max(deadline - now(), _LEAST_S))
+        connected.sendall(request)
+        response = None
+        while response is None:
+            connected.settimeout(max(deadline - now(), _LEAST_S))
+            part = connected.recv(_READ_BYTES)
+            response = reader.feed(part) if part else reader.end_of_stream()
+            if response is None and not part:
+                raise EOFError("the connection was closed before the answer was complete")
+        self.is_reused = True
+        return response
 
     def close(self) -> None:
         self._socket.close()
+        self._reader.dispose()
 
 
 def _kind(error: Exception) -> HttpErrorKind:
-    """Classify a failure.
-
-    A broken connection differs from a silent server, and from a server that speaks no HTTP.
-    """
-    if isinstance(error, TimeoutError):
-        return HttpErrorKind.TIMEOUT
-    return HttpErrorKind.CLOSED if isinstance(error, OSError | EOFError) else HttpErrorKind.PROTOCOL
+    """Classify a failure: a broken connection differs from a silent server."""
+    return HttpErrorKind.TIMEOUT if isinstance(error, TimeoutError) else HttpErrorKind.CLOSED
 
 
 def _left(deadline: float) -> float:

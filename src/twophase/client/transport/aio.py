@@ -22,6 +22,7 @@ from twophase.client.transport.wire import (
     HttpAnswer,
     Operation,
     TransportFailure,
+    answer_of,
     is_from_twophase,
     may_wait,
 )
@@ -120,12 +121,7 @@ class AsyncTransport:
             raise failure(f"{self._authority}: {response}") from response
         if self._groups is None and response.status == 200 and is_from_twophase(response.body):
             self._groups = True
-        retry_after = None
-        if response.status == 503:
-            retry_after = next(
-                (value.decode("latin-1") for name, value in response.headers if name == b"retry-after"), None
-            )
-        return HttpAnswer(response.status, response.body, retry_after)
+        return answer_of(response)
 
     async def close(self) -> None:
         """Close this loop's connections; the transport may be used again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from twophase.client.transport.wire import API_PATH, Disconnected, HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.wire import API_PATH, Disconnected, HttpAnswer, Operation, TransportFailure, answer_of
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.http_client.address import Address, parse_address
@@ -88,7 +88,7 @@ class SyncTransport:
             where = self._client.server.host_header
             where = f"cannot connect to {where}" if error.kind is HttpErrorKind.CONNECT else where
             raise failure(f"{where}: {error.__cause__ or error}") from error.__cause__
-        return HttpAnswer(response.status, response.body, response.retry_after)
+        return answer_of(response)
 
     def close(self) -> None:
         """Close the idle connections; the transport may be used again."""

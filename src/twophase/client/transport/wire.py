@@ -32,6 +32,7 @@ from twophase.core.lifecycle import State
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
 from twophase.core.options import USUAL_OPTIONS, OptionFields, option_fields
+from twophase.http_client.outcome import HttpResponse
 
 API_PATH = "/api/dtmsvr"
 
@@ -64,6 +65,16 @@ class HttpAnswer(msgspec.Struct, frozen=True):
     body: bytes
     retry_after: str | None = None
     reply: Reply | None = None
+
+
+def answer_of(response: HttpResponse) -> HttpAnswer:
+    """Return the answer that a response is.
+
+    >>> answer_of(HttpResponse(503, [b"HTTP/1.1 503 -\\r\\nRetry-After: 2\\r\\n\\r\\n"], b"")).retry_after
+    '2'
+    """
+    retry_after = response.header(b"retry-after") if response.status == 503 else None
+    return HttpAnswer(response.status, response.body, None if retry_after is None else retry_after.decode("latin-1"))
 
 
 def may_wait(body: bytes) -> bool:
