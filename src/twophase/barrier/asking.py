@@ -121,7 +121,7 @@ def check_back_rule(
     rows = yield say(dialect, "insert_check_back", table, **row, **bounds)
     if failpoint.ARMED:
         failpoint.reach("check_back.after_insert")
-    if dialect.has("read_check_back"):
+    if "read_check_back" in dialect.statements:
         rows = yield say(dialect, "read_check_back", table, gid=question.gid)
     meta = yield say(dialect, "read_meta", table)
     yield from mark(dialect)
@@ -144,11 +144,11 @@ def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any
     These are its first statements.
     """
     bounds = bounds_of(lock_timeout_ms)
-    if dialect.has("check_back_isolation_before_settings"):
+    if "check_back_isolation_before_settings" in dialect.statements:
         yield say(dialect, "check_back_isolation_before_settings")
-    if dialect.has("check_back_settings"):
+    if "check_back_settings" in dialect.statements:
         yield say(dialect, "check_back_settings", **bounds)
-    if dialect.has("check_back_isolation_after_settings"):
+    if "check_back_isolation_after_settings" in dialect.statements:
         yield say(dialect, "check_back_isolation_after_settings")
     return bounds
 

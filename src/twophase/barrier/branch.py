@@ -134,11 +134,11 @@ def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> 
             token=token,
             idle_timeout=IDLE_IN_TRANSACTION,
         )
-        if not rows and not dialect.has("read_taken_key"):
+        if not rows and "read_taken_key" not in dialect.statements:
             raise RowTaken
         yield from mark(dialect)
     except Exception as error:
-        if dialect.is_duplicate(error) and dialect.has("read_taken_key"):
+        if dialect.is_duplicate(error) and "read_taken_key" in dialect.statements:
             raise RowTaken from error
         refusal = refusal_of(dialect, error, table, call.gid)
         if refusal is not None:
@@ -148,7 +148,7 @@ def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> 
 
 def verify_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> Steps[None]:
     """Finish the row as the last statement before COMMIT; raises TransactionLost."""
-    looks = ("finish_branch", "verify") if dialect.has("read_branch") else ("finish_branch",)
+    looks = ("finish_branch", "verify") if "read_branch" in dialect.statements else ("finish_branch",)
     yield from verify_row(dialect, table, call.gid, call.branch_id, call.op, token, looks=looks)
 
 
@@ -164,7 +164,7 @@ def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None
     bounds = bounds_of(LOCK_TIMEOUT_MS)
     key = {"gid": call.gid, "branch_id": call.branch_id, "op": call.op}
     rows = yield say(dialect, "confirm_branch", table, **key, **bounds)
-    if dialect.has("read_branch"):
+    if "read_branch" in dialect.statements:
         rows = yield say(dialect, "read_branch", table, **key)
     # Compared here too: a collation may treat another text as the same.
     if not rows or tuple(rows[0][:2]) != (call.gid, call.branch_id):

@@ -2,8 +2,8 @@
 
 It lasts for some minutes, and at most as long as the engine lives. A record expires, because its facts may change in a
 running process: a server's settings, the role of a server behind an address. It is also removed with its engine, or
-for another engine's record. asyncpg's Pool cannot be referred to weakly: the last few pools are kept. Django's
-settings have only a few aliases.
+for another engine's record. asyncpg's Pool cannot be referred to weakly: the last few pools are kept. Of names (an
+alias of Django's, an identity) the last thousand are kept.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ V = TypeVar("V")
 KNOWN_MS: Final = 300_000
 """The age at which an entry is learnt again."""
 _HELD_MAX: Final = 8
+_NAMES_MAX: Final = 1024
 
 
 class ByEngine(Generic[V]):
@@ -25,7 +26,7 @@ class ByEngine(Generic[V]):
     def __init__(self, clock: MonotonicMs = monotonic_ms) -> None:
         """Start empty; `clock` measures the age of records."""
         self._clock = clock
-        self._aliases: dict[str, dict[str, tuple[V, float]]] = {}
+        self._names: dict[str, dict[str, tuple[V, float]]] = {}
         self._known: weakref.WeakKeyDictionary[Any, dict[str, tuple[V, float]]] = weakref.WeakKeyDictionary()
         # The engine is kept beside its record: as long as it is held, no other object has its id.
         self._held: dict[int, tuple[Any, dict[str, tuple[V, float]]]] = {}
@@ -39,7 +40,7 @@ class ByEngine(Generic[V]):
         >>> identities.get(engine, "barrier"), identities.get(engine, "other")
         ('7f', None)
         """
-        tables = self._tables(_lasting(engine))
+        tables = self._tables(getattr(engine, "sync_engine", engine))
         learnt = None if tables is None else tables.get(table)
         if learnt is None or self._clock() - learnt[1] >= KNOWN_MS:
             return None
@@ -50,7 +51,9 @@ class ByEngine(Generic[V]):
         engine = _lasting(engine)
         entry = (learnt, self._clock())
         if isinstance(engine, str):
-            self._aliases.setdefault(engine, {})[table] = entry
+            if engine not in self._names and len(self._names) >= _NAMES_MAX:
+                self._names.pop(next(iter(list(self._names)), ""), None)  # a copy: as below
+            self._names.setdefault(engine, {})[table] = entry
             return
         try:
             self._known.setdefault(engine, {})[table] = entry
@@ -70,7 +73,7 @@ class ByEngine(Generic[V]):
 
     def _tables(self, engine: Any) -> dict[str, tuple[V, float]] | None:
         if isinstance(engine, str):
-            return self._aliases.get(engine)
+            return self._names.get(engine)
         held = self._held.get(id(engine))
         if held is not None:
             return held[1]

@@ -103,20 +103,22 @@ def meta_row(row: str, table: str, dialect: str) -> str:
     return f"{row}.{name}"
 
 
+_DIALECTS = importlib.resources.files("twophase.barrier") / "dialects"
+
+
 @functools.cache
-def _template(dialect: str, statement: str) -> str | None:
-    file = importlib.resources.files("twophase.barrier") / "dialects" / dialect / f"{statement}.sql"
-    if not file.is_file():
-        return None
-    lines = file.read_text("utf-8").splitlines()
+def _template(dialect: str, statement: str) -> str:
+    lines = (_DIALECTS / dialect / f"{statement}.sql").read_text("utf-8").splitlines()
     return "\n".join(line for line in lines if line.strip() and not line.lstrip().startswith("--"))
 
 
 @functools.cache
 def _statement(dialect: str, statement: str, table: str, schema: str) -> str:
-    text = _template(dialect, statement)
-    assert text is not None, f"{dialect} has no statement {statement!r}"
-    text = text.replace("{table}", validate_table(table)).replace("{constraint}", constraint_of(table))
+    text = (
+        _template(dialect, statement)
+        .replace("{table}", validate_table(table))
+        .replace("{constraint}", constraint_of(table))
+    )
     text = text.replace("{meta}", f"{schema}.{META_TABLE}" if schema else meta_table(table))
     for row in (IDENTITY, HORIZON):
         text = text.replace(f"{{{row}}}", meta_row(row, table, dialect))
@@ -127,6 +129,8 @@ class Dialect(msgspec.Struct, frozen=True):
     """One database's way to say it."""
 
     name: str
+    statements: frozenset[str]
+    """The names of its statements; a statement that this database does not need is missing."""
 
     def sql(self, statement: str, table: str = DEFAULT_TABLE, *, schema: str = "") -> str:
         """Return the text of `dialects/<name>/<statement>.sql` for a barrier table.
@@ -138,10 +142,6 @@ class Dialect(msgspec.Struct, frozen=True):
         'begin immediate'
         """
         return _statement(self.name, statement, table, schema)
-
-    def has(self, statement: str) -> bool:
-        """Return True when this database needs `statement` at all."""
-        return _template(self.name, statement) is not None
 
     def is_missing_table(self, error: BaseException) -> bool:
         """Return True when `error` says that the barrier was never installed here."""
@@ -163,9 +163,14 @@ class Dialect(msgspec.Struct, frozen=True):
         return fault_of(error) is Fault.DUPLICATE
 
 
-SQLITE = Dialect("sqlite")
-POSTGRESQL = Dialect("postgresql")
-MYSQL = Dialect("mysql")
+def _dialect(name: str) -> Dialect:
+    folder = _DIALECTS / name
+    return Dialect(name, frozenset(file.name.removesuffix(".sql") for file in folder.iterdir()))
+
+
+SQLITE = _dialect("sqlite")
+POSTGRESQL = _dialect("postgresql")
+MYSQL = _dialect("mysql")
 """MySQL and MariaDB.
 
 Their differences are in comments that only one of them executes.

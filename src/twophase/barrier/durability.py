@@ -26,7 +26,7 @@ def require_durability(dialect: Dialect, table: str) -> Steps[None]:
     Raises:
         UnsafeDatabase: naming the setting.
     """
-    statement = OF_THE_CONNECTION if dialect.has(OF_THE_CONNECTION) else "read_durability"
+    statement = OF_THE_CONNECTION if OF_THE_CONNECTION in dialect.statements else "read_durability"
     schema, name = split_table(table)
     rows = yield say(dialect, statement, table, schema=schema, name=name)
     dangers = [str(row[0]) for row in rows if row[0]]

@@ -76,7 +76,7 @@ def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]
     schema, name = split_table(validate_table(table))
     executed: list[str] = []
 
-    if dialect.has("install_lock"):
+    if "install_lock" in dialect.statements:
         yield say(dialect, "install_lock")
     try:
         columns = yield say(dialect, "list_columns", table, schema=schema, name=name)
@@ -88,7 +88,7 @@ def install_rule(dialect: Dialect, table: str, identity: str) -> Steps[list[str]
         yield from require_table(dialect, table)
         yield from _name(dialect, table, identity, executed)
     finally:
-        if dialect.has("install_unlock"):
+        if "install_unlock" in dialect.statements:
             yield say(dialect, "install_unlock")
     return executed
 
@@ -100,7 +100,7 @@ def _name(dialect: Dialect, table: str, identity: str, executed: list[str]) -> S
     """
     schema, _ = split_table(table)
     quoted = ""
-    if schema is None and dialect.has("read_place"):
+    if schema is None and "read_place" in dialect.statements:
         quoted = str((yield say(dialect, "read_place", table))[0][0])
     if not (yield say(dialect, "list_columns", table, schema=quoted or schema, name=META_TABLE)):
         yield from _do(Statement(dialect.sql("create_meta", table, schema=quoted), {}), executed)
@@ -140,7 +140,7 @@ def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -
     """
     present = {str(column[0]).lower(): str(column[1]) for column in columns}
     missing = [f"add_{column}" for column in _ADDED_COLUMNS if column not in present]
-    if dialect.has("make_binary") and not present.get("gid", "").endswith("_bin"):
+    if "make_binary" in dialect.statements and not present.get("gid", "").endswith("_bin"):
         missing.append("make_binary")
     for statement in missing:
         step = say(dialect, statement, table)
@@ -154,9 +154,9 @@ def _mend(dialect: Dialect, table: str, executed: list[str]) -> Steps[None]:
     A sequence that was left behind the rows is set to its right value.
     """
     flaws = {str(row[0]) for row in (yield from flaws_of(dialect, table))}
-    not_null = "make_not_null" if dialect.has("make_not_null") else "make_binary"
+    not_null = "make_not_null" if "make_not_null" in dialect.statements else "make_binary"
     for flaw, statement in (("null", not_null), ("key", "add_key")):
-        if flaw not in flaws or not dialect.has(statement):
+        if flaw not in flaws or statement not in dialect.statements:
             continue
         step = say(dialect, statement, table)
         try:
@@ -168,7 +168,7 @@ def _mend(dialect: Dialect, table: str, executed: list[str]) -> Steps[None]:
                 remedy="Remove rows with nulls in these columns, and rows that share all four; then install again.",
             ) from error
         executed.append(step.sql)
-    if dialect.has("advance_sequence"):
+    if "advance_sequence" in dialect.statements:
         step = say(dialect, "advance_sequence", table, qualified=table)
         if (yield step):
             executed.append(step.sql)

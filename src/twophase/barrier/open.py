@@ -6,37 +6,62 @@ objects is given.
 
 from __future__ import annotations
 
+import enum
 import functools
 import sys
-from typing import Any
+from typing import Any, Final
 
 from twophase.barrier.outer import outer_of
 from twophase.barrier.transaction import AsyncTransaction, SyncTransaction
 from twophase.core.errors import UnsupportedEngine
 
 
-def _is(engine: Any, module: str, *names: str) -> bool:
-    """Return True when `engine` is an instance of one of a module's classes.
+class _Kind(enum.Enum):
+    """An object of a library that a transaction is opened on: the module, and the classes in it."""
 
-    It never imports the module.
-    """
-    return _derives(engine.__class__, module, names)
+    ENGINE = ("sqlalchemy", "Engine")
+    CONNECTION = ("sqlalchemy", "Connection")
+    SESSION = ("sqlalchemy.orm", "Session")
+    SCOPED_SESSION = ("sqlalchemy.orm", "scoped_session")
+    ASYNC_ENGINE = ("sqlalchemy.ext.asyncio", "AsyncEngine")
+    ASYNC_CONNECTION = ("sqlalchemy.ext.asyncio", "AsyncConnection")
+    ASYNC_SESSION = ("sqlalchemy.ext.asyncio", "AsyncSession")
+    SQLITE3 = ("sqlite3", "Connection")
+    AIOSQLITE = ("aiosqlite", "Connection")
+    PSYCOPG = ("psycopg", "Connection")
+    PSYCOPG_ASYNC = ("psycopg", "AsyncConnection")
+    PYMYSQL = ("pymysql.connections", "Connection")
+    ASYNCPG = ("asyncpg", "Pool", "Connection")
+    ASYNCPG_LENT = ("asyncpg.pool", "PoolConnectionProxy")
+    """A pool's lent connection passes for an instance of Connection, but is not a subclass of it."""
+
+
+_ASYNC: Final = frozenset(
+    {
+        _Kind.ASYNC_ENGINE,
+        _Kind.ASYNC_CONNECTION,
+        _Kind.ASYNC_SESSION,
+        _Kind.AIOSQLITE,
+        _Kind.PSYCOPG_ASYNC,
+        _Kind.ASYNCPG,
+        _Kind.ASYNCPG_LENT,
+    }
+)
 
 
 @functools.lru_cache(maxsize=256)
-def _derives(kind: type, module: str, names: tuple[str, ...]) -> bool:
-    """Return True when a class derives from one of a module's classes.
+def _kind_of(of: type) -> _Kind | None:
+    """Return the kind that a class derives from; None for a class of no known library.
 
-    It is asked nine times for a message, so the answer is remembered: the bases of an existing class are imported.
+    It never imports a module: the bases of an existing class are imported. So the answer is remembered, which is needed
+    several times for a message.
     """
-    loaded = sys.modules.get(module)
-    classes = tuple(getattr(loaded, name) for name in names if hasattr(loaded, name))
-    return bool(classes) and issubclass(kind, classes)
-
-
-def _is_asyncpg(engine: Any) -> bool:
-    # A pool's lent connection passes for an instance of Connection, but is not a subclass of it.
-    return _is(engine, "asyncpg", "Pool", "Connection") or _is(engine, "asyncpg.pool", "PoolConnectionProxy")
+    for kind in _Kind:
+        module, *names = kind.value
+        loaded = sys.modules.get(module)
+        if issubclass(of, tuple(getattr(loaded, name) for name in names if hasattr(loaded, name))):
+            return kind
+    return None
 
 
 def is_async(engine: Any) -> bool:
@@ -46,12 +71,7 @@ def is_async(engine: Any) -> bool:
     >>> is_async(sqlite3.connect(":memory:"))
     False
     """
-    return (
-        _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession")
-        or _is_asyncpg(engine)
-        or _is(engine, "psycopg", "AsyncConnection")
-        or _is(engine, "aiosqlite", "Connection")
-    )
+    return _kind_of(engine.__class__) in _ASYNC
 
 
 def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> SyncTransaction:
@@ -68,29 +88,30 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
         UnsupportedEngine: none of these.
     """
     outer = outer_of(engine)
-    if outer is not None and not is_async(engine):
+    kind = _kind_of(engine.__class__)
+    if outer is not None and kind not in _ASYNC:
         return outer.open(engine, lock_timeout_ms)
-    if _is(engine, "sqlalchemy", "Engine", "Connection"):
-        from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction  # noqa: PLC0415 -- an extra
+    match kind:
+        case _Kind.ENGINE | _Kind.CONNECTION:
+            from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction  # noqa: PLC0415 -- an extra
 
-        return ConnectionTransaction(engine, lock_timeout_ms)
-    if _is(engine, "sqlalchemy.orm", "Session", "scoped_session"):
-        from twophase.barrier.adapters.sqlalchemy import SessionTransaction  # noqa: PLC0415 -- an extra
+            return ConnectionTransaction(engine, lock_timeout_ms)
+        case _Kind.SESSION | _Kind.SCOPED_SESSION:
+            from twophase.barrier.adapters.sqlalchemy import SessionTransaction  # noqa: PLC0415 -- an extra
 
-        session = engine() if _is(engine, "sqlalchemy.orm", "scoped_session") else engine
-        return SessionTransaction(session, lock_timeout_ms)
-    if _is(engine, "sqlite3", "Connection"):
-        from twophase.barrier.adapters.sqlite3 import Sqlite3Transaction  # noqa: PLC0415 -- only what is used
+            return SessionTransaction(engine() if kind is _Kind.SCOPED_SESSION else engine, lock_timeout_ms)
+        case _Kind.SQLITE3:
+            from twophase.barrier.adapters.sqlite3 import Sqlite3Transaction  # noqa: PLC0415 -- only what is used
 
-        return Sqlite3Transaction(engine, lock_timeout_ms)
-    if _is(engine, "psycopg", "Connection"):
-        from twophase.barrier.adapters.psycopg import PsycopgTransaction  # noqa: PLC0415 -- an extra
+            return Sqlite3Transaction(engine, lock_timeout_ms)
+        case _Kind.PSYCOPG:
+            from twophase.barrier.adapters.psycopg import PsycopgTransaction  # noqa: PLC0415 -- an extra
 
-        return PsycopgTransaction(engine)
-    if _is(engine, "pymysql.connections", "Connection"):
-        from twophase.barrier.adapters.pymysql import PymysqlTransaction  # noqa: PLC0415 -- an extra
+            return PsycopgTransaction(engine)
+        case _Kind.PYMYSQL:
+            from twophase.barrier.adapters.pymysql import PymysqlTransaction  # noqa: PLC0415 -- an extra
 
-        return PymysqlTransaction(engine)
+            return PymysqlTransaction(engine)
     if isinstance(engine, str) and "://" in engine:
         # Not shown: it may hold a password.
         raise UnsupportedEngine("A URL is no engine; give `sqlalchemy.create_engine(url)`.")
@@ -98,7 +119,7 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
         from twophase.barrier.adapters.django import DjangoTransaction  # noqa: PLC0415 -- an extra
 
         return DjangoTransaction(engine, lock_timeout_ms)
-    if is_async(engine):
+    if kind in _ASYNC:
         raise UnsupportedEngine("This is an async engine: use the async form (`async with`, `await`).")
     raise UnsupportedEngine(f"{type(engine).__module__}.{type(engine).__qualname__} is not known here.")
 
@@ -112,24 +133,26 @@ async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) 
         lock_timeout_ms: as for `open_transaction`.
     """
     outer = outer_of(engine)
-    if outer is not None and is_async(engine):
+    kind = _kind_of(engine.__class__)
+    if outer is not None and kind in _ASYNC:
         return await outer.aopen(engine, lock_timeout_ms)
-    if _is(engine, "sqlalchemy.ext.asyncio", "AsyncEngine", "AsyncConnection", "AsyncSession"):
-        from twophase.barrier.adapters import sqlalchemy_async  # noqa: PLC0415 -- an extra
+    match kind:
+        case _Kind.ASYNC_ENGINE | _Kind.ASYNC_CONNECTION | _Kind.ASYNC_SESSION:
+            from twophase.barrier.adapters import sqlalchemy_async  # noqa: PLC0415 -- an extra
 
-        return await sqlalchemy_async.open_on(engine, lock_timeout_ms)
-    if _is_asyncpg(engine):
-        from twophase.barrier.adapters import asyncpg  # noqa: PLC0415 -- an extra
+            return await sqlalchemy_async.open_on(engine, lock_timeout_ms)
+        case _Kind.ASYNCPG | _Kind.ASYNCPG_LENT:
+            from twophase.barrier.adapters import asyncpg  # noqa: PLC0415 -- an extra
 
-        return await asyncpg.open_on(engine)
-    if _is(engine, "psycopg", "AsyncConnection"):
-        from twophase.barrier.adapters.psycopg_async import AsyncPsycopgTransaction  # noqa: PLC0415 -- an extra
+            return await asyncpg.open_on(engine)
+        case _Kind.PSYCOPG_ASYNC:
+            from twophase.barrier.adapters.psycopg_async import AsyncPsycopgTransaction  # noqa: PLC0415 -- an extra
 
-        return AsyncPsycopgTransaction(engine)
-    if _is(engine, "aiosqlite", "Connection"):
-        from twophase.barrier.adapters import aiosqlite  # noqa: PLC0415 -- an extra
+            return AsyncPsycopgTransaction(engine)
+        case _Kind.AIOSQLITE:
+            from twophase.barrier.adapters import aiosqlite  # noqa: PLC0415 -- an extra
 
-        return await aiosqlite.open_on(engine, lock_timeout_ms)
+            return await aiosqlite.open_on(engine, lock_timeout_ms)
     raise UnsupportedEngine(
         f"{type(engine).__module__}.{type(engine).__qualname__} is not an async engine; sync ones go without `async`."
     )
@@ -144,11 +167,12 @@ def join_transaction(session: Any) -> SyncTransaction:
         UnsupportedEngine: not a SQLAlchemy Session.
         AutocommitRefused: its engine commits every statement by itself.
     """
-    if not _is(session, "sqlalchemy.orm", "Session", "scoped_session"):
+    kind = _kind_of(session.__class__)
+    if kind not in {_Kind.SESSION, _Kind.SCOPED_SESSION}:
         raise UnsupportedEngine("Only a SQLAlchemy Session can be joined.")
     from twophase.barrier.adapters.sqlalchemy import JoinedTransaction  # noqa: PLC0415 -- an extra
 
-    return JoinedTransaction(session() if _is(session, "sqlalchemy.orm", "scoped_session") else session)
+    return JoinedTransaction(session() if kind is _Kind.SCOPED_SESSION else session)
 
 
 def ask_engine(engine: Any) -> Any:
@@ -156,14 +180,28 @@ def ask_engine(engine: Any) -> Any:
 
     The connection that failed may be dead, or still hold the very lock that the question waits for.
     """
-    if _is(engine, "sqlalchemy", "Connection") or _is(engine, "sqlalchemy.ext.asyncio", "AsyncConnection"):
-        return engine.engine
-    if _is(engine, "sqlalchemy.orm", "scoped_session"):
-        engine = engine()
-    if _is(engine, "sqlalchemy.orm", "Session"):
-        return ask_engine(engine.get_bind())
-    if _is(engine, "sqlalchemy.ext.asyncio", "AsyncSession"):
-        from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415 -- an extra
+    match _kind_of(engine.__class__):
+        case _Kind.CONNECTION | _Kind.ASYNC_CONNECTION:
+            return engine.engine
+        case _Kind.SCOPED_SESSION:
+            return ask_engine(engine())
+        case _Kind.SESSION:
+            return ask_engine(engine.get_bind())
+        case _Kind.ASYNC_SESSION:
+            from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415 -- an extra
 
-        return AsyncEngine(ask_engine(engine.sync_session.get_bind()))
+            return AsyncEngine(ask_engine(engine.sync_session.get_bind()))
     return engine
+
+
+def peek_identity(engine: Any, table: str) -> str | None:
+    """Read the identity of a barrier table without a transaction, on an idle connection of `sqlite3`.
+
+    None for every other engine, and when the identity cannot be read so: then the transaction that proves the table
+    reads it, or gives the reason.
+    """
+    if _kind_of(engine.__class__) is not _Kind.SQLITE3:
+        return None
+    from twophase.barrier.adapters.sqlite3 import peek_identity  # noqa: PLC0415 -- only what is used
+
+    return peek_identity(engine, table)

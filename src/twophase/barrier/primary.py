@@ -23,7 +23,7 @@ def require_primary(dialect: Dialect) -> Steps[None]:
     Raises:
         DatabaseIsReplica: there is one.
     """
-    if not dialect.has("read_channels"):
+    if "read_channels" not in dialect.statements:
         return
     try:
         channels = yield say(dialect, "read_channels")

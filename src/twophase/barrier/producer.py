@@ -68,7 +68,7 @@ def begin_settings(dialect: Dialect) -> Steps[None]:
 
     Where the statement that writes the row can set it along the way, there is no statement of its own.
     """
-    if dialect.has("settings"):
+    if "settings" in dialect.statements:
         yield say(dialect, "settings", idle_timeout_s=IDLE_IN_TRANSACTION_MS // 1000)
 
 
@@ -77,13 +77,13 @@ def mark(dialect: Dialect) -> Steps[None]:
 
     It is set where the database cannot distinguish its transactions.
     """
-    if dialect.has("mark"):
+    if "mark" in dialect.statements:
         yield say(dialect, "mark")
 
 
 def release_mark(dialect: Dialect) -> Steps[None]:
     """Release it; fails when the transaction that set the mark has ended."""
-    if dialect.has("release_mark"):
+    if "release_mark" in dialect.statements:
         yield say(dialect, "release_mark")
 
 
@@ -123,13 +123,13 @@ def begin_producer(
         BarrierRowRefused: another key than the message's is taken.
     """
     validate_gid(gid)
-    if not allow_unsafe and dialect.has(OF_THE_CONNECTION):
+    if not allow_unsafe and OF_THE_CONNECTION in dialect.statements:
         yield from require_durability(dialect, table)
     yield from begin_settings(dialect)
     statement = "insert_open_producer" if is_open else "insert_producer"
     rows = yield from _insert_row(dialect, statement, table, gid, token, prepared_at_ms)
     yield from mark(dialect)
-    if dialect.has("read_clock"):
+    if "read_clock" in dialect.statements:
         rows = yield say(dialect, "read_clock", table)
     assert rows, "the database answers what time it is"
     if identity is not None and rows[0][1] != identity:
@@ -161,14 +161,16 @@ def _insert_row(
         )
     except Exception as error:
         if dialect.is_duplicate(error):
-            taken = (yield say(dialect, "read_taken_key", table, gid=gid)) if dialect.has("read_taken_key") else ()
+            taken = (
+                (yield say(dialect, "read_taken_key", table, gid=gid)) if "read_taken_key" in dialect.statements else ()
+            )
             if any(row[0] == gid for row in taken):
                 raise CheckBackCameFirst(gid=gid) from error
         refusal = refusal_of(dialect, error, table, gid)
         if refusal is not None:
             raise refusal from error
         raise
-    if not rows and not dialect.has("read_taken_key"):
+    if not rows and "read_taken_key" not in dialect.statements:
         raise CheckBackCameFirst(gid=gid)
     return rows
 

@@ -7,6 +7,7 @@ on one connection, in one transaction that the adapter itself opened and that it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Generator, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
@@ -43,9 +44,15 @@ def say(dialect: Dialect, statement: str, table: str = DEFAULT_TABLE, **values: 
     >>> say(MYSQL, "settings", idle_timeout_s=300, lock_timeout_s=1).parameters
     {'idle_timeout_s': 300}
     """
-    sql = dialect.sql(statement, table)
-    _, names = numbered(sql)
+    sql, names = _text(dialect, statement, table)
     return Statement(sql, {name: values[name] for name in names})
+
+
+@functools.cache
+def _text(dialect: Dialect, statement: str, table: str) -> tuple[str, tuple[str, ...]]:
+    """Return a statement's text, and the names in it."""
+    sql = dialect.sql(statement, table)
+    return sql, numbered(sql)[1]
 
 
 Steps = Generator[Statement, Sequence[Row], T]

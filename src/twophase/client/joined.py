@@ -47,7 +47,7 @@ class _JoinDriver(SyncDriver):
         """
         from twophase.barrier.adapters.sqlalchemy_commit import LastStatements  # noqa: PLC0415 -- an extra
 
-        self._transaction = LastStatements(connection, self._open.dialect)
+        self._open = LastStatements(connection, self._open.dialect)
 
     def _begin(self) -> SyncTransaction:
         return join_transaction(self._session)

@@ -40,17 +40,13 @@ if TYPE_CHECKING:
     from twophase.client.transport.wire import Transport
 
 
-def _nothing() -> None:
-    """Do nothing: without a session there is nothing to flush."""
-
-
 T = TypeVar("T")
 
 log = logging.getLogger("twophase.client")
 
 SURROUNDINGS = FlowRuntime(
     wall_ms=lambda: time.time_ns() // 1_000_000,
-    monotonic_ms=lambda: time.monotonic() * 1000,
+    monotonic_s=time.monotonic,
     random_bytes=os.urandom,
     chance=random.random,
 )
@@ -58,6 +54,9 @@ SURROUNDINGS = FlowRuntime(
 
 class SyncDriver:
     """Runs one flow: up to the business, and from there to its end."""
+
+    _open: SyncTransaction
+    """The transaction, from `Begin` on."""
 
     def __init__(self, flow: Flow, transport: Transport, identities: Identities, engine: Any = None) -> None:
         """Nothing happens yet.
@@ -73,29 +72,19 @@ class SyncDriver:
         self._transport = transport
         self._identities = identities
         self._engine = engine
-        self._transaction: SyncTransaction | None = None
+        self._handle: Any = None
 
     def start(self) -> Any:
         """Run up to the business, and return the handle that it works on.
 
         Returns None when the flow ended before.
         """
-        try:
-            command = self._advance(None)
-            while command is not None and type(command) is not Business:
-                command = self._step(command)
-        except TwophaseError as error:
-            raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
-        return None if self._transaction is None else self._transaction.handle
+        self._run(None)
+        return self._handle
 
     def finish(self, seen: BaseException | None) -> None:
         """Run from the business to the end; what it raises replaces `seen`."""
-        try:
-            command = self._advance(seen)
-            while command is not None:
-                command = self._step(command)
-        except TwophaseError as error:
-            raise error.with_traceback(None)  # noqa: B904 -- as in `start`
+        self._run(seen)
 
     def play(self, flow: Generator[Command, Any, T]) -> T:
         """Run a flow without a business to its end, and return its result.
@@ -106,23 +95,22 @@ class SyncDriver:
         self.start()
         return cast("T", self._result)
 
-    def _advance(self, result: Any) -> Command | None:
+    def _run(self, result: Any) -> None:
+        """Perform the flow's commands up to the business or the end; `result` is that of the command before."""
+        flow, perform_command = self._flow, self._perform
         try:
-            return self._flow.send(result)
+            command = flow.send(result)
+            while type(command) is not Business:
+                try:
+                    result = perform_command(command)
+                except BaseException as error:  # noqa: BLE001 -- thrown into the flow, which decides
+                    command = flow.throw(error)
+                else:
+                    command = flow.send(result)
         except StopIteration as stop:
             self._result = stop.value
-            return None
-
-    def _step(self, command: Command) -> Command | None:
-        try:
-            result = self._perform(command)
-        except BaseException as error:  # noqa: BLE001 -- thrown into the flow, which decides
-            try:
-                return self._flow.throw(error)
-            except StopIteration as stop:
-                self._result = stop.value
-                return None
-        return self._advance(result)
+        except TwophaseError as error:
+            raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
 
     def _perform(self, command: Command) -> Any:
         match command:
@@ -138,8 +126,9 @@ class SyncDriver:
             case Close():
                 return self._close()
             case Begin():
-                self._transaction = self._begin()
-                return self._transaction.dialect
+                transaction = self._open = self._begin()
+                self._handle = transaction.handle
+                return transaction.dialect
             case ReadIdentity(table, allow_unsafe):
                 return self._identity(table, allow_unsafe=allow_unsafe)
             case DistrustIdentity(table):
@@ -154,16 +143,13 @@ class SyncDriver:
             case Business():  # pragma: no cover
                 raise AssertionError("the business is not performed here")
 
-    @property
-    def _open(self) -> SyncTransaction:
-        assert self._transaction is not None, "begin comes first"
-        return self._transaction
-
     def _begin(self) -> SyncTransaction:
         return open_transaction(self._engine)
 
     def _flush(self) -> None:
-        getattr(self._open.handle, "flush", _nothing)()
+        flush = getattr(self._handle, "flush", None)
+        if flush is not None:
+            flush()
 
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)

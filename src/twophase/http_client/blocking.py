@@ -111,7 +111,7 @@ class BlockingClient:
             except BaseException:
                 connection.close()
                 raise
-            if connection.reusable and len(self._idle) < IDLE_CONNECTIONS_MAX:
+            if connection.reader.reusable and len(self._idle) < IDLE_CONNECTIONS_MAX:
                 self._idle.append(connection)
             else:
                 connection.close()
@@ -152,11 +152,11 @@ class BlockingClient:
 class _Connection:
     """One socket and the answer being read from it."""
 
-    __slots__ = ("_reader", "_socket", "is_reused")
+    __slots__ = ("_socket", "is_reused", "reader")
 
     def __init__(self, connected: socket.socket, reader: ResponseReader) -> None:
         self._socket = connected
-        self._reader = reader
+        self.reader = reader
         self.is_reused = False
         """True when an answer came before."""
 
@@ -166,12 +166,7 @@ class _Connection:
 
         A connection that was closed while it was idle looks like this.
         """
-        return not self._reader.started
-
-    @property
-    def reusable(self) -> bool:
-        """True when the connection can carry another request."""
-        return self._reader.reusable
+        return not self.reader.started
 
     def exchange(self, request: bytes, deadline: float) -> HttpResponse:
         """Send a request and read its whole answer.
@@ -180,7 +175,7 @@ class _Connection:
             OSError: broken or out of time. EOFError: closed too soon.
             HttpError: the answer is not HTTP, or too large.
         """
-        connected, reader, now = self._socket, self._reader, time.monotonic
+        connected, reader, now = self._socket, self.reader, time.monotonic
         reader.begin()
         connected.settimeout(max(deadline - now(), _LEAST_S))
         connected.sendall(request)
@@ -196,7 +191,7 @@ class _Connection:
 
     def close(self) -> None:
         self._socket.close()
-        self._reader.dispose()
+        self.reader.dispose()
 
 
 def _kind(error: Exception) -> HttpErrorKind:

@@ -23,7 +23,7 @@ def left_out(dialect: Dialect) -> frozenset[str]:
 
     Only a separate transaction can take them, or their effect would outlast a savepoint.
     """
-    return frozenset(dialect.sql(name) for name in _OF_A_REAL_TRANSACTION if dialect.has(name))
+    return frozenset(dialect.sql(name) for name in _OF_A_REAL_TRANSACTION if name in dialect.statements)
 
 
 class HeldElsewhere(Exception):

@@ -5,11 +5,16 @@ So a setting that changes in a running process is noticed.
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
-from twophase.barrier import durability
+from twophase.barrier import durability, install
 from twophase.barrier.by_engine import KNOWN_MS, ByEngine
 from twophase.barrier.dialect import POSTGRESQL
+from twophase.barrier.open import peek_identity
 from twophase.client.identity import Identities
 from twophase.core.errors import UnsafeDatabase
 
@@ -67,3 +72,49 @@ def test_server_is_asked_again_after_some_minutes_whether_it_keeps_commits(
     clock.now_ms = KNOWN_MS
     ask([["fsync is off"]])
     assert [record.__dict__["code"] for record in caplog.records] == [UnsafeDatabase.code]
+
+
+def test_identities_of_many_names_are_forgotten_oldest_first() -> None:
+    known = ByEngine[int]()
+    for number in range(1025):
+        known.remember(f"name {number}", "barrier", number)
+    assert known.get("name 0", "barrier") is None
+    assert known.get("name 1", "barrier") == 1
+    assert known.get("name 1024", "barrier") == 1024
+
+
+def test_proven_table_of_sqlite3_is_recognized_on_every_connection_until_it_ages(tmp_path: Path) -> None:
+    clock = Clock()
+    identities = Identities(clock)
+    with (
+        closing(sqlite3.connect(tmp_path / "bank.db")) as first,
+        closing(sqlite3.connect(tmp_path / "bank.db")) as other,
+    ):
+        install(first)
+        assert identities.get(first, "barrier") is None, "not proven yet"
+        identity = peek_identity(first, "barrier")
+        assert identity is not None
+        identities.remember(first, "barrier", identity)
+        assert identities.get(first, "barrier") == identities.get(other, "barrier") == identity
+        clock.now_ms = KNOWN_MS
+        assert identities.get(other, "barrier") is None
+
+
+def test_file_that_was_made_anew_is_no_proven_one(tmp_path: Path) -> None:
+    identities = Identities()
+    file = tmp_path / "bank.db"
+    for _ in range(2):
+        with closing(sqlite3.connect(file)) as connection:
+            install(connection)
+            assert identities.get(connection, "barrier") is None
+            identity = peek_identity(connection, "barrier")
+            assert identity is not None
+            identities.remember(connection, "barrier", identity)
+        file.unlink()
+
+
+def test_connection_without_a_barrier_has_no_identity_to_peek_at() -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        assert peek_identity(connection, "barrier") is None
+    assert peek_identity(connection, "barrier") is None, "closed"
+    assert peek_identity(Engine(), "barrier") is None

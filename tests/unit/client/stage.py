@@ -32,7 +32,7 @@ class Time:
         """Return a producer's runtime, all of it known."""
         return FlowRuntime(
             wall_ms=lambda: 1_600_000_000_000,
-            monotonic_ms=lambda: self.now_ms,
+            monotonic_s=lambda: self.now_ms / 1000,
             random_bytes=bytes,
             chance=lambda: 0.0,
         )

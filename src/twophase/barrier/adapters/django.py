@@ -113,7 +113,7 @@ class DjangoTransaction:
         if not self._unclear:
             try:
                 self._settings.restore()
-                if self.dialect.has("restore"):
+                if "restore" in self.dialect.statements:
                     self.execute(Statement(self.dialect.sql("restore"), {}))
             except Error:
                 self._unclear = True

@@ -154,7 +154,7 @@ class ConnectionTransaction:
 
     def _restore(self) -> None:
         self._settings.restore()
-        if self.dialect.has("restore"):
+        if "restore" in self.dialect.statements:
             self._connection.exec_driver_sql(self.dialect.sql("restore"))
             self._connection.rollback()
 
@@ -184,7 +184,8 @@ class SessionTransaction:
         try:
             self._connection = session.connection()
             if self.dialect is SQLITE:
-                self._settings.bound_wait(lock_timeout_ms)
+                if lock_timeout_ms is not None:
+                    self._settings.bound_wait(lock_timeout_ms)
                 if not _driver(self._connection).in_transaction:
                     self._settings.make_durable()
             _begin_on_driver(self._connection, self.dialect)
@@ -222,7 +223,7 @@ class SessionTransaction:
     def _restore(self) -> None:
         # Before the end, because at the end a Session gives its connection back.
         self._settings.restore()
-        if self.dialect.has("restore") and self._root.is_active:
+        if "restore" in self.dialect.statements and self._root.is_active:
             self._connection.exec_driver_sql(self.dialect.sql("restore"))
 
 

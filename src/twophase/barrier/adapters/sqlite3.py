@@ -10,6 +10,22 @@ from twophase.barrier.dialect import SQLITE
 from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction
 
+_BEGIN = SQLITE.sql("begin")
+
+
+def peek_identity(connection: sqlite3.Connection, table: str) -> str | None:
+    """Read the identity of a barrier table outside a transaction, so without a lock that others wait for.
+
+    None when there is none, or when it cannot be read now.
+    """
+    try:
+        cursor = connection.cursor()
+        cursor.row_factory = None
+        rows = cursor.execute(SQLITE.sql("read_identity", table)).fetchall()
+    except sqlite3.Error:
+        return None
+    return str(rows[0][0]) if rows and rows[0][0] else None
+
 
 class Sqlite3Transaction:
     """One transaction on an idle connection.
@@ -32,24 +48,21 @@ class Sqlite3Transaction:
             raise OpenTransaction
         self.handle: Any = connection
         self._connection = connection
+        self._cursor = connection.cursor()
+        self._cursor.row_factory = None  # the application's factory may turn a row into anything
         self._settings = SqliteSettings(self._rows)
         try:
             self._settings.prepare(lock_timeout_ms)
-            self._rows(SQLITE.sql("begin"))
+            self._rows(_BEGIN)
         except BaseException:
-            self._settings.restore()
+            self.close()
             raise
 
-    def _rows(self, sql: str, parameters: dict[str, Any] | None = None) -> list[Row]:
-        cursor = self._connection.cursor()
-        cursor.row_factory = None  # the application's factory may turn a row into anything
-        try:
-            return cursor.execute(sql, parameters or {}).fetchall()
-        finally:
-            cursor.close()
+    def _rows(self, sql: str) -> list[Row]:
+        return self._cursor.execute(sql).fetchall()
 
     def execute(self, statement: Statement) -> list[Row]:
-        return self._rows(statement.sql, statement.parameters)
+        return self._cursor.execute(statement.sql, statement.parameters).fetchall()
 
     def commit(self, last: Steps[None] | None = None) -> None:
         if last is not None:
@@ -64,3 +77,4 @@ class Sqlite3Transaction:
         if self._connection.in_transaction:  # an unclear commit, such as SQLITE_BUSY: no transaction may stay open
             self._connection.rollback()
         self._settings.restore()
+        self._cursor.close()

@@ -33,7 +33,8 @@ class SqliteSettings:
 
         It is called before the transaction. The wait is bounded when `lock_timeout_ms` is given.
         """
-        self.bound_wait(lock_timeout_ms)  # first: even reading `synchronous` may wait for a writer
+        if lock_timeout_ms is not None:
+            self.bound_wait(lock_timeout_ms)  # first: even reading `synchronous` may wait for a writer
         self._restore += self.make_durable()
 
     def make_durable(self) -> list[str]:
@@ -50,12 +51,11 @@ class SqliteSettings:
                 undo.append(f"{pragma} = {synchronous}")
         return undo
 
-    def bound_wait(self, lock_timeout_ms: int | None) -> None:
+    def bound_wait(self, lock_timeout_ms: int) -> None:
         """Bound the wait for the writer; this may be put back inside a transaction."""
-        if lock_timeout_ms is not None:
-            (busy_timeout,) = self._run("pragma busy_timeout")[0]
-            self._run(f"pragma busy_timeout = {int(lock_timeout_ms)}")
-            self._restore.append(f"pragma busy_timeout = {busy_timeout}")
+        (busy_timeout,) = self._run("pragma busy_timeout")[0]
+        self._run(f"pragma busy_timeout = {int(lock_timeout_ms)}")
+        self._restore.append(f"pragma busy_timeout = {busy_timeout}")
 
     def restore(self) -> None:
         """Put back what `prepare` changed."""

@@ -70,7 +70,7 @@ class FlowRuntime(msgspec.Struct, frozen=True):
 
     wall_ms: Callable[[], int]
     """Milliseconds since 1970."""
-    monotonic_ms: Callable[[], float]
+    monotonic_s: Callable[[], float]
     random_bytes: Callable[[int], bytes]
     chance: Callable[[], float]
 
@@ -104,7 +104,7 @@ def exchange(
     body = encode(message, operation)
     waiting_ms = _waiting_ms(message, operation)
     left_ms = bounds.total_ms + waiting_ms
-    deadline_ms = runtime.monotonic_ms() + left_ms
+    deadline_s = runtime.monotonic_s() + left_ms / 1000
     timeout_ms = bounds.timeout_ms + waiting_ms
     tries = counted = 0
     while True:
@@ -126,10 +126,10 @@ def exchange(
             cause = (error.__cause__ or error).with_traceback(None)
         counted += not gone
         pause_ms = asked_ms or bounds.backoff.pause_ms(tries, runtime.chance())
-        if counted >= bounds.attempts or runtime.monotonic_ms() + pause_ms >= deadline_ms:
+        if counted >= bounds.attempts or runtime.monotonic_s() + pause_ms / 1000 >= deadline_s:
             raise failure from cause
         yield Pause(pause_ms)
-        left_ms = max(1, int(deadline_ms - runtime.monotonic_ms()))
+        left_ms = max(1, int((deadline_s - runtime.monotonic_s()) * 1000))
 
 
 def _refusal(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseError:
