@@ -12,7 +12,7 @@ from typing import Protocol
 
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.status import Ended, Status, ended
-from twophase.http_client.wheel import TimeoutWheel
+from twophase.http_client.timeouts import Timeouts
 
 
 class Endless(Protocol):
@@ -51,7 +51,7 @@ class Calls:
         """The number of calls under way."""
         self.too_many = too_many
         self.on_refused = on_refused
-        self.wheel = TimeoutWheel(asyncio.get_running_loop())
+        self.timeouts = Timeouts(asyncio.get_running_loop())
         self.deadline = ended(Status.DEADLINE_EXCEEDED, "the deadline has passed.")
         self.late = ended(Status.CANCELLED, "the request did not arrive in time.")
         self.streams: set[Endless] = set()
@@ -92,7 +92,7 @@ class Calls:
 
     async def stop(self) -> None:
         """End every call under way."""
-        self.wheel.stop()
+        self.timeouts.stop()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:

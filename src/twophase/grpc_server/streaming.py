@@ -15,7 +15,7 @@ from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import Incoming
 from twophase.grpc_server.status import HEADERS, Ended, Status, ended, framed, trailers
-from twophase.http_client.wheel import Slot
+from twophase.http_client.timeouts import Deadline
 
 _WIDEN_AT: Final = DEFAULT_WINDOW // 2
 
@@ -27,8 +27,19 @@ class StreamingCall(Stream):
     `Ended`. It is cancelled when the caller has gone or its deadline passed.
     """
 
-    __slots__ = ("_arrived", "_begun", "_fault", "_incoming", "_messages", "_over", "_services", "_slot", "_task",
-                 "_unread", "head")  # fmt: skip
+    __slots__ = (
+        "_arrived",
+        "_begun",
+        "_deadline",
+        "_fault",
+        "_incoming",
+        "_messages",
+        "_over",
+        "_services",
+        "_task",
+        "_unread",
+        "head",
+    )  # fmt: skip
 
     def __init__(self, connection: Peer, number: int, head: CallHead) -> None:
         super().__init__(connection, number, head.content_bytes)
@@ -41,7 +52,7 @@ class StreamingCall(Stream):
         self._unread = 0
         self._begun = self._over = False
         self._task: asyncio.Task[None] | None = None
-        self._slot: Slot | None = None
+        self._deadline: Deadline | None = None
 
     def __aiter__(self) -> StreamingCall:
         return self
@@ -88,7 +99,7 @@ class StreamingCall(Stream):
         services.calls += 1
         services.streams.add(self)
         if self.head.timeout_ms:
-            self._slot = services.wheel.add(self, self.head.timeout_ms)
+            self._deadline = services.timeouts.after(self, self.head.timeout_ms)
         self._task = services.run(self._answer(), self._done)
 
     async def _answer(self) -> None:
@@ -108,9 +119,9 @@ class StreamingCall(Stream):
         """
         self._services.calls -= 1
         self._services.streams.discard(self)
-        if self._slot is not None:
-            self._slot.discard(self)
-            self._slot = None
+        if self._deadline is not None:
+            self._deadline.pop(self, None)
+            self._deadline = None
         self._end(Ended(Status.CANCELLED, "the call was cancelled."))
 
     def _end(self, end: Ended) -> None:
@@ -156,7 +167,7 @@ class StreamingCall(Stream):
 
     def on_timeout(self) -> None:
         """End the call: the caller's deadline has passed."""
-        self._slot = None
+        self._deadline = None
         self.stop(Ended(Status.DEADLINE_EXCEEDED, "the deadline has passed."))
 
     def stop(self, end: Ended) -> None:

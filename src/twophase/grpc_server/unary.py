@@ -14,7 +14,7 @@ from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
 from twophase.grpc_server.status import Ended, Metadata, Status, ended
-from twophase.http_client.wheel import Slot
+from twophase.http_client.timeouts import Deadline
 
 
 class UnaryCall(Stream):
@@ -23,7 +23,7 @@ class UnaryCall(Stream):
     The method that answers calls `finish`, once, even when the caller has gone.
     """
 
-    __slots__ = ("_answered", "_counted", "_incoming", "_services", "_slot", "head", "task")
+    __slots__ = ("_answered", "_counted", "_deadline", "_incoming", "_services", "head", "task")
 
     def __init__(self, connection: Peer, number: int, head: CallHead) -> None:
         super().__init__(connection, number, head.content_bytes)
@@ -32,7 +32,7 @@ class UnaryCall(Stream):
         """The task that answers, for a coroutine; cancelled when the caller has gone."""
         self._services = head.services
         self._incoming: Incoming | None = None
-        self._slot: Slot | None = None
+        self._deadline: Deadline | None = None
         self._answered = False
         self._counted = False
 
@@ -84,7 +84,7 @@ class UnaryCall(Stream):
         services.calls += 1
         self._counted = True
         if head.timeout_ms:
-            self._slot = services.wheel.add(self, head.timeout_ms)
+            self._deadline = services.timeouts.after(self, head.timeout_ms)
         try:
             head.method(self, message)
         except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
@@ -95,9 +95,9 @@ class UnaryCall(Stream):
         if self._counted:
             self._counted = False
             self._services.calls -= 1
-        if self._slot is not None:
-            self._slot.discard(self)
-            self._slot = None
+        if self._deadline is not None:
+            self._deadline.pop(self, None)
+            self._deadline = None
         if not self._answered:
             self._send(reply)
 
@@ -114,7 +114,7 @@ class UnaryCall(Stream):
 
         Work that was handed over continues.
         """
-        self._slot = None
+        self._deadline = None
         if not self._answered:
             self._send(self._services.deadline)
             self._stop_task()
@@ -127,9 +127,9 @@ class UnaryCall(Stream):
     def cut(self) -> None:
         """Stop: the caller wants no answer any more, or is gone."""
         self._answered = True
-        if self._slot is not None:
-            self._slot.discard(self)
-            self._slot = None
+        if self._deadline is not None:
+            self._deadline.pop(self, None)
+            self._deadline = None
         self._stop_task()
 
     def _stop_task(self) -> None:

@@ -20,7 +20,7 @@ from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse,
 from twophase.http_client.pool import Limits
 from twophase.http_client.pools import HostPools
 from twophase.http_client.request import METHODS, METHODS_WITH_BODY, HeaderBook, PendingCall, encode_headers
-from twophase.http_client.wheel import TimeoutWheel
+from twophase.http_client.timeouts import Timeouts
 
 __all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]
 
@@ -69,7 +69,7 @@ class HttpClient:
         self._tls = ssl_context
         self._addresses = AddressBook()
         self._headers = HeaderBook()
-        self._engine: tuple[asyncio.AbstractEventLoop, TimeoutWheel, HostPools] | None = None
+        self._engine: tuple[asyncio.AbstractEventLoop, Timeouts, HostPools] | None = None
         self._closed = False
 
     def request(
@@ -98,7 +98,7 @@ class HttpClient:
         Returns:
             The call, for a caller who may lose interest and `cancel` it; None when it was refused.
         """
-        loop, wheel, pools = self._engine or self._open()
+        loop, timeouts, pools = self._engine or self._open()
         try:
             if self._closed:
                 raise HttpError(HttpErrorKind.CLOSED, "the client is closed")
@@ -113,7 +113,7 @@ class HttpClient:
         except HttpError as error:
             loop.call_soon(on_done, error)
             return None
-        call = PendingCall(head, body, on_done, wheel, timeout_ms, response_bytes_max, is_head=method == "HEAD")
+        call = PendingCall(head, body, on_done, timeouts, timeout_ms, response_bytes_max, is_head=method == "HEAD")
         pool.take_on(call)
         return call
 
@@ -179,12 +179,12 @@ class HttpClient:
         """
         self._closed = True
         if self._engine is not None:
-            _, wheel, pools = self._engine
+            _, timeouts, pools = self._engine
             await pools.close(HttpError(HttpErrorKind.CLOSED, "the client is closed"))
-            wheel.stop()
+            timeouts.stop()
 
-    def _open(self) -> tuple[asyncio.AbstractEventLoop, TimeoutWheel, HostPools]:
+    def _open(self) -> tuple[asyncio.AbstractEventLoop, Timeouts, HostPools]:
         loop = asyncio.get_running_loop()
-        wheel = TimeoutWheel(loop)
-        self._engine = loop, wheel, HostPools(self._limits, loop, wheel, self._tls)
+        timeouts = Timeouts(loop)
+        self._engine = loop, timeouts, HostPools(self._limits, loop, timeouts, self._tls)
         return self._engine

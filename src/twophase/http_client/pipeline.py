@@ -23,7 +23,7 @@ from twophase.http_client.dial import Dialer
 from twophase.http_client.outcome import HttpError, HttpErrorKind, OnDone
 from twophase.http_client.reader import KnownHeads, ResponseReader
 from twophase.http_client.request import PendingCall
-from twophase.http_client.wheel import Slot, TimeoutWheel
+from twophase.http_client.timeouts import Deadline, Timeouts
 
 GROUP_MAX: Final = 64
 """Requests in one group: the server reads this many before it answers one."""
@@ -58,7 +58,7 @@ class Pipeline:
     ) -> None:
         self._key = address.key
         self._loop = loop
-        self._wheel = TimeoutWheel(loop)
+        self._timeouts = Timeouts(loop)
         self._dialer = Dialer(address, loop, timeout_ms=_CONNECT_TIMEOUT_MS, tls=tls)
         self._answer_bytes_max = answer_bytes_max
         self._heads = KnownHeads()
@@ -66,7 +66,7 @@ class Pipeline:
         self._link: _Link | None = None
         self._dialing: asyncio.Task[None] | None = None
         self._scheduled = False
-        self._idle: Slot | None = None
+        self._idle: Deadline | None = None
         self._gone: asyncio.Future[None] | None = None
 
     def request(self, head: bytes, body: bytes, timeout_ms: int, on_done: OnDone) -> PendingCall:
@@ -82,7 +82,7 @@ class Pipeline:
             The call, for a caller who may lose interest and `forget` it.
         """
         whole = b"%b%d\r\n\r\n%b" % (head, len(body), body)
-        call = PendingCall(whole, b"", on_done, self._wheel, timeout_ms, is_head=False)
+        call = PendingCall(whole, b"", on_done, self._timeouts, timeout_ms, is_head=False)
         if self._gone is not None:
             self._loop.call_soon(call.finish, HttpError(HttpErrorKind.CLOSED, "the client is closed"))
         elif len(self._waiting) >= QUEUE_MAX:
@@ -132,10 +132,10 @@ class Pipeline:
             await asyncio.wait([self._dialing])
         if self._link is not None:
             await self._gone
-        self._wheel.stop()
+        self._timeouts.stop()
 
     def on_timeout(self) -> None:
-        """Close a connection that has been idle for long; called by the wheel."""
+        """Close a connection that has been idle for long; called by `Timeouts`."""
         self._idle = None
         if self._link is not None and not self._link.in_flight:
             self._link.abort()
@@ -152,7 +152,7 @@ class Pipeline:
                 self._dialing.add_done_callback(self._dialled)
             return
         if self._idle is not None:
-            self._idle.discard(self)
+            self._idle.pop(self, None)
             self._idle = None
         group: list[PendingCall] = []
         size_bytes = 0
@@ -198,7 +198,7 @@ class Pipeline:
         if self._waiting:
             self._go()
         else:
-            self._idle = self._wheel.add(self, _IDLE_TIMEOUT_MS)
+            self._idle = self._timeouts.after(self, _IDLE_TIMEOUT_MS)
 
     def lost(self, unanswered: list[PendingCall]) -> None:
         """Forget the connection; repeat what it took along unread, on a new one."""

@@ -17,7 +17,7 @@ from twophase.http_client.dial import Dialer
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 from twophase.http_client.reader import KnownHeads, ResponseReader
 from twophase.http_client.request import PendingCall
-from twophase.http_client.wheel import Slot, TimeoutWheel
+from twophase.http_client.timeouts import Deadline, Timeouts
 
 
 class Limits(NamedTuple):
@@ -90,9 +90,9 @@ class HostPool:
         "_idle",
         "_loop",
         "_permits",
-        "_sweep_slot",
+        "_sweep_deadline",
+        "_timeouts",
         "_waiting",
-        "_wheel",
         "heads",
         "held",
         "key",
@@ -106,7 +106,7 @@ class HostPool:
         permits: Permits,
         limits: Limits,
         loop: asyncio.AbstractEventLoop,
-        wheel: TimeoutWheel,
+        timeouts: Timeouts,
     ) -> None:
         self.key = key
         self.limits = limits
@@ -115,12 +115,12 @@ class HostPool:
         self._dialer = dialer
         self._permits = permits
         self._loop = loop
-        self._wheel = wheel
+        self._timeouts = timeouts
         self._connections: set[Connection] = set()
         self._attempts: set[_Attempt] = set()
         self._idle: deque[Connection] = deque()
         self._waiting: OrderedDict[PendingCall, None] = OrderedDict()
-        self._sweep_slot: Slot | None = None
+        self._sweep_deadline: Deadline | None = None
         self.heads = KnownHeads()
         """The heads of this host's responses."""
 
@@ -198,9 +198,9 @@ class HostPool:
     def _free_permit(self) -> None:
         self.held -= 1
         assert self.held >= 0
-        if not self.held and self._sweep_slot is not None:
-            self._sweep_slot.discard(self)
-            self._sweep_slot = None
+        if not self.held and self._sweep_deadline is not None:
+            self._sweep_deadline.pop(self, None)
+            self._sweep_deadline = None
         self._permits.give_back(self)
 
     # Reports of a connection.
@@ -226,8 +226,8 @@ class HostPool:
         else:
             connection.idle_since_s = self._loop.time()
             self._idle.append(connection)
-            if self._sweep_slot is None:
-                self._sweep_slot = self._wheel.add(self, self.limits.idle_timeout_ms)
+            if self._sweep_deadline is None:
+                self._sweep_deadline = self._timeouts.after(self, self.limits.idle_timeout_ms)
 
     def lost(self, connection: Connection) -> None:
         """Forget a connection that is gone."""
@@ -250,14 +250,14 @@ class HostPool:
     # Idle connections.
 
     def on_timeout(self) -> None:
-        """Close connections that have been idle for long enough; called by the wheel."""
-        self._sweep_slot = None
+        """Close connections that have been idle for long enough; called by `Timeouts`."""
+        self._sweep_deadline = None
         oldest_s = self._loop.time() - self.limits.idle_timeout_ms / 1000
         while self._idle and self._idle[0].idle_since_s <= oldest_s:
             self._idle.popleft().abort()
         if self._idle:
             rest_ms = int((self._idle[0].idle_since_s - oldest_s) * 1000) + 1
-            self._sweep_slot = self._wheel.add(self, rest_ms)
+            self._sweep_deadline = self._timeouts.after(self, rest_ms)
 
     def close_one_idle(self) -> bool:
         """Close the connection that has been idle longest; False without an idle one."""

@@ -16,7 +16,7 @@ from twophase.http_client.address import Address
 from twophase.http_client.dial import Dialer
 from twophase.http_client.outcome import HttpError
 from twophase.http_client.pool import HostPool, Limits
-from twophase.http_client.wheel import TimeoutWheel
+from twophase.http_client.timeouts import Timeouts
 
 _KEPT_PART = 8
 """Divisor of the permits: one in eight is kept for hosts without a connection."""
@@ -25,14 +25,14 @@ _KEPT_PART = 8
 class HostPools:
     """One pool a host, made at its first call, dropped when it has nothing left."""
 
-    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_starving", "_tls", "_wheel", "known", "scarce")
+    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_starving", "_timeouts", "_tls", "known", "scarce")
 
     def __init__(
-        self, limits: Limits, loop: asyncio.AbstractEventLoop, wheel: TimeoutWheel, tls: ssl.SSLContext | None
+        self, limits: Limits, loop: asyncio.AbstractEventLoop, timeouts: Timeouts, tls: ssl.SSLContext | None
     ) -> None:
         self._limits = limits
         self._loop = loop
-        self._wheel = wheel
+        self._timeouts = timeouts
         self._tls = tls
         self.known: dict[str, HostPool] = {}
         """The pools by `scheme://host:port`."""
@@ -58,7 +58,7 @@ class HostPools:
                 timeout_ms=self._limits.connect_timeout_ms,
                 tls=self._tls if address.tls else None,
             )
-            pool = HostPool(address.key, dialer, self, self._limits, self._loop, self._wheel)
+            pool = HostPool(address.key, dialer, self, self._limits, self._loop, self._timeouts)
             self.known[address.key] = pool
         return pool
 

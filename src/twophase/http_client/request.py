@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from twophase.http_client.outcome import HttpError, HttpErrorKind, OnDone, Outcome
-from twophase.http_client.wheel import TimeoutWheel
+from twophase.http_client.timeouts import Timeouts
 
 METHODS = frozenset({"GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS"})
 METHODS_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
@@ -110,14 +110,14 @@ class PendingCall:
     In every case, `finish` reaches the caller once: the first time.
     """
 
-    __slots__ = ("_on_done", "_slot", "body", "carrier", "head", "is_head", "response_bytes_max")
+    __slots__ = ("_deadline", "_on_done", "body", "carrier", "head", "is_head", "response_bytes_max")
 
     def __init__(
         self,
         head: bytes,
         body: bytes,
         on_done: OnDone,
-        wheel: TimeoutWheel,
+        timeouts: Timeouts,
         timeout_ms: int,
         response_bytes_max: int = 0,
         *,
@@ -129,7 +129,7 @@ class PendingCall:
         self.is_head = is_head
         self.carrier: Carrier | None = None
         self._on_done: OnDone | None = on_done
-        self._slot = wheel.add(self, timeout_ms)
+        self._deadline = timeouts.after(self, timeout_ms)
 
     @property
     def done(self) -> bool:
@@ -146,7 +146,7 @@ class PendingCall:
             return
         self._on_done = None
         self.carrier = None
-        self._slot.discard(self)
+        self._deadline.pop(self, None)
         try:
             on_done(outcome)
         except Exception as error:  # noqa: BLE001 - the caller's mistake must not break a pooled connection
@@ -166,7 +166,7 @@ class PendingCall:
     def cancel(self) -> None:
         """Abandon the call of a caller that is gone, without a report."""
         self._on_done = None
-        self._slot.discard(self)
+        self._deadline.pop(self, None)
         self.abandon()
 
     def disown(self) -> None:
@@ -174,5 +174,5 @@ class PendingCall:
         self._on_done = None
 
     def on_timeout(self) -> None:
-        """End the call at its deadline; called by the wheel."""
+        """End the call at its deadline; called by `Timeouts`."""
         self.finish(HttpError(HttpErrorKind.TIMEOUT, f"the time was up while waiting for {self.abandon()}"))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, Outcome
 from twophase.http_client.request import HeaderBook, PendingCall, encode_headers
-from twophase.http_client.wheel import TimeoutWheel
+from twophase.http_client.timeouts import Timeouts
 
 
 def test_headers_keep_their_order_and_spelling() -> None:
@@ -62,23 +62,23 @@ def test_the_book_refuses_again_and_forgets_rather_than_grow() -> None:
 
 async def test_a_caller_gets_the_first_outcome_only() -> None:
     told: list[Outcome] = []
-    wheel = TimeoutWheel(asyncio.get_running_loop())
-    call = PendingCall(b"", b"", told.append, wheel, 60_000, is_head=False)
+    timeouts = Timeouts(asyncio.get_running_loop())
+    call = PendingCall(b"", b"", told.append, timeouts, 60_000, is_head=False)
     response = HttpResponse(200, [], b"")
     call.finish(response)
     call.finish(HttpError(HttpErrorKind.CLOSED, "later"))
     call.on_timeout()
     assert told == [response]
-    assert len(wheel) == 0
-    wheel.stop()
+    assert len(timeouts) == 0
+    timeouts.stop()
 
 
 async def test_a_cancelled_call_reports_no_outcome() -> None:
     told: list[Outcome] = []
-    wheel = TimeoutWheel(asyncio.get_running_loop())
-    call = PendingCall(b"", b"", told.append, wheel, 60_000, is_head=False)
+    timeouts = Timeouts(asyncio.get_running_loop())
+    call = PendingCall(b"", b"", told.append, timeouts, 60_000, is_head=False)
     call.cancel()
     call.finish(HttpResponse(200, [], b""))
     assert told == []
-    assert len(wheel) == 0
-    wheel.stop()
+    assert len(timeouts) == 0
+    timeouts.stop()

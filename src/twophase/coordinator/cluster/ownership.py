@@ -117,7 +117,7 @@ class Ownership:
         if active.detached:
             return
         if _in_doubt(active):
-            if not active.parked and active.bucket < 0:
+            if not active.parked and active.slot is None:
                 self._memory.timers.schedule(active, self._clock.now_ms() + _LATER_MS)
         else:
             self._machine.evict_if_idle(active)

@@ -21,6 +21,7 @@ from twophase.core.message import Branch, Message
 from twophase.core.redirect import Move, Redirection
 from twophase.core.topic import expansion_of
 from twophase.core.verdict import BranchResult
+from twophase.core.wheel import Slot
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -120,14 +121,13 @@ class ActiveMessage:
     `busy`: a change of it, or its look-up, is with the store; `queue` holds the triggers that wait for that.
     `calls`: the number of answers it waits for, of branches, producers and the store; memory keeps it for them.
     `round`: the delivery round under way. `waiters`: the wait_result requests that the round's end answers.
-    `bucket`: its bucket in the timers, negative for none.
+    `slot`: its slot in the timers, None when nothing is due.
     `detached`: no longer in memory; a late answer changes nothing through it.
     """
 
     __slots__ = (
         "all_done",
         "attempts",
-        "bucket",
         "busy",
         "bytes",
         "call_ids",
@@ -144,6 +144,7 @@ class ActiveMessage:
         "parked",
         "queue",
         "round",
+        "slot",
         "state",
         "stored_due_ms",
         "version",
@@ -171,7 +172,7 @@ class ActiveMessage:
         self.detached = False
         self.queue: deque[Trigger] | None = None
         self.waiters: list[OnReply] | None = None
-        self.bucket: int = -1
+        self.slot: Slot[ActiveMessage] | None = None
         self.calls = 0
         self.round: Round | None = None
 

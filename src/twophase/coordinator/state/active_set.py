@@ -150,7 +150,7 @@ class ActiveSet:
 
     def _hasten(self, messages: Iterable[ActiveMessage]) -> None:
         for active in messages:
-            if active.bucket >= 0:
+            if active.slot is not None:
                 due_ms = self.latest_ms(active, active.due_ms)
                 if due_ms < active.due_ms:
                     self.timers.schedule(active, due_ms)
@@ -160,7 +160,7 @@ class ActiveSet:
         if active.detached:
             return
         active.detached = True
-        if active.bucket >= 0:
+        if active.slot is not None:
             self.timers.cancel(active)
         known = self._messages.pop(active.message.gid, None)
         assert known is active, "the map holds the message that leaves"

@@ -95,10 +95,14 @@ class GroupCommit:
         self.waiting += 1
         self._items.append(item)
         self._about.append((active, trigger))
-        if self._flush is None:
+        if self._flush is None and not self._urgent:
             if urgent:
-                self._start_soon()
-            elif self._linger is None and not self._urgent:
+                self._urgent = True
+                if self._linger is not None:
+                    self._linger.cancel()
+                    self._linger = None
+                asyncio.get_running_loop().call_soon(self._start)
+            elif self._linger is None:
                 self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     def record(self, attempt: Attempt) -> None:
@@ -149,15 +153,6 @@ class GroupCommit:
         self._attempts.clear()
         about, self._about = self._about, []
         self._report_failed(error, about)
-
-    def _start_soon(self) -> None:
-        if self._urgent:
-            return
-        self._urgent = True
-        if self._linger is not None:
-            self._linger.cancel()
-            self._linger = None
-        asyncio.get_running_loop().call_soon(self._start)
 
     def _start(self) -> None:
         self._urgent = False

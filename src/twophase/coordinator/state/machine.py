@@ -150,7 +150,7 @@ class StateMachine:
             self.handle(active, Trigger(Event.PARK, reason=ATTEMPTS_USED_UP))
         if trigger.on_reply is not None:
             self._reply(active, trigger, _OK)
-        if active.state is _SUBMITTED and active.bucket < 0 and not active.parked and not active.busy:
+        if active.state is _SUBMITTED and active.slot is None and not active.parked and not active.busy:
             self._listener.submitted(active)
         if active.waiters:
             self._release(active)
@@ -278,5 +278,5 @@ class StateMachine:
         """Call nothing before `first_call_ms`, whatever the row's due time."""
         if first_call_ms - self._clock.now_ms() > self._settings.page_ahead_ms:
             self.handle(active, Trigger(Event.HURRY))  # gives the row a time, so that memory may evict the message
-        if not active.busy and not active.detached and active.bucket < 0:
+        if not active.busy and not active.detached and active.slot is None:
             self._memory.timers.schedule(active, first_call_ms)
