@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from tests.clients import lanes
+from tests.clients import setups
 from tests.wire import differences
 from twophase.client.options import READERS, MessageOptions
 from twophase.core import failpoint
@@ -121,12 +121,12 @@ def failpoints_list() -> str:
 
 def clients_table() -> str:
     """Return the published clients of dtm that the tests drive, and their languages."""
-    return _table(("Language", "Package", "Version"), lanes.versions()) + "\n" + _table(*lanes.scenarios_table())
+    return _table(("Language", "Package", "Version"), setups.versions()) + "\n" + _table(*setups.scenarios_table())
 
 
 def shared_table() -> str:
     """Return the clients that the tests drive together on one barrier table."""
-    return _table(*lanes.shared_table())
+    return _table(*setups.shared_table())
 
 
 def source_options_table() -> str:

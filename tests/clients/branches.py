@@ -11,7 +11,7 @@ from collections import Counter
 
 import msgspec
 
-from tests.clients.wish import Payload
+from tests.clients.orders import Payload
 
 MEETS_WITHIN_S = 2.0
 

@@ -1,4 +1,4 @@
-"""The scene of this package, made once a worker.
+"""The harness of this package, made once a worker.
 
 A part that this machine lacks is reported by name.
 """
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients import go_program
+from tests.clients.harness import Coordinator, Harness, coordinating
 from tests.clients.ledgers import Ledger, MariadbLedger, PostgresLedger, RedisLedger
-from tests.clients.scene import Coordinator, Scene, coordinating
 from tests.servers.mariadb import MariadbServer
 from tests.servers.missing import not_tested
 from tests.servers.postgres import PostgresServer
@@ -28,12 +28,12 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 
 
 @pytest.fixture(scope="session")
-def scene(
+def harness(
     coordinator: Coordinator,
     mariadb_server: MariadbServer,
     postgres_server: PostgresServer,
     redis_server: RedisServer,
-) -> Iterator[Scene]:
+) -> Iterator[Harness]:
     """Everything that a test needs is started when the first one needs it."""
     name = f"clients_{secrets.token_hex(4)}"
     mariadb = MariadbLedger(mariadb_server.create_database(name))
@@ -43,7 +43,7 @@ def scene(
     redis = RedisLedger(redis_server.create_database(name))
     ledgers: dict[str, Ledger] = {"mysql": mariadb, "postgres": postgres, "redis": redis}
     with contextlib.ExitStack() as stack:
-        yield Scene(coordinator, ledgers, _go_bank, stack)
+        yield Harness(coordinator, ledgers, _go_bank, stack)
 
 
 def _go_bank() -> str:

@@ -2,7 +2,7 @@
 
 MariaDB is the only database that it can use.
 
-`python -m tests.clients.dtmcli_bank serve | transfer WISH`; the database is in `BANK_MYSQL_URL`.
+`python -m tests.clients.dtmcli_bank serve | transfer ORDER`; the database is in `BANK_MYSQL_URL`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dtmcli.utils import DTMFailureError, gen_gid
 from pymysql.cursors import Cursor
 
 from tests.clients.branches import Behaviour, Refused, end_with_the_test, say
-from tests.clients.wish import PAYEE, PAYER, Addresses, Holds, Payload, Told, Wish
+from tests.clients.orders import PAYEE, PAYER, Addresses, Holds, Order, Payload, Told
 
 _INSERT = "insert into movement(gid, account, amount) values (%s, %s, %s)"
 
@@ -47,40 +47,40 @@ def cursor() -> Iterator[Cursor]:
             connection.close()
 
 
-def transfer(wish: Wish) -> Told:
+def transfer(order: Order) -> Told:
     """Make one transfer, and return how it ended."""
-    if not wish.gid:
-        wish = msgspec.structs.replace(wish, gid=gen_gid(wish.server))
-    message = Msg(wish.server, wish.gid)
-    for step in wish.steps:
+    if not order.gid:
+        order = msgspec.structs.replace(order, gid=gen_gid(order.server))
+    message = Msg(order.server, order.gid)
+    for step in order.steps:
         message.add(msgspec.to_builtins(step.payload), f"topic://{step.topic}" if step.topic else step.action)
     options: Any = message.trans_base  # for these it has no methods
-    options.concurrent = wish.concurrent
-    options.timeout_to_fail = wish.timeout_to_fail
-    options.branch_headers = wish.headers
-    if wish.delay:
-        options.custom_data = msgspec.json.encode({"delay": wish.delay}).decode()
-    if wish.wait_result:
+    options.concurrent = order.concurrent
+    options.timeout_to_fail = order.timeout_to_fail
+    options.branch_headers = order.headers
+    if order.delay:
+        options.custom_data = msgspec.json.encode({"delay": order.delay}).decode()
+    if order.wait_result:
         message.set_wait_result()
     try:
         with cursor() as own:
-            message.do_and_submit(wish.check, lambda barrier: _pay(own, barrier, wish))
+            message.do_and_submit(order.check, lambda barrier: _pay(own, barrier, order))
     except Exception as error:  # noqa: BLE001 -- it raises plain Exception; whatever it is, the test reads it
-        return Told(wish.gid, str(error) or type(error).__name__)
-    return Told(wish.gid)
+        return Told(order.gid, str(error) or type(error).__name__)
+    return Told(order.gid)
 
 
-def _pay(own: Cursor, barrier: BranchBarrier, wish: Wish) -> None:
-    """Run the local transaction: it takes the money, and fails where the wish says so."""
-    if wish.ending == "asked first":
+def _pay(own: Cursor, barrier: BranchBarrier, order: Order) -> None:
+    """Run the local transaction: it takes the money, and fails where the order says so."""
+    if order.ending == "asked first":
         try:
             barrier.query_prepared(own)
         except DTMFailureError:
             """So it must answer: rolled back."""
 
     def work(inside: Cursor) -> None:
-        inside.execute(_INSERT, (wish.gid, PAYER, -wish.amount))
-        match wish.ending:
+        inside.execute(_INSERT, (order.gid, PAYER, -order.amount))
+        match order.ending:
             case "business error":
                 raise ValueError("there is no money")
             case "failure":
@@ -91,9 +91,9 @@ def _pay(own: Cursor, barrier: BranchBarrier, wish: Wish) -> None:
                 _sever(inside)
 
     barrier.call(own, work)
-    if wish.ending == "hold after commit":
+    if order.ending == "hold after commit":
         _hold("after commit")
-    if wish.ending == "error after commit":
+    if order.ending == "error after commit":
         raise ValueError("the commit is said to have failed")
 
 
@@ -170,7 +170,7 @@ def main() -> None:
     if sys.argv[1] == "serve":
         serve()
     else:
-        say(transfer(msgspec.json.decode(sys.argv[2], type=Wish)))
+        say(transfer(msgspec.json.decode(sys.argv[2], type=Order)))
 
 
 if __name__ == "__main__":

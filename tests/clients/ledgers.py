@@ -10,7 +10,7 @@ import psycopg
 import pymysql
 from pymysql.cursors import Cursor
 
-from tests.clients.wish import PAYEE, PAYER, TABLE
+from tests.clients.orders import PAYEE, PAYER, TABLE
 from tests.servers.database import Database
 from tests.servers.redis import connected
 from twophase.barrier.installing import install

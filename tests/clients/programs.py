@@ -18,7 +18,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from tests.clients.wish import Addresses, Holds, Told, Wish
+from tests.clients.orders import Addresses, Holds, Order, Told
 
 PATIENCE_S = 40.0
 ROOT = Path(__file__).parents[2]
@@ -63,30 +63,30 @@ class Program(msgspec.Struct, frozen=True):
         finally:
             started.kill()
 
-    def transfer(self, wish: Wish) -> Told:
+    def transfer(self, order: Order) -> Told:
         """Make one transfer, to its end."""
-        started = self.start("transfer", msgspec.json.encode(wish).decode())
+        started = self.start("transfer", msgspec.json.encode(order).decode())
         try:
             return started.hear(Told)
         finally:
             started.kill()
 
-    def kill_where_it_holds(self, wish: Wish) -> None:
-        """Kill (SIGKILL) the process of one transfer at the hold of its wish."""
-        started = self.start("transfer", msgspec.json.encode(wish).decode())
+    def kill_where_it_holds(self, order: Order) -> None:
+        """Kill (SIGKILL) the process of one transfer at the hold of its order."""
+        started = self.start("transfer", msgspec.json.encode(order).decode())
         try:
             held = started.hear(Holds)
-            assert f"hold {held.holds}" == wish.ending
+            assert f"hold {held.holds}" == order.ending
         finally:
             code = started.kill()
         assert code == -signal.SIGKILL
 
-    def dies_at(self, failpoint: str, wish: Wish) -> None:
+    def dies_at(self, failpoint: str, order: Order) -> None:
         """Make one transfer by twophase's own client, which kills itself at a failpoint.
 
         It does so by SIGKILL.
         """
-        started = self.start("transfer", msgspec.json.encode(wish).decode(), also={"TWOPHASE_FAILPOINT": failpoint})
+        started = self.start("transfer", msgspec.json.encode(order).decode(), also={"TWOPHASE_FAILPOINT": failpoint})
         assert started.end() == -signal.SIGKILL
 
 

@@ -2,8 +2,8 @@
 
 It uses the barrier table of services that use dtm's clients.
 
-`python -m tests.clients.sdk_bank serve | transfer WISH`; databases are in `BANK_MYSQL_URL` and `BANK_POSTGRES_URL`, for
-SQLAlchemy.
+`python -m tests.clients.sdk_bank serve | transfer ORDER`; databases are in `BANK_MYSQL_URL` and `BANK_POSTGRES_URL`,
+for SQLAlchemy.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sqlalchemy import Engine, create_engine, text
 from werkzeug.serving import make_server
 
 from tests.clients.branches import Behaviour, Refused, end_with_the_test, say
-from tests.clients.wish import PAYEE, PAYER, TABLE, Addresses, Holds, Payload, Told, Wish
+from tests.clients.orders import PAYEE, PAYER, TABLE, Addresses, Holds, Order, Payload, Told
 from twophase import Message
 from twophase.barrier.branch import BranchRefused
 from twophase.integrations import flask as over_http
@@ -38,32 +38,32 @@ def engines() -> dict[str, Engine]:
     return {name: create_engine(url) for name, url in found.items() if url}
 
 
-def transfer(wish: Wish) -> Told:
+def transfer(order: Order) -> Told:
     """Make one transfer, and return how it ended."""
     message = Message(
-        wish.server,
-        wish.gid,
-        wait_result=wish.wait_result,
-        concurrent=wish.concurrent,
-        delay=wish.delay,
-        check_after=wish.timeout_to_fail,
-        headers=wish.headers,
+        order.server,
+        order.gid,
+        wait_result=order.wait_result,
+        concurrent=order.concurrent,
+        delay=order.delay,
+        check_after=order.timeout_to_fail,
+        headers=order.headers,
     )
-    for step in wish.steps:
+    for step in order.steps:
         payload = msgspec.json.encode(step.payload)
-        if wish.protocol == "grpc":
+        if order.protocol == "grpc":
             payload = StringValue(value=payload.decode()).SerializeToString()
         message.add(f"topic://{step.topic}" if step.topic else step.action, payload)
     try:
-        with message.transaction(engines()[wish.store], wish.check, table=TABLE) as connection:
-            connection.execute(_INSERT, {"gid": wish.gid, "account": PAYER, "amount": -wish.amount})
-            if wish.ending == "business error":
+        with message.transaction(engines()[order.store], order.check, table=TABLE) as connection:
+            connection.execute(_INSERT, {"gid": order.gid, "account": PAYER, "amount": -order.amount})
+            if order.ending == "business error":
                 raise ValueError("there is no money")
-            if wish.ending == "hold before commit":
+            if order.ending == "hold before commit":
                 _hold("before commit")
     except Exception as error:  # noqa: BLE001 -- whatever it is, the test reads it
-        return Told(wish.gid, str(error) or type(error).__name__)
-    return Told(wish.gid)
+        return Told(order.gid, str(error) or type(error).__name__)
+    return Told(order.gid)
 
 
 def _hold(where: str) -> None:
@@ -143,7 +143,7 @@ def main() -> None:
     if sys.argv[1] == "serve":
         serve()
     else:
-        say(transfer(msgspec.json.decode(sys.argv[2], type=Wish)))
+        say(transfer(msgspec.json.decode(sys.argv[2], type=Order)))
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from tests.clients.lanes import driven
-from tests.clients.scene import KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Lane, Scene
-from tests.clients.wish import AMOUNT, PAYEE, PAYER, Payload
+from tests.clients.harness import KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Harness, Setup
+from tests.clients.orders import AMOUNT, PAYEE, PAYER, Payload
+from tests.clients.setups import driven
 
 pytestmark = pytest.mark.timeout(
     600
@@ -24,138 +24,140 @@ DELAY_S: Final = 1
 
 
 @driven
-def test_money_moves_once(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane)
-    assert scene.transfer(lane, wish).error == ""
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == MOVED
+def test_money_moves_once(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup)
+    assert harness.transfer(setup, order).error == ""
+    harness.until(order, "succeed")
+    assert harness.moved(order) == MOVED
 
 
 @driven
-def test_gid_may_be_the_servers(scene: Scene, lane: Lane) -> None:
-    told = scene.transfer(lane, scene.wish(lane, gid=""))
+def test_gid_may_be_the_servers(harness: Harness, setup: Setup) -> None:
+    told = harness.transfer(setup, harness.order(setup, gid=""))
     assert told.error == ""
-    wish = scene.wish(lane, gid=told.gid)
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == MOVED
+    order = harness.order(setup, gid=told.gid)
+    harness.until(order, "succeed")
+    assert harness.moved(order) == MOVED
 
 
 @pytest.mark.parametrize("ending", ["business error", "failure"])
 @driven
-def test_business_error_has_no_effect(scene: Scene, lane: Lane, ending: str) -> None:
-    wish = scene.wish(lane, ending=ending)
-    assert scene.transfer(lane, wish).error in {"there is no money", "FAILURE"}
-    scene.until(wish, "failed")
-    assert scene.moved(wish) == NOTHING
+def test_business_error_has_no_effect(harness: Harness, setup: Setup, ending: str) -> None:
+    order = harness.order(setup, ending=ending)
+    assert harness.transfer(setup, order).error in {"there is no money", "FAILURE"}
+    harness.until(order, "failed")
+    assert harness.moved(order) == NOTHING
 
 
 @driven
-def test_producer_killed_after_its_commit_is_made_up_for_by_the_check_back(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, ending="hold after commit", timeout_to_fail=KILLED_IS_ASKED_AFTER_S)
-    scene.program(lane.client).kill_where_it_holds(wish)
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == MOVED
+def test_producer_killed_after_its_commit_is_made_up_for_by_the_check_back(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, ending="hold after commit", timeout_to_fail=KILLED_IS_ASKED_AFTER_S)
+    harness.program(setup.client).kill_where_it_holds(order)
+    harness.until(order, "succeed")
+    assert harness.moved(order) == MOVED
 
 
 @driven
-def test_producer_killed_before_its_commit_is_rolled_back_by_the_check_back(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, ending="hold before commit", timeout_to_fail=KILLED_IS_ASKED_AFTER_S)
-    scene.program(lane.client).kill_where_it_holds(wish)
-    scene.until(wish, "failed")
-    assert scene.moved(wish) == NOTHING
+def test_producer_killed_before_its_commit_is_rolled_back_by_the_check_back(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, ending="hold before commit", timeout_to_fail=KILLED_IS_ASKED_AFTER_S)
+    harness.program(setup.client).kill_where_it_holds(order)
+    harness.until(order, "failed")
+    assert harness.moved(order) == NOTHING
 
 
 @driven
-def test_producer_that_comes_after_the_check_back_is_refused_as_a_duplicate(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, ending="asked first")
-    assert "duplicate" in scene.transfer(lane, wish).error.lower()
-    scene.until(wish, "failed")
-    assert scene.moved(wish) == NOTHING
+def test_producer_that_comes_after_the_check_back_is_refused_as_a_duplicate(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, ending="asked first")
+    assert "duplicate" in harness.transfer(setup, order).error.lower()
+    harness.until(order, "failed")
+    assert harness.moved(order) == NOTHING
 
 
 @driven
-def test_commit_that_fails_has_no_effect(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, ending="commit fails")
-    assert scene.transfer(lane, wish).error
-    scene.until(wish, "failed")
-    assert scene.moved(wish) == NOTHING
+def test_commit_that_fails_has_no_effect(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, ending="commit fails")
+    assert harness.transfer(setup, order).error
+    harness.until(order, "failed")
+    assert harness.moved(order) == NOTHING
 
 
 @driven
-def test_error_after_the_commit_is_reported_and_the_message_delivered(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, ending="error after commit")
-    assert scene.transfer(lane, wish).error == "the commit is said to have failed"
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == MOVED
+def test_error_after_the_commit_is_reported_and_the_message_delivered(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, ending="error after commit")
+    assert harness.transfer(setup, order).error == "the commit is said to have failed"
+    harness.until(order, "succeed")
+    assert harness.moved(order) == MOVED
 
 
 @driven
-def test_wait_result_returns_when_the_money_has_moved(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, wait_result=True)
-    assert scene.transfer(lane, wish).error == ""
-    assert scene.moved(wish) == MOVED
+def test_wait_result_returns_when_the_money_has_moved(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, wait_result=True)
+    assert harness.transfer(setup, order).error == ""
+    assert harness.moved(order) == MOVED
 
 
 @driven
-def test_wait_result_tells_of_a_refusal_and_the_branch_is_called_again(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, Payload(refusals=1), wait_result=True)
-    assert scene.transfer(lane, wish).error
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == MOVED
+def test_wait_result_tells_of_a_refusal_and_the_branch_is_called_again(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, Payload(refusals=1), wait_result=True)
+    assert harness.transfer(setup, order).error
+    harness.until(order, "succeed")
+    assert harness.moved(order) == MOVED
 
 
 @driven
-def test_delayed_message_waits(scene: Scene, lane: Lane) -> None:
+def test_delayed_message_waits(harness: Harness, setup: Setup) -> None:
     began = time.monotonic()
-    wish = scene.wish(lane, delay=DELAY_S)
-    assert scene.transfer(lane, wish).error == ""
-    scene.until(wish, "succeed")
+    order = harness.order(setup, delay=DELAY_S)
+    assert harness.transfer(setup, order).error == ""
+    harness.until(order, "succeed")
     assert time.monotonic() - began >= DELAY_S
-    assert scene.moved(wish) == MOVED
+    assert harness.moved(order) == MOVED
 
 
 @driven
-def test_concurrent_branches_are_called_at_once(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, Payload(meet=2), Payload(meet=2), concurrent=True, amount=2 * AMOUNT)
-    assert scene.transfer(lane, wish).error == ""
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == {PAYER: -2 * AMOUNT, PAYEE: 2 * AMOUNT}
+def test_concurrent_branches_are_called_at_once(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, Payload(meet=2), Payload(meet=2), concurrent=True, amount=2 * AMOUNT)
+    assert harness.transfer(setup, order).error == ""
+    harness.until(order, "succeed")
+    assert harness.moved(order) == {PAYER: -2 * AMOUNT, PAYEE: 2 * AMOUNT}
 
 
 @driven
-def test_business_does_not_run_when_prepare_does_not_get_through(scene: Scene, lane: Lane) -> None:
-    nobody = "127.0.0.1:1" if lane.protocol == "grpc" else f"{scene.coordinator.http}/api/nothing"
-    wish = scene.wish(lane, server=nobody)
-    assert scene.transfer(lane, wish).error
-    assert scene.moved(wish) == NOTHING
+def test_business_does_not_run_when_prepare_does_not_get_through(harness: Harness, setup: Setup) -> None:
+    nobody = "127.0.0.1:1" if setup.protocol == "grpc" else f"{harness.coordinator.http}/api/nothing"
+    order = harness.order(setup, server=nobody)
+    assert harness.transfer(setup, order).error
+    assert harness.moved(order) == NOTHING
 
 
 @driven
-def test_topic_reaches_every_subscriber(scene: Scene, lane: Lane) -> None:
+def test_topic_reaches_every_subscriber(harness: Harness, setup: Setup) -> None:
     # twophase has no barrier in Redis.
-    services = (lane.client,) if lane.store == "redis" else (lane.client, "sdk")
+    services = (setup.client,) if setup.store == "redis" else (setup.client, "sdk")
     amount = len(services) * AMOUNT
-    wish = scene.wish(lane, topic=f"paid-{secrets.token_hex(4)}", amount=amount)
+    order = harness.order(setup, topic=f"paid-{secrets.token_hex(4)}", amount=amount)
     for service in services:
-        status = scene.coordinator.subscribe(wish.steps[0].topic, scene.address(_by_http(lane, service), "in", service))
+        status = harness.coordinator.subscribe(
+            order.steps[0].topic, harness.address(_by_http(setup, service), "in", service)
+        )
         assert status == 200
-    assert scene.transfer(lane, wish).error == ""
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == {PAYER: -amount, PAYEE: amount}
+    assert harness.transfer(setup, order).error == ""
+    harness.until(order, "succeed")
+    assert harness.moved(order) == {PAYER: -amount, PAYEE: amount}
 
 
 @driven
-def test_unknown_topic_stops_the_business(scene: Scene, lane: Lane) -> None:
-    wish = scene.wish(lane, topic=f"nobody-{secrets.token_hex(4)}")
-    assert scene.transfer(lane, wish).error
-    assert scene.coordinator.state(wish.gid) is None
-    assert scene.moved(wish) == NOTHING
+def test_unknown_topic_stops_the_business(harness: Harness, setup: Setup) -> None:
+    order = harness.order(setup, topic=f"nobody-{secrets.token_hex(4)}")
+    assert harness.transfer(setup, order).error
+    assert harness.coordinator.state(order.gid) is None
+    assert harness.moved(order) == NOTHING
 
 
-def _by_http(lane: Lane, service: str) -> Lane:
+def _by_http(setup: Setup, service: str) -> Setup:
     """Return the combination itself, or the one by HTTP.
 
     The latter is used where a service does not speak JSON-RPC, which a message may mix with HTTP.
     """
-    plain = lane.protocol == "json-rpc" and service == "sdk"
-    return Lane(lane.client, "http", lane.store) if plain else lane
+    plain = setup.protocol == "json-rpc" and service == "sdk"
+    return Setup(setup.client, "http", setup.store) if plain else setup

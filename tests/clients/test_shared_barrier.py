@@ -9,49 +9,49 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clients.lanes import SHARED
-from tests.clients.scene import KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Lane, Scene
+from tests.clients.harness import KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Harness, Setup
+from tests.clients.setups import SHARED
 
 pytestmark = pytest.mark.timeout(600)
 
 shared = pytest.mark.parametrize(
-    ("lane", "service"), SHARED, ids=[f"{lane.name}-served-by-{service}" for lane, service in SHARED]
+    ("setup", "service"), SHARED, ids=[f"{setup.name}-served-by-{service}" for setup, service in SHARED]
 )
 
 
 @shared
-def test_money_moves_once(scene: Scene, lane: Lane, service: str) -> None:
-    wish = scene.wish(lane, service=service)
-    assert scene.transfer(lane, wish).error == ""
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == MOVED
+def test_money_moves_once(harness: Harness, setup: Setup, service: str) -> None:
+    order = harness.order(setup, service=service)
+    assert harness.transfer(setup, order).error == ""
+    harness.until(order, "succeed")
+    assert harness.moved(order) == MOVED
 
 
 @shared
-def test_business_error_has_no_effect(scene: Scene, lane: Lane, service: str) -> None:
-    wish = scene.wish(lane, service=service, ending="business error")
-    assert scene.transfer(lane, wish).error == "there is no money"
-    scene.until(wish, "failed")
-    assert scene.moved(wish) == NOTHING
+def test_business_error_has_no_effect(harness: Harness, setup: Setup, service: str) -> None:
+    order = harness.order(setup, service=service, ending="business error")
+    assert harness.transfer(setup, order).error == "there is no money"
+    harness.until(order, "failed")
+    assert harness.moved(order) == NOTHING
 
 
 @shared
 def test_check_back_of_the_other_client_sees_the_commit_of_a_killed_producer(
-    scene: Scene, lane: Lane, service: str
+    harness: Harness, setup: Setup, service: str
 ) -> None:
-    wish = scene.wish(lane, service=service, timeout_to_fail=KILLED_IS_ASKED_AFTER_S, ending="hold after commit")
-    program = scene.program(lane.client)
-    if lane.client == "sdk":
-        program.dies_at("producer.after_commit", wish)
+    order = harness.order(setup, service=service, timeout_to_fail=KILLED_IS_ASKED_AFTER_S, ending="hold after commit")
+    program = harness.program(setup.client)
+    if setup.client == "sdk":
+        program.dies_at("producer.after_commit", order)
     else:
-        program.kill_where_it_holds(wish)
-    scene.until(wish, "succeed")
-    assert scene.moved(wish) == MOVED
+        program.kill_where_it_holds(order)
+    harness.until(order, "succeed")
+    assert harness.moved(order) == MOVED
 
 
 @shared
-def test_check_back_of_the_other_client_bars_a_killed_producer(scene: Scene, lane: Lane, service: str) -> None:
-    wish = scene.wish(lane, service=service, timeout_to_fail=KILLED_IS_ASKED_AFTER_S, ending="hold before commit")
-    scene.program(lane.client).kill_where_it_holds(wish)
-    scene.until(wish, "failed")
-    assert scene.moved(wish) == NOTHING
+def test_check_back_of_the_other_client_bars_a_killed_producer(harness: Harness, setup: Setup, service: str) -> None:
+    order = harness.order(setup, service=service, timeout_to_fail=KILLED_IS_ASKED_AFTER_S, ending="hold before commit")
+    harness.program(setup.client).kill_where_it_holds(order)
+    harness.until(order, "failed")
+    assert harness.moved(order) == NOTHING

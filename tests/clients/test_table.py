@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.clients import test_published_clients
-from tests.clients.lanes import LANES, SCENARIOS, scenarios_table, versions
+from tests.clients.setups import LANES, SCENARIOS, scenarios_table, versions
 
 PAGE = Path(__file__).parents[2] / "docs/reference/dtm-clients.md"
 
@@ -17,7 +17,7 @@ def test_every_scenario_has_its_test() -> None:
 
 def test_table_names_every_client() -> None:
     heads, rows = scenarios_table()
-    assert len(heads) == 1 + len({(lane.client, lane.protocol) for lane in LANES})
+    assert len(heads) == 1 + len({(setup.client, setup.protocol) for setup in LANES})
     assert rows[0][1:] == ("MariaDB, PostgreSQL, Redis",) * 3 + ("MariaDB",)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.engines import ENGINES, Engine
-from tests.conformance.items import SetClock
+from tests.support.items import SetClock
 from twophase.stores.base import Store
 
 

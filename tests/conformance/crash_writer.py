@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tests.conformance.engines import ENGINES
-from tests.conformance.items import abort
+from tests.support.items import abort
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Batch, Insert, Item
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.engines import Engine
-from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
+from tests.support.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Decide, Finish, Insert, Park, Redirect, Reschedule

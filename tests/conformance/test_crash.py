@@ -16,7 +16,7 @@ import pytest
 
 from tests.conformance.crash_writer import write_until_killed
 from tests.conformance.engines import ENGINES, Engine
-from tests.conformance.items import SetClock
+from tests.support.items import SetClock
 from twophase.stores.base import Store
 from twophase.stores.rows import HistoryRow
 

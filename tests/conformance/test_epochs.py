@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.engines import Engine
-from tests.conformance.items import SetClock, abort, final, flush, live, prepare
+from tests.support.items import SetClock, abort, final, flush, live, prepare
 from twophase.core.errors import StoreError, StoreFenced
 from twophase.stores.base import Store
 from twophase.stores.batch import Decide

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from tests.conformance.engines import Engine
-from tests.conformance.items import abort, flush, prepare
+from tests.support.items import abort, flush, prepare
 from twophase.stores.base import Store
 
 ROUNDS, A_ROUND = 60, 20

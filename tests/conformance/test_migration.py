@@ -19,7 +19,7 @@ import pytest
 from psycopg import sql
 
 from tests.conformance.engines import ENGINES, Engine, PostgresEngine
-from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, prepare
+from tests.support.items import SetClock, abort, failed_call, final, flush, live, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Batch, Decide, Finish
 from twophase.stores.postgres import schema as postgres_schema

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.conformance.engines import ENGINES, Engine
-from tests.conformance.items import LONE_SURROGATE, SetClock, flush
+from tests.support.items import LONE_SURROGATE, SetClock, flush
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule

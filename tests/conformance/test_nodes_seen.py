@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.items import SetClock, flush, prepare
+from tests.support.items import SetClock, flush, prepare
 from twophase.stores.base import Store
 from twophase.stores.rows import NodeSeen
 

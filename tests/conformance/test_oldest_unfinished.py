@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.items import SetClock, flush, plain, prepare
+from tests.support.items import SetClock, flush, plain, prepare
 from twophase.coordinator.maintenance import horizon
 from twophase.coordinator.maintenance.horizon import oldest_unfinished_ms
 from twophase.core.lifecycle import State

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.engines import Engine
-from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
+from tests.support.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.gid import make_gid
 from twophase.stores.base import ATTEMPTS_SHOWN, Purged, Store
 from twophase.stores.batch import Batch, Decide, Forgotten, Park, Reschedule

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance.items import LONE_SURROGATE, SetClock, abort, failed_call, flush, plain, prepare
+from tests.support.items import LONE_SURROGATE, SetClock, abort, failed_call, flush, plain, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import DUE_BYTES_MAX, Overview, Store
 from twophase.stores.batch import Batch, Decide, Finish, Park, Rejected, Reschedule

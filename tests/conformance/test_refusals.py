@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.items import LONE_SURROGATE, abort, failed_call, final, flush, live, plain, prepare
+from tests.support.items import LONE_SURROGATE, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Decide, Finish, Item, Park, Redirect, Rejected, Reschedule

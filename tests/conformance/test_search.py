@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.items import LONE_SURROGATE, SetClock, abort, flush, plain, prepare
+from tests.support.items import LONE_SURROGATE, SetClock, abort, flush, plain, prepare
 from twophase.core.errors import InvalidRequest
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode

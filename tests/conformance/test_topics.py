@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.engines import Engine
-from tests.conformance.items import SetClock, flush, prepare
+from tests.support.items import SetClock, flush, prepare
 from twophase.core.errors import StoreFenced
 from twophase.stores.base import Store
 from twophase.stores.rows import Subscriber, Topic, Topics

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.crash.scene import Scene
+from tests.crash.harness import Harness
 
 CASES: tuple[tuple[str, str, int], ...] = (
     ("producer.after_prepare", "bank-a", 3),
@@ -31,22 +31,22 @@ CASES: tuple[tuple[str, str, int], ...] = (
 )
 
 
-def survives(scene: Scene, failpoint: str, process: str, passage: int) -> None:
+def survives(harness: Harness, failpoint: str, process: str, passage: int) -> None:
     """Kill `process` at `failpoint`, start it again, and check every promise at rest."""
-    service = next(one for one in scene.services if one.name == process)
-    scene.start()
+    service = next(one for one in harness.services if one.name == process)
+    harness.start()
     service.kill()
     service.start(failpoint=f"{failpoint}:{passage}")
     for number in range(3):
-        scene.orphan(number)
-    scene.transfers(8, customers=3)
+        harness.orphan(number)
+    harness.transfers(8, customers=3)
     assert service.wait_killed(20), f"{process} never reached {failpoint}:\n{service.log_end()}"
 
     service.start()
-    scene.transfers(3, customers=3)
-    scene.wait_rest()
+    harness.transfers(3, customers=3)
+    harness.wait_rest()
 
-    assert scene.check().violations == []
+    assert harness.check().violations == []
 
 
 def databases(folder: Path) -> tuple[str, str]:

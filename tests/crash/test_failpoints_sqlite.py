@@ -11,22 +11,22 @@ import pytest
 
 from tests.crash.agreement import assert_agree
 from tests.crash.failpoints import CASES, databases, survives
-from tests.crash.scene import Scene, build
+from tests.crash.harness import Harness, build
 from tests.spark.plugin import SharedSpark
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory, shared_spark: SharedSpark) -> Iterator[Scene]:
+def harness(tmp_path_factory: pytest.TempPathFactory, shared_spark: SharedSpark) -> Iterator[Harness]:
     folder = tmp_path_factory.mktemp("crash-sqlite")
-    scene = build(folder, *databases(folder))
-    yield scene
-    scene.stop()
-    if scene.has_run:
-        assert_agree(shared_spark.session(), scene.locations(), scene.check())
+    harness = build(folder, *databases(folder))
+    yield harness
+    harness.stop()
+    if harness.has_run:
+        assert_agree(shared_spark.session(), harness.locations(), harness.check())
 
 
 @pytest.mark.parametrize(("failpoint", "process", "passage"), CASES, ids=[case[0] for case in CASES])
-def test_kill_at(scene: Scene, failpoint: str, process: str, passage: int) -> None:
-    survives(scene, failpoint, process, passage)
+def test_kill_at(harness: Harness, failpoint: str, process: str, passage: int) -> None:
+    survives(harness, failpoint, process, passage)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.server.process import BranchService, ServerProcess, branch_service
 from tests.servers.database import Database
+from tests.support.server_process import BranchService, ServerProcess, branch_service
 from twophase import AsyncClient, AsyncMessage, RetryPolicy
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]

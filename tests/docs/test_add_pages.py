@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.docs.pages import ROOT, examples
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import Message
 from twophase.barrier import install
 from twophase.integrations.fastapi import branch, once

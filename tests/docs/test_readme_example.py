@@ -40,7 +40,7 @@ engine = create_engine({url!r})
 """
 
 
-class Stage:
+class Harness:
     """The folder, the ports and the names of one run of the example.
 
     `ports`: the ports of services that are ready, by README's names.
@@ -107,52 +107,54 @@ class Stage:
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def harness(tmp_path: Path) -> Iterator[Harness]:
     """Coordinator, bank A and bank B, under the names that README gives them."""
-    stage = Stage(tmp_path)
-    stage.open_bank("bank_a", "A", 100)
-    stage.open_bank("bank_b", "B", 0)
-    (tmp_path / "bank_a.py").write_text(_SERVICE.format(url=stage.database("bank_a")) + _EXAMPLES["check-back"])
-    (tmp_path / "bank_b.py").write_text(_SERVICE.format(url=stage.database("bank_b")) + _EXAMPLES["consumer"])
+    harness = Harness(tmp_path)
+    harness.open_bank("bank_a", "A", 100)
+    harness.open_bank("bank_b", "B", 0)
+    (tmp_path / "bank_a.py").write_text(_SERVICE.format(url=harness.database("bank_a")) + _EXAMPLES["check-back"])
+    (tmp_path / "bank_b.py").write_text(_SERVICE.format(url=harness.database("bank_b")) + _EXAMPLES["consumer"])
     with (
-        stage.running("bank-a:80", "examples.banks.serve", "bank_a:app", "0"),
-        stage.running("bank-b:80", "examples.banks.serve", "bank_b:app", "0"),
-        stage.running("localhost:36789", "tests.docs.named_hosts", "twophase", "server", "--http-port", "0"),
+        harness.running("bank-a:80", "examples.banks.serve", "bank_a:app", "0"),
+        harness.running("bank-b:80", "examples.banks.serve", "bank_b:app", "0"),
+        harness.running("localhost:36789", "tests.docs.named_hosts", "twophase", "server", "--http-port", "0"),
     ):
-        yield stage
+        yield harness
 
 
-def _produce(stage: Stage) -> subprocess.CompletedProcess[str]:
-    program = stage.folder / "producer.py"
+def _produce(harness: Harness) -> subprocess.CompletedProcess[str]:
+    program = harness.folder / "producer.py"
     program.write_text(
-        _PRODUCER.format(url=stage.database("bank_a")) + _EXAMPLES["producer"] + "\nprint(message.gid)\n"
+        _PRODUCER.format(url=harness.database("bank_a")) + _EXAMPLES["producer"] + "\nprint(message.gid)\n"
     )
     command = [sys.executable, "-m", "tests.docs.named_hosts", "producer"]
-    return subprocess.run(command, cwd=stage.folder, env=stage.environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=harness.folder, env=harness.environment, capture_output=True, text=True, check=False
+    )
 
 
-def _wait_for(stage: Stage, balance: int) -> None:
+def _wait_for(harness: Harness, balance: int) -> None:
     pause, ends_s = threading.Event(), time.monotonic() + _DEADLINE_S
-    while stage.balance("bank_b") != balance:
+    while harness.balance("bank_b") != balance:
         assert time.monotonic() < ends_s, (
-            f"bank B holds {stage.balance('bank_b')}\n{(stage.folder / 'log').read_text()}"
+            f"bank B holds {harness.balance('bank_b')}\n{(harness.folder / 'log').read_text()}"
         )
         pause.wait(0.05)
 
 
-def test_example_moves_money(stage: Stage) -> None:
-    done = _produce(stage)
+def test_example_moves_money(harness: Harness) -> None:
+    done = _produce(harness)
     assert done.returncode == 0, done.stderr
-    _wait_for(stage, 30)
-    query = f"http://127.0.0.1:{stage.ports['localhost:36789']}/api/dtmsvr/query"
+    _wait_for(harness, 30)
+    query = f"http://127.0.0.1:{harness.ports['localhost:36789']}/api/dtmsvr/query"
     answer = httpx.get(query, params={"gid": done.stdout.strip()}).json()
-    assert stage.balance("bank_a") == 70
+    assert harness.balance("bank_a") == 70
     assert answer["transaction"]["status"] in {"submitted", "succeed"}
 
 
-def test_check_back_route_of_the_example_bars_a_transaction_that_never_began(stage: Stage) -> None:
-    url = f"http://127.0.0.1:{stage.ports['bank-a:80']}/twophase/check"
-    with contextlib.closing(sqlite3.connect(stage.folder / "bank_a.db")) as connection:
+def test_check_back_route_of_the_example_bars_a_transaction_that_never_began(harness: Harness) -> None:
+    url = f"http://127.0.0.1:{harness.ports['bank-a:80']}/twophase/check"
+    with contextlib.closing(sqlite3.connect(harness.folder / "bank_a.db")) as connection:
         identity = connection.execute("select value from twophase_meta where name = 'identity'").fetchone()[0]
     question = {"gid": "never-began", "trans_type": "msg", "branch_id": "00", "op": "msg", "barrier": identity}
     answer = httpx.get(url, params=question)

@@ -29,19 +29,19 @@ _NAMES = (
 
 
 @pytest.fixture(scope="module")
-def stage() -> Iterator[tuple[Fuzzed, dict[str, Target]]]:
+def harness() -> Iterator[tuple[Fuzzed, dict[str, Target]]]:
     with all_targets() as (server, targets):
         yield server, {target.name: target for target in targets}
 
 
 @pytest.mark.parametrize("name", _NAMES)
-def test_nothing_that_is_sent_is_answered_wrongly(stage: tuple[Fuzzed, dict[str, Target]], name: str) -> None:
-    server, targets = stage
+def test_nothing_that_is_sent_is_answered_wrongly(harness: tuple[Fuzzed, dict[str, Target]], name: str) -> None:
+    server, targets = harness
 
     # The same examples in every run; `make fuzz` looks for others.
     assert play(targets[name], _EXAMPLES, seed=_NAMES.index(name)).cases > 0
     server.check()
 
 
-def test_every_target_is_played(stage: tuple[Fuzzed, dict[str, Target]]) -> None:
-    assert set(stage[1]) == set(_NAMES)
+def test_every_target_is_played(harness: tuple[Fuzzed, dict[str, Target]]) -> None:
+    assert set(harness[1]) == set(_NAMES)

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from tests.integration.server.pretend import Response
-from tests.integration.server.process import ServerProcess
+from tests.support.fake_coordinator import Response
+from tests.support.server_process import ServerProcess
 from tests.wire.comparing import deviations
 from tests.wire.sink import Sink
 from tests.wire.transcripts import SinkCall, Vector

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.server.process import serving
+from tests.support.server_process import serving
 from tests.wire.differences import BY_VECTOR
 from tests.wire.replay import replay
 from tests.wire.sink import sink

@@ -1,7 +1,7 @@
 // bank moves money from one account to another by the published Go client of dtm, and by nothing else of dtm's.
 //
 //	bank serve           answers check-backs and branches; tells its addresses in one line of JSON
-//	bank transfer WISH   makes one transfer, as a producer; tells in one line of JSON how it ended
+//	bank transfer ORDER   makes one transfer, as a producer; tells in one line of JSON how it ended
 //
 // Which databases there are is in the environment: BANK_MYSQL, BANK_POSTGRES (data source names), BANK_REDIS (a URL).
 // The tests kill it with SIGKILL where it says that it holds.
@@ -26,7 +26,7 @@ func main() {
 	case "serve":
 		err = serve(shelf)
 	case "transfer":
-		var w wish
+		var w order
 		if err = json.Unmarshal([]byte(os.Args[2]), &w); err == nil {
 			err = transfer(shelf, w)
 		}

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// wish is what a test wants of one transfer.
-type wish struct {
+// order is what a test wants of one transfer.
+type order struct {
 	Server   string `json:"server"`
 	Protocol string `json:"protocol"` // http, json-rpc, grpc
 	Store    string `json:"store"`
@@ -43,7 +43,7 @@ type told struct {
 
 var errNoMoney = errors.New("there is no money")
 
-func transfer(s shelf, w wish) error {
+func transfer(s shelf, w order) error {
 	own, err := s.named(w.Store)
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func transfer(s shelf, w wish) error {
 }
 
 // send is the client's whole sequence around the local transaction `work`.
-func send(w wish, work func(*dtmcli.BranchBarrier) error) error {
+func send(w order, work func(*dtmcli.BranchBarrier) error) error {
 	if w.Protocol == "grpc" {
 		message := dtmgrpc.NewMsgGrpc(w.Server, w.Gid)
 		for _, one := range w.Steps {
@@ -96,15 +96,15 @@ func send(w wish, work func(*dtmcli.BranchBarrier) error) error {
 	return message.DoAndSubmit(w.Check, work)
 }
 
-func choose(base *dtmimp.TransBase, w wish) {
+func choose(base *dtmimp.TransBase, w order) {
 	base.WaitResult = w.WaitResult
 	base.Concurrent = w.Concurrent
 	base.TimeoutToFail = w.TimeoutToFail
 	base.BranchHeaders = w.Headers
 }
 
-// pay is the local transaction: it takes the money, and goes wrong where the wish says so.
-func pay(own books, bb *dtmcli.BranchBarrier, w wish) error {
+// pay is the local transaction: it takes the money, and goes wrong where the order says so.
+func pay(own books, bb *dtmcli.BranchBarrier, w order) error {
 	if w.Ending == "asked first" {
 		if err := own.asked(bb); !errors.Is(err, dtmcli.ErrFailure) {
 			return err

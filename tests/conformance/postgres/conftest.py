@@ -15,8 +15,8 @@ import psycopg
 import pytest
 
 from tests.conformance.engines import PostgresEngine
-from tests.conformance.items import SetClock
 from tests.servers.postgres import PostgresServer
+from tests.support.items import SetClock
 from twophase.stores.postgres import PostgresStore
 
 LEASE_MS = 10_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.conformance.items import abort, flush, live, plain, prepare
 from tests.conformance.postgres.conftest import Join
+from tests.support.items import abort, flush, live, plain, prepare
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Decide, Finish, Item, Park, Reschedule

@@ -9,8 +9,8 @@ import asyncio
 
 import pytest
 
-from tests.conformance.items import flush, prepare
 from tests.conformance.postgres.conftest import Join, Raw
+from tests.support.items import flush, prepare
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.postgres.connection import connect

@@ -9,8 +9,8 @@ import asyncio
 
 import pytest
 
-from tests.conformance.items import SetClock, abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, asked, somebody_waits_for
+from tests.support.items import SetClock, abort, final, flush, live, prepare
 from twophase.core.errors import StoreFenced
 from twophase.stores.postgres.statements import ADOPT, FLUSH, HEARTBEAT
 

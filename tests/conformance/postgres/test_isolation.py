@@ -10,10 +10,10 @@ import asyncio
 import psycopg
 import pytest
 
-from tests.conformance.items import final, flush, prepare
 from tests.conformance.postgres.conftest import Join, somebody_waits_for
 from tests.conformance.postgres.test_one_gid import END
 from tests.servers.database import Database
+from tests.support.items import final, flush, prepare
 from twophase.core.errors import ConfigurationError
 from twophase.stores.postgres import PostgresStore, connection
 

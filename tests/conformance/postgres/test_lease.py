@@ -9,8 +9,8 @@ import asyncio
 
 import pytest
 
-from tests.conformance.items import SetClock, flush, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw
+from tests.support.items import SetClock, flush, prepare
 from twophase.core.errors import ConfigurationError, StoreFenced
 
 OTHER_MS = LEASE_MS // 5

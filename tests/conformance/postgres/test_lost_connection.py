@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 
-from tests.conformance.items import SetClock, abort, failed_call, final, flush, live, prepare
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from tests.servers.proxy import Cut, Proxy
+from tests.support.items import SetClock, abort, failed_call, final, flush, live, prepare
 from twophase.core.errors import StoreFenced, StoreUnavailable
 from twophase.stores.batch import Batch
 from twophase.stores.postgres import PostgresStore, reconnecting

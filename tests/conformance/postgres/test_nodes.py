@@ -7,8 +7,8 @@ import asyncio
 import psycopg
 import pytest
 
-from tests.conformance.items import SetClock, abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
+from tests.support.items import SetClock, abort, final, flush, live, prepare
 from twophase.core.errors import StoreFenced
 from twophase.stores.batch import Decide, Park, Redirect
 from twophase.stores.postgres import PostgresStore

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.conformance.items import abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import Join, Raw, asked, somebody_waits_for
+from tests.support.items import abort, final, flush, live, prepare
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.postgres.statements import FLUSH, GET
 from twophase.stores.rows import HistoryRow

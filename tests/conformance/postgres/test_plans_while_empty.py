@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.conformance.items import SetClock, abort, flush, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
+from tests.support.items import SetClock, abort, flush, prepare
 from twophase.stores.batch import Decide, Park, Reschedule
 from twophase.stores.rows import DecidedBy
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.conformance.items import SetClock, abort, flush, prepare
 from tests.conformance.postgres.conftest import Join
 from tests.conformance.test_purge import born, purge_all
+from tests.support.items import SetClock, abort, flush, prepare
 from twophase.stores.batch import Forgotten
 from twophase.stores.postgres import PostgresStore
 

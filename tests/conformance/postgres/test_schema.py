@@ -13,8 +13,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.conformance.items import abort, final, flush, live, prepare
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
+from tests.support.items import abort, final, flush, live, prepare
 from twophase.core.errors import ConfigurationError, NotAStore, SchemaMissing, SchemaTooNew, StoreUnavailable
 from twophase.stores.migrations import Migration
 from twophase.stores.postgres import PostgresStore, schema

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conformance.items import SetClock, abort, flush, prepare
 from tests.conformance.postgres.conftest import LEASE_MS, Join
+from tests.support.items import SetClock, abort, flush, prepare
 from twophase.core.lifecycle import State
 from twophase.stores import search
 from twophase.stores.search import Search

@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from itertools import pairwise
 
-from tests.conformance.items import abort, flush, prepare
 from tests.conformance.postgres.conftest import Join, Raw
+from tests.support.items import abort, flush, prepare
 from twophase.stores.postgres import PostgresStore
 
 NODES, ROUNDS, A_ROUND = 3, 15, 8

@@ -13,7 +13,7 @@ import pytest
 
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from tests.servers.proxy import Cut, Proxy
-from tests.unit.coordinator.silent import NullObserver
+from tests.support.null_observer import NullObserver
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.postgres import PostgresStore

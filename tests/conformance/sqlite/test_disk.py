@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 import twophase
-from tests.conformance.items import abort, flush, prepare
 from tests.servers.missing import not_tested
 from tests.small_disk import fill, remount, small_disk
+from tests.support.items import abort, flush, prepare
 from twophase.core.errors import StoreFull, StoreReadOnly
 from twophase.stores.rows import HistoryRow, LiveRow
 from twophase.stores.sqlite import SqliteStore

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.items import flush, prepare
+from tests.support.items import flush, prepare
 from twophase.core.errors import ConfigurationError, StoreFenced, StoreLocked
 from twophase.stores.sqlite import SqliteStore
 

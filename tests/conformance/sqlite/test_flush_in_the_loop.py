@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.items import prepare
+from tests.support.items import prepare
 from twophase.core.errors import StoreError
 from twophase.stores.batch import Batch
 from twophase.stores.sqlite import SqliteStore

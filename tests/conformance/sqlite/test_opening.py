@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.items import flush, prepare
+from tests.support.items import flush, prepare
 from twophase.core.errors import ConfigurationError, NotAStore, SchemaTooNew, StoreCorrupt, UnsafeDurability
 from twophase.stores.sqlite import SqliteStore, connection, schema
 

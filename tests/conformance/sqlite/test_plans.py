@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.items import SetClock, abort, failed_call, flush, prepare
+from tests.support.items import SetClock, abort, failed_call, flush, prepare
 from twophase.stores.batch import Batch, Park
 from twophase.stores.sqlite import SqliteStore, statements
 from twophase.stores.sqlite.connection import open_writer

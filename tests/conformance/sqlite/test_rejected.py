@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.items import abort, final, flush, live, prepare
+from tests.support.items import abort, final, flush, live, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Decide, Finish, Item, Rejected
 from twophase.stores.rows import DecidedBy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.items import flush, prepare
+from tests.support.items import flush, prepare
 from twophase.stores.migrations import Migration
 from twophase.stores.sqlite import SqliteStore, schema
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from tests.conformance.items import SetClock, abort, failed_call, flush, live, prepare
+from tests.support.items import SetClock, abort, failed_call, flush, live, prepare
 from twophase.core.errors import StoreError, StoreFenced, StoreFull
 from twophase.stores.batch import Batch
 from twophase.stores.sqlite import SqliteStore, connection

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tests.conformance.items import flush, live, prepare
+from tests.support.items import flush, live, prepare
 from twophase.stores.sqlite import SqliteStore
 from twophase.stores.sqlite.worker_thread import WorkerThread
 

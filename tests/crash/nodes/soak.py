@@ -1,4 +1,4 @@
-"""`make soak`: the scene of `test_nodes`, for any number of messages.
+"""`make soak`: the harness of `test_nodes`, for any number of messages.
 
     python -m tests.crash.nodes.soak [--messages 500000] [--seed N] [--report docs/soak-report.md]
 
@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tests.crash.agreement import assert_agree
+from tests.crash.nodes.audited import written
 from tests.crash.nodes.cluster import LEASE_MS, NODES, Cluster, cluster
-from tests.crash.nodes.scene import Outcome, run
-from tests.crash.nodes.sides import written
+from tests.crash.nodes.load import Outcome, run
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import ServerUnavailable
 from twophase.core.errors import ConfigurationError

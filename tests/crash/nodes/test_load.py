@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.crash.nodes.scene import Load
+from tests.crash.nodes.load import Load
 
 
 def test_enough_returns_when_the_last_producer_has_ended_and_partners_still_answer() -> None:

@@ -15,10 +15,10 @@ import pytest
 
 from tests.crash.agreement import assert_agree
 from tests.crash.checker import Findings
+from tests.crash.nodes.audited import written
 from tests.crash.nodes.checker import check_nodes
 from tests.crash.nodes.cluster import LEASE_MS, Cluster, cluster, pause
-from tests.crash.nodes.scene import Load, under_load
-from tests.crash.nodes.sides import written
+from tests.crash.nodes.load import Load, under_load
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.spark.plugin import SharedSpark

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from sqlalchemy import Engine, create_engine, text
 
-from tests.integration.client.coordinator import RecordingCoordinator, Request
+from tests.support.recording_coordinator import RecordingCoordinator, Request
 from twophase import Client, RetryPolicy
 from twophase.barrier.installing import install
 

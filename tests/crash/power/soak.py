@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from examples.banks.processes import ROOT
-from tests.conformance.items import abort, prepare
 from tests.crash.power.disk import Disk
 from tests.crash.power.servers import PowerlessPostgres
 from tests.servers.plugin import running
+from tests.support.items import abort, prepare
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch
 from twophase.stores.postgres.store import PostgresStore

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.orm import Session
 
-from tests.conformance.items import plain
+from tests.support.items import plain
 from twophase import Message
 from twophase.barrier.branch import once
 from twophase.stores.batch import Batch

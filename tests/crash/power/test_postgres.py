@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import text
 
-from tests.conformance.items import plain
 from tests.crash.power.bank import Bank
 from tests.crash.power.servers import PowerlessPostgres
 from tests.servers.plugin import running
+from tests.support.items import plain
 from twophase.core.errors import BarrierTableUnusable
 from twophase.stores.batch import Batch
 from twophase.stores.postgres.store import PostgresStore

@@ -18,7 +18,7 @@ import pytest
 from examples.banks.processes import ROOT
 from tests.crash.power.disk import Disk
 from tests.crash.power.sqlite_life import JOURNAL_MODES, LIVES, STORED, place
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase.barrier.installing import install
 from twophase.stores.sqlite import SqliteStore
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.barrier.banks import ASYNC_WAYS, SYNC_WAYS, Bank
+from tests.support.business_databases import ASYNC_WAYS, SYNC_WAYS, Bank
 from twophase.barrier.installing import install
 
 MARKS = {"sqlite": (), "postgresql": (pytest.mark.postgres,), "mysql": (pytest.mark.mariadb,)}

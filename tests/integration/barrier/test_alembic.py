@@ -17,8 +17,8 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
 from tests.docs.pages import ROOT, examples
-from tests.integration.barrier.banks import SYNC_DRIVERS, SYNC_WAYS, Bank, new_gid
 from tests.integration.barrier.conftest import MARKS, empty_bank
+from tests.support.business_databases import SYNC_DRIVERS, SYNC_WAYS, Bank, new_gid
 from twophase.barrier import check_back, install, metadata
 from twophase.core.verdict import Verdict
 from twophase.integrations.alembic import include_object

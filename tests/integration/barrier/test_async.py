@@ -12,8 +12,8 @@ import time
 import aiosqlite
 import pytest
 
-from tests.integration.barrier.banks import SPEND, Bank, abegin, arun, averify, begin, new_gid
 from tests.integration.barrier.test_check_back import MARGIN_S
+from tests.support.business_databases import SPEND, Bank, abegin, arun, averify, begin, new_gid
 from twophase.barrier.asking import acheck_back
 from twophase.barrier.branch import aonce
 from twophase.barrier.installing import ainstall

@@ -11,8 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from tests.integration.barrier.banks import Bank, begin, new_gid
 from tests.integration.barrier.test_check_back import await_waiters
+from tests.support.business_databases import Bank, begin, new_gid
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import BeginDeadlinePassed
 from twophase.core.limits import BEGIN_DEADLINE_MS

@@ -20,7 +20,7 @@ import starlette.responses
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError
 
-from tests.integration.barrier.banks import SPEND, Bank, new_gid, run
+from tests.support.business_databases import SPEND, Bank, new_gid, run
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import aonce, once
 from twophase.core.errors import BarrierTableMissing, FunctionRefused, TransactionLost

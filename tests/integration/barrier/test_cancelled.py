@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid
 from tests.servers.mariadb import lock_waits
+from tests.support.business_databases import SPEND, Bank, arun, begin, new_gid
 from twophase.barrier.asking import CheckBackAnswer, acheck_back
 from twophase.barrier.branch import aonce
 from twophase.barrier.dialect import POSTGRESQL

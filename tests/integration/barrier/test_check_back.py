@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import DBAPIError
 
-from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
 from tests.servers.mariadb import lock_waits
+from tests.support.business_databases import SPEND, Bank, begin, new_gid, run, verify
 from twophase.barrier.asking import (
     CLOCK_SKEW_MS,
     CheckBackAnswer,

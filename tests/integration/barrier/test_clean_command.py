@@ -15,9 +15,9 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.integration.barrier.banks import SYNC_DRIVERS, Bank
 from tests.integration.barrier.test_cleaning import NOW_MS, OLD_MS, gids, horizon, put, put_branch
 from tests.servers.database import Database
+from tests.support.business_databases import SYNC_DRIVERS, Bank
 from twophase import Message
 from twophase.barrier.cleaning import DAY_MS
 from twophase.cli.barrier import app

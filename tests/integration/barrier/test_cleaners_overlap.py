@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tests.integration.barrier.banks import Bank
 from tests.integration.barrier.test_cleaning import (
     NOW_MS,
     OLD_MS,
@@ -19,6 +18,7 @@ from tests.integration.barrier.test_cleaning import (
     clean_bank,
     gids,
 )
+from tests.support.business_databases import Bank
 from twophase.barrier import install
 from twophase.barrier.branch import once
 from twophase.barrier.cleaning import DELETED_AT_ONCE, Cleaned

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run
+from tests.support.business_databases import SPEND, Bank, begin, new_gid, run
 from twophase.barrier.asking import CLOCK_SKEW_MS, CheckBackAnswer, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.cleaning import (

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.barrier.banks import Bank, begin, verify
 from tests.integration.barrier.test_cleaning import NOW_MS, OLD_MS, TIMES, clean_bank
+from tests.support.business_databases import Bank, begin, verify
 from twophase.barrier.asking import check_back
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.open import open_transaction

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.items import SetClock, flush, plain, prepare
-from tests.integration.barrier.banks import Bank
 from tests.integration.barrier.test_cleaning import NOW_MS, clean_bank, gids, put_branch
+from tests.support.business_databases import Bank
+from tests.support.items import SetClock, flush, plain, prepare
 from twophase.barrier.cleaning import DAY_MS, KEEP_MS
 from twophase.coordinator.maintenance.horizon import oldest_unfinished_ms
 from twophase.core.message import Branch, Message, encode

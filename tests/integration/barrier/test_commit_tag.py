@@ -13,8 +13,8 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import Session
 
-from tests.integration.barrier.banks import Bank, new_gid
 from tests.integration.barrier.test_branch import call_of
+from tests.support.business_databases import Bank, new_gid
 from twophase.barrier.adapters.sqlalchemy_commit import looking_last
 from twophase.barrier.branch import aonce, once
 from twophase.barrier.dialect import POSTGRESQL

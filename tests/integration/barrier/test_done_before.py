@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.barrier.banks import SYNC_WAYS, Bank, begin, new_gid, run
 from tests.integration.barrier.conftest import MARKS, empty_bank
 from tests.integration.barrier.test_branch import call_of, spend
+from tests.support.business_databases import SYNC_WAYS, Bank, begin, new_gid, run
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import aonce, once
 from twophase.barrier.http_answer import answer_branch

@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy
 from sqlalchemy.pool import NullPool
 
-from tests.integration.barrier.banks import Bank, begin, new_gid
 from tests.integration.barrier.test_branch import call_of, spend
+from tests.support.business_databases import Bank, begin, new_gid
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import once
 from twophase.barrier.fault import code_of

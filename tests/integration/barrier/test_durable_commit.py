@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from tests.integration.barrier.banks import ASYNC_WAYS, SYNC_WAYS, Bank, begin, new_gid, run, verify
 from tests.integration.barrier.test_branch import call_of
+from tests.support.business_databases import ASYNC_WAYS, SYNC_WAYS, Bank, begin, new_gid, run, verify
 from twophase.barrier.branch import BranchCall, aonce, begin_branch, once, verify_branch
 from twophase.barrier.dialect import SQLITE
 from twophase.barrier.durability import require_durability

@@ -12,12 +12,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.integration.barrier.banks import SYNC_WAYS, Bank, new_gid
 from tests.integration.barrier.conftest import MARKS, empty_bank
 from tests.servers.mariadb import MariadbServer
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.servers.standby import PostgresStandby
+from tests.support.business_databases import SYNC_WAYS, Bank, new_gid
 from twophase.barrier.asking import check_back
 from twophase.barrier.cleaning import DAY_MS, KEEP_MS, clean, database_now_ms, identity_of
 from twophase.barrier.installing import install

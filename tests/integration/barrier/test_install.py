@@ -14,8 +14,8 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 from typer.testing import CliRunner
 
-from tests.integration.barrier.banks import SYNC_WAYS, Bank, begin, new_gid, verify
 from tests.integration.barrier.conftest import MARKS, empty_bank
+from tests.support.business_databases import SYNC_WAYS, Bank, begin, new_gid, verify
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import once
 from twophase.barrier.dialect import dialect_named

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import Engine, event, text
 from sqlalchemy.orm import Session
 
-from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, verify
+from tests.support.business_databases import SPEND, Bank, begin, new_gid, verify
 from twophase.barrier.open import join_transaction
 from twophase.core.errors import AutocommitRefused, TransactionLost, UnsupportedEngine
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 import sqlalchemy
 
-from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
+from tests.support.business_databases import SPEND, Bank, begin, new_gid, run, verify
 from twophase.barrier.open import ask_engine, open_transaction
 from twophase.barrier.producer import read_identity, write_branches
 from twophase.barrier.transaction import Statement, perform

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
-from tests.integration.barrier.banks import begin, new_gid, verify
+from tests.support.business_databases import begin, new_gid, verify
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.installing import ainstall, install
 from twophase.barrier.open import aopen_transaction, open_transaction

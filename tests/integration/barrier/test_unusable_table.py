@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.barrier.banks import ASYNC_WAYS, SYNC_WAYS, Bank, begin, new_gid
 from tests.integration.barrier.conftest import MARKS, empty_bank
 from tests.integration.barrier.test_branch import call_of
+from tests.support.business_databases import ASYNC_WAYS, SYNC_WAYS, Bank, begin, new_gid
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import aonce, once
 from twophase.barrier.installing import ainstall, install

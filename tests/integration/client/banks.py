@@ -33,7 +33,7 @@ def off_the_loop() -> Iterator[None]:
         asyncio._set_running_loop(running)
 
 
-class Desk:
+class BusinessHandle:
     """The business code's handle inside its transaction, whatever the engine."""
 
     def __init__(self, handle: Any) -> None:
@@ -66,7 +66,7 @@ def _text(statement: str) -> Any:
     return text(statement)
 
 
-Business = Callable[[Desk], Awaitable[None]]
+Business = Callable[[BusinessHandle], Awaitable[None]]
 
 
 class Opened(msgspec.Struct):
@@ -101,12 +101,12 @@ class Bank:
         """
         if self.kind.is_async:
             async with message.transaction(self.engine, check=CHECK) as handle:
-                await business(Desk(handle))
+                await business(BusinessHandle(handle))
         else:
             with contextlib.ExitStack() as entered:
                 with off_the_loop():
                     handle = entered.enter_context(message.transaction(self.engine, check=CHECK))
-                await business(Desk(handle))
+                await business(BusinessHandle(handle))
 
     async def close(self) -> None:
         """Close the engine."""

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.client.banks import KINDS, Bank, Kind
-from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.client.cutting_proxy import CuttingProxy
 from tests.integration.client.ledgers import Ledger, MariadbLedger, PostgresLedger, SqliteLedger
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
+from tests.support.recording_coordinator import RecordingCoordinator
 
 MARKS = {"postgresql": [pytest.mark.postgres], "mysql": [pytest.mark.mariadb], "sqlite": []}
 

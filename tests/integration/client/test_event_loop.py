@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import Client, Message
 from twophase.barrier import install
 from twophase.errors import EventLoopBlocked, Fate

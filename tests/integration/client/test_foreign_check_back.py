@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import Message
 from twophase.barrier.installing import install
 from twophase.client import flow

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.integration.http_client.scripted import Peer, ScriptedServer, serving
-from tests.integration.server.process import branch_service
-from tests.integration.server.process import serving as server_serving
+from tests.support.scripted_server import Peer, ScriptedServer, serving
+from tests.support.server_process import branch_service
+from tests.support.server_process import serving as server_serving
 from twophase import AsyncClient, AsyncMessage
 from twophase.client.transport.aio import GROUPED_BYTES_MAX, AsyncTransport
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure

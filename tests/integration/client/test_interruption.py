@@ -15,10 +15,10 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from tests.integration.client.banks import CHECK, Bank, Desk, off_the_loop
-from tests.integration.client.coordinator import RecordingCoordinator, Request
+from tests.integration.client.banks import CHECK, Bank, BusinessHandle, off_the_loop
 from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
+from tests.support.recording_coordinator import RecordingCoordinator, Request
 from twophase import AsyncClient, AsyncMessage, Message, Progress, RetryPolicy, Verdict
 from twophase.errors import CommittedDespiteError, FunctionRefused, RolledBack, Undecided
 
@@ -38,8 +38,8 @@ async def test_cancelled_business_is_rolled_back_and_nothing_is_sent(
     message = transfer_message(coordinator)
     working = asyncio.Event()
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         working.set()
         await asyncio.Event().wait()
 
@@ -66,8 +66,8 @@ async def test_cancellation_after_the_commit_lets_submit_finish_first(
             loop.call_soon_threadsafe(submitting.set)
             go_on.wait(10)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
 
     coordinator.before_answer = hold_submit
     task = asyncio.create_task(bank.transact(message, business))
@@ -83,8 +83,8 @@ async def test_cancellation_after_the_commit_lets_submit_finish_first(
 
 @pytest.mark.kinds(where=lambda kind: kind.is_async and kind.name.endswith("engine"))
 async def test_timeout_around_a_transaction_rolls_it_back(bank: Bank, coordinator: RecordingCoordinator) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         await asyncio.Event().wait()
 
     with pytest.raises(TimeoutError):
@@ -136,8 +136,8 @@ async def test_interrupted_business_is_rolled_back_and_nothing_is_sent(
 ) -> None:
     message = transfer_message(coordinator)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -152,8 +152,8 @@ async def test_session_killed_by_an_administrator_is_rolled_back(bank: Bank, coo
     ledger = bank.ledger
     assert isinstance(ledger, PostgresLedger)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         ledger.terminate_others()
 
     expected = Undecided if bank.kind.name in {"psycopg", "psycopg async", "asyncpg connection"} else RolledBack
@@ -180,17 +180,17 @@ async def test_deadlock_swallowed_by_the_application_never_commits_half(
         rival_cursor.execute("update account set balance = balance + 1 where id = 'B'")
         waiting = threading.Thread(target=_run, args=(rival_cursor, "update account set balance = 0 where id = 'A'"))
 
-        async def business(desk: Desk) -> None:
-            await desk.execute(TRANSFER)
+        async def business(handle: BusinessHandle) -> None:
+            await handle.execute(TRANSFER)
             waiting.start()
             _until_someone_waits(ledger)
             try:
-                await desk.execute("update account set balance = balance + 30 where id = 'B'")
+                await handle.execute("update account set balance = balance + 30 where id = 'B'")
             except Exception as error:  # noqa: BLE001 -- what this application does wrong
                 victims.append(error)
                 waiting.join()
                 rival.rollback()
-                await desk.execute(TRANSFER)
+                await handle.execute(TRANSFER)
 
         with pytest.raises(RolledBack):
             await bank.transact(transfer_message(coordinator), business)
@@ -219,9 +219,9 @@ async def test_commit_that_the_database_refuses_is_rolled_back_and_aborted(
     bank.ledger.run("create table if not exists parent (id int primary key)")
     bank.ledger.run("create table if not exists child (id int references parent (id) deferrable initially deferred)")
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        await desk.execute("insert into child values (1)")
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        await handle.execute("insert into child values (1)")
 
     with pytest.raises(Exception, match="foreign key"):
         await bank.transact(transfer_message(coordinator), business)
@@ -231,10 +231,10 @@ async def test_commit_that_the_database_refuses_is_rolled_back_and_aborted(
 
 @pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "postgresql engine", "mysql engine"})
 async def test_savepoint_inside_the_block_is_fine(bank: Bank, coordinator: RecordingCoordinator) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        with contextlib.suppress(ValueError), desk.handle.begin_nested():
-            desk.handle.execute(text(TRANSFER))
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        with contextlib.suppress(ValueError), handle.handle.begin_nested():
+            handle.handle.execute(text(TRANSFER))
             raise ValueError
 
     await bank.transact(transfer_message(coordinator), business)
@@ -244,10 +244,10 @@ async def test_savepoint_inside_the_block_is_fine(bank: Bank, coordinator: Recor
 
 @pytest.mark.kinds(where=lambda kind: kind.name in {"sqlite engine", "postgresql engine", "mysql engine"})
 async def test_rollback_inside_the_block_leaves_nothing_behind(bank: Bank, coordinator: RecordingCoordinator) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        desk.handle.rollback()
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        handle.handle.rollback()
+        await handle.execute(TRANSFER)
 
     with pytest.raises((RolledBack, CommittedDespiteError)) as raised:
         await bank.transact(transfer_message(coordinator), business)
@@ -261,7 +261,7 @@ async def test_do_and_submit_returns_what_the_function_returns(bank: Bank, coord
     if bank.kind.is_async:
 
         async def abusiness(connection: object) -> int:
-            await Desk(connection).execute(TRANSFER)
+            await BusinessHandle(connection).execute(TRANSFER)
             return 17
 
         message = AsyncMessage(coordinator.url).add(RECEIVER, {"amount": 30})
@@ -279,7 +279,7 @@ async def test_do_and_submit_returns_what_the_function_returns(bank: Bank, coord
 
 
 async def _pay_later(connection: object) -> None:
-    await Desk(connection).execute(TRANSFER)
+    await BusinessHandle(connection).execute(TRANSFER)
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name == "sqlite engine")

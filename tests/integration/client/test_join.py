@@ -12,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.integration.client.banks import CHECK, Bank
-from tests.integration.client.coordinator import CUT, RecordingCoordinator
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, PostgresLedger
+from tests.support.recording_coordinator import CUT, RecordingCoordinator
 from twophase import AsyncClient, AsyncMessage, Client, Message, Progress, RetryPolicy
 from twophase.errors import (
     BranchesLost,

@@ -17,10 +17,10 @@ from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from tests.integration.client.banks import CHECK, Bank, Desk
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.integration.client.banks import CHECK, Bank, BusinessHandle
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Ledger, MariadbLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncClient, AsyncMessage, Message, Progress, Verdict
 from twophase.barrier import check_back, once
 from twophase.barrier.fault import code_of
@@ -44,8 +44,8 @@ def transfer_message(coordinator: RecordingCoordinator) -> Message:
     return Message(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30})
 
 
-async def transfer(desk: Desk) -> None:
-    await desk.execute(TRANSFER)
+async def transfer(handle: BusinessHandle) -> None:
+    await handle.execute(TRANSFER)
 
 
 def swallow_an_error(connection: Connection) -> None:
@@ -230,8 +230,8 @@ async def test_a_commit_listener_that_swallows_a_deadlock_ends_in_a_rollback(
 
     with another_waits_for_us(bank.ledger) as wait:
 
-        async def business(desk: Desk) -> None:
-            await desk.execute(TRANSFER)
+        async def business(handle: BusinessHandle) -> None:
+            await handle.execute(TRANSFER)
             wait()
             event.listen(engine_of(bank), "commit", deadlock)
 
@@ -274,9 +274,9 @@ def second(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Second]:
 async def test_a_session_with_two_databases_is_rolled_back_in_both(
     bank: Bank, coordinator: RecordingCoordinator, second: Second
 ) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        second.write(desk.handle)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        second.write(handle.handle)
 
     message = transfer_message(coordinator)
     with pytest.raises(RolledBack, match="2 databases") as raised:

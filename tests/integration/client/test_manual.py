@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncClient, AsyncMessage, Client, Message, Progress
 from twophase.errors import ContraryDecision, MessageUsedTwice
 from twophase.testing import InProcessCoordinator

@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.integration.client.banks import CHECK, Bank
-from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.client.ledgers import TRANSFER, SqliteLedger
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncClient, Client, Message, Progress
 from twophase.errors import AutocommitRefused, BarrierTableMissing, OpenTransaction, UnsafeDatabase, UnsupportedEngine
 

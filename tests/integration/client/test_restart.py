@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.server.process import ServerProcess
 from tests.servers.ports import KeptPort
+from tests.support.server_process import ServerProcess
 from twophase import AsyncClient, AsyncMessage, Client, Message, RetryPolicy
 
 PATIENCE_S = 60.0

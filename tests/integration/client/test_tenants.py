@@ -19,10 +19,10 @@ import sqlalchemy
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session
 
-from tests.integration.client.coordinator import RecordingCoordinator, Told
 from tests.integration.client.ledgers import mariadb_connection
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
+from tests.support.recording_coordinator import RecordingCoordinator, Told
 from twophase import Client, Progress
 from twophase.barrier import check_back, install
 from twophase.core.errors import BeginDeadlinePassed, DatabaseSwitched

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.integration.client.banks import CHECK, Bank, Desk, Kind
-from tests.integration.client.coordinator import CUT, RecordingCoordinator, Request, Told, unused_url
+from tests.integration.client.banks import CHECK, Bank, BusinessHandle, Kind
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT
+from tests.support.recording_coordinator import CUT, RecordingCoordinator, Request, Told, unused_url
 from twophase import AsyncClient, AsyncMessage, Client, Message, Progress, RetryPolicy, Verdict
 from twophase.core.message import decode_branches
 from twophase.errors import (
@@ -57,12 +57,12 @@ async def impatient_message(bank: Bank, server: str) -> AsyncIterator[Message | 
             yield blocking.message().add(RECEIVER, {"account": "B", "amount": 30})
 
 
-async def transfer(desk: Desk) -> None:
-    await desk.execute(TRANSFER)
+async def transfer(handle: BusinessHandle) -> None:
+    await handle.execute(TRANSFER)
 
 
-async def overdraw(desk: Desk) -> None:
-    await desk.execute(TRANSFER)
+async def overdraw(handle: BusinessHandle) -> None:
+    await handle.execute(TRANSFER)
     raise Overdrawn
 
 
@@ -123,7 +123,7 @@ async def test_check_back_that_came_first_bars_the_business(bank: Bank, coordina
 async def test_prepare_without_coordinator_means_the_business_does_not_run(bank: Bank) -> None:
     ran = False
 
-    async def business(desk: Desk) -> None:
+    async def business(handle: BusinessHandle) -> None:
         nonlocal ran
         ran = True
 
@@ -149,8 +149,8 @@ async def test_branches_added_inside_are_in_the_row_and_in_submit(
 ) -> None:
     message = transfer_message(coordinator.url, allow_late_branches=True)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         message.add("http://mailer/receipt", {"left": 70})
 
     await bank.transact(message, business)
@@ -175,9 +175,9 @@ async def test_an_open_message_whose_block_ends_its_transaction_is_not_submitted
 ) -> None:
     message = transfer_message(coordinator.url, allow_late_branches=True)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        await desk.commit()
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        await handle.commit()
         message.add("http://mailer/receipt")
 
     with pytest.raises(BranchesLost) as raised:
@@ -195,9 +195,9 @@ async def test_an_open_message_whose_block_ends_its_transaction_is_not_submitted
 async def test_an_error_about_a_lost_transaction_says_by_itself_what_to_do(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        await desk.commit()
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        await handle.commit()
 
     with pytest.raises(CommittedDespiteError) as raised:
         await bank.transact(transfer_message(coordinator.url), business)
@@ -211,9 +211,9 @@ async def test_commit_inside_the_block_is_found_out_and_submitted(
 ) -> None:
     message = transfer_message(coordinator.url)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        await desk.commit()
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        await handle.commit()
 
     with pytest.raises(CommittedDespiteError) as raised:
         await bank.transact(message, business)
@@ -227,9 +227,9 @@ async def test_commit_inside_the_block_is_found_out_and_submitted(
 async def test_commit_inside_then_an_error_is_submitted_not_aborted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        await desk.commit()
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        await handle.commit()
         raise Overdrawn
 
     with pytest.raises(CommittedDespiteError) as raised:
@@ -241,10 +241,10 @@ async def test_commit_inside_then_an_error_is_submitted_not_aborted(
 
 @pytest.mark.kinds(where=lambda kind: kind.database == "postgresql")
 async def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coordinator: RecordingCoordinator) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         with contextlib.suppress(Exception):
-            await desk.execute(WRONG_STATEMENT)
+            await handle.execute(WRONG_STATEMENT)
 
     with pytest.raises(RolledBack):
         await bank.transact(transfer_message(coordinator.url), business)
@@ -256,10 +256,10 @@ async def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coord
 async def test_swallowed_statement_error_leaves_the_rest_committed_and_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         with contextlib.suppress(Exception):
-            await desk.execute(WRONG_STATEMENT)
+            await handle.execute(WRONG_STATEMENT)
 
     await bank.transact(transfer_message(coordinator.url), business)
     assert bank.ledger.balance() == 70
@@ -273,8 +273,8 @@ async def test_commit_whose_reply_is_lost_is_submitted_and_reported(
     bank = bank_behind_proxy
     message = transfer_message(coordinator.url)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         proxy.arm(Cut.BEFORE_REPLY)
 
     if _has_one_connection(bank.kind):
@@ -297,8 +297,8 @@ async def test_commit_that_never_arrives_is_never_delivered(
 ) -> None:
     bank = bank_behind_proxy
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         proxy.arm(Cut.BEFORE_COMMIT)
 
     with pytest.raises(Exception) as raised:  # noqa: PT011 -- every driver has its own
@@ -317,8 +317,8 @@ async def test_unclear_commit_with_the_database_gone_is_undecided(
     bank = bank_behind_proxy
     message = transfer_message(coordinator.url)
 
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
         proxy.arm(Cut.BEFORE_REPLY, refuse_afterwards=True)
 
     with pytest.raises(Undecided) as raised:
@@ -333,9 +333,9 @@ async def test_unclear_commit_with_the_database_gone_is_undecided(
 async def test_statement_with_an_implicit_commit_is_found_out_and_submitted(
     bank: Bank, coordinator: RecordingCoordinator
 ) -> None:
-    async def business(desk: Desk) -> None:
-        await desk.execute(TRANSFER)
-        await desk.execute("create or replace table surprise (id int)")
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        await handle.execute("create or replace table surprise (id int)")
 
     with pytest.raises(CommittedDespiteError) as raised:
         await bank.transact(transfer_message(coordinator.url), business)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.integration.client.coordinator import CUT, RecordingCoordinator, unused_url
+from tests.support.recording_coordinator import CUT, RecordingCoordinator, unused_url
 from twophase.client.transport.sync import SyncTransport
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
 

@@ -14,11 +14,11 @@ from typing import NoReturn
 import pytest
 import sqlalchemy
 
-from tests.integration.barrier.banks import SYNC_DRIVERS, Bank
 from tests.integration.barrier.conftest import empty_bank
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from tests.support.business_databases import SYNC_DRIVERS, Bank
 from twophase.barrier import install
 from twophase.cli.doctor.clocks import compared
 from twophase.cli.doctor.database_side import Database

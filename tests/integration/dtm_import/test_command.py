@@ -20,8 +20,8 @@ from typer.testing import CliRunner, Result
 from tests.integration.dtm_import.command import report, run
 from tests.integration.dtm_import.services import Service, gate, until
 from tests.integration.dtm_import.stores import DtmStore, MysqlStore, PostgresStore, RedisStore
-from tests.integration.server.process import serving
 from tests.servers.database import Database
+from tests.support.server_process import serving
 from twophase.core.lifecycle import State
 from twophase.dtm_import.command import app
 from twophase.testing import InProcessCoordinator

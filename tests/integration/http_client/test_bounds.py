@@ -10,7 +10,7 @@ import asyncio
 import pytest
 
 from tests.integration.http_client.conftest import MakeClient
-from tests.integration.http_client.scripted import OK, Peer, answering, serving
+from tests.support.scripted_server import OK, Peer, answering, serving
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, Outcome
 

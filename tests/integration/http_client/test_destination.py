@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.integration.http_client.scripted import OK, Peer, answering, once_then_close, serving
+from tests.support.scripted_server import OK, Peer, answering, once_then_close, serving
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.destinations.base import Answer, Call, Destination
 from twophase.destinations.http import HttpDestination

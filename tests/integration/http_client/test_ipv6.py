@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
-from tests.integration.http_client.scripted import OK, answering, serving
 from tests.servers.missing import not_to_be_had
+from tests.support.scripted_server import OK, answering, serving
 from twophase.http_client.client import HttpClient
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.http_client.scripted import Peer, serving
+from tests.support.scripted_server import Peer, serving
 from twophase.http_client import pipeline as module
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpResponse, Outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.http_client.scripted import OK, Peer, answering, cut, once_then_close, serving
+from tests.support.scripted_server import OK, Peer, answering, cut, once_then_close, serving
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 

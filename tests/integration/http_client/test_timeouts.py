@@ -11,8 +11,8 @@ import socket
 import pytest
 
 from tests.integration.http_client.conftest import MakeClient
-from tests.integration.http_client.scripted import OK, Peer, answering, serving
 from tests.servers.ports import nobodys_port
+from tests.support.scripted_server import OK, Peer, answering, serving
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind, Outcome
 

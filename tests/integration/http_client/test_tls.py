@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from tests.integration.http_client.conftest import MakeClient
-from tests.integration.http_client.scripted import OK, Peer, answering, serving
+from tests.support.scripted_server import OK, Peer, answering, serving
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 

@@ -19,9 +19,9 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 
-from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run, verify
-from tests.integration.client.coordinator import RecordingCoordinator
 from tests.integration.integrations.test_fastapi import branch_query, check_query, probe_query
+from tests.support.business_databases import SPEND, Bank, begin, new_gid, run, verify
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import Message
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import BranchRefused

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from tests.integration.barrier.banks import new_gid
 from tests.integration.barrier.conftest import empty_bank
+from tests.support.business_databases import new_gid
 from twophase.barrier import check_back, install
 from twophase.core.verdict import Verdict
 

@@ -11,7 +11,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid, run
+from tests.support.business_databases import SPEND, Bank, arun, begin, new_gid, run
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches

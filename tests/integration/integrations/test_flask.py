@@ -9,8 +9,8 @@ import pytest
 from flask import Flask, Response, request
 from flask.testing import FlaskClient
 
-from tests.integration.barrier.banks import SPEND, Bank, begin, new_gid, run
 from tests.integration.integrations.test_fastapi import branch_query, check_query, probe_query
+from tests.support.business_databases import SPEND, Bank, begin, new_gid, run
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.integrations.flask import check_blueprint, once

@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from tests.integration.barrier.banks import SPEND, Bank, arun, begin, new_gid, run
 from tests.integration.integrations.test_fastapi import ASYNC_DRIVERS, branch_query, check_query, probe_query
+from tests.support.business_databases import SPEND, Bank, arun, begin, new_gid, run
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches

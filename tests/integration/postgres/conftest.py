@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 import pytest
 import uvloop
 
-from tests.integration.server.process import BranchService, branch_service
 from tests.servers.database import Database
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
+from tests.support.server_process import BranchService, branch_service
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.conformance.items import abort, failed_call, prepare
+from tests.support.items import abort, failed_call, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Decide, Finish, Insert, Item, Park, Redirect, Reschedule

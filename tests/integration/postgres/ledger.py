@@ -13,7 +13,7 @@ from collections import Counter
 import psycopg
 
 from tests.integration.postgres.traffic import Traffic
-from tests.integration.server.process import BranchService
+from tests.support.server_process import BranchService
 
 SUCCEEDED, FAILED = 4, 5
 

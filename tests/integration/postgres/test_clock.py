@@ -14,10 +14,10 @@ import pytest
 
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.traffic import Told, Traffic
-from tests.integration.server import process
-from tests.integration.server.pretend import get
-from tests.integration.server.process import BranchService, serving
 from tests.servers.database import Database
+from tests.support import server_process
+from tests.support.fake_coordinator import get
+from tests.support.server_process import BranchService, serving
 from twophase.core.gid import born_ms
 
 pytestmark = pytest.mark.postgres
@@ -34,7 +34,7 @@ time.time_ns = lambda: real_ns() + {hours} * 3600 * 10**9
 def shifted(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> int:
     """Give the servers that this test starts a clock that is `hours` off."""
     hours: int = request.param
-    monkeypatch.setattr(process, "_MAIN", _SHIFTED.format(hours=hours) + process._MAIN)
+    monkeypatch.setattr(server_process, "_MAIN", _SHIFTED.format(hours=hours) + server_process._MAIN)
     return hours
 
 

@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 from asyncpg.exceptions import ReadOnlySQLTransactionError
 
-from tests.conformance.items import flush, prepare
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.refusals import execute, made
 from tests.integration.postgres.traffic import Traffic
-from tests.integration.server.pretend import get
-from tests.integration.server.process import BranchService, serving
 from tests.servers.database import Database
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.servers.standby import PostgresStandby
+from tests.support.fake_coordinator import get
+from tests.support.items import flush, prepare
+from tests.support.server_process import BranchService, serving
 from twophase.core.errors import StoreError
 from twophase.server.app import EXIT_CLEAN
 from twophase.stores.postgres import PostgresStore

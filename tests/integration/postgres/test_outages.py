@@ -13,11 +13,11 @@ import pytest
 
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.traffic import Traffic
-from tests.integration.server.pretend import get
-from tests.integration.server.process import BranchService, ServerProcess, serving
 from tests.servers.database import Database
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
+from tests.support.fake_coordinator import get
+from tests.support.server_process import BranchService, ServerProcess, serving
 from twophase.server.app import EXIT_CLEAN
 
 pytestmark = pytest.mark.postgres

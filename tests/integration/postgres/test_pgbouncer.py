@@ -14,16 +14,16 @@ import asyncpg
 import psycopg
 import pytest
 
-from tests.conformance.items import flush, live, prepare
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.refusals import execute, refusal
 from tests.integration.postgres.test_outages import SLACK_S, UNAVAILABLE, WAIT_S, _all_is_well
 from tests.integration.postgres.traffic import Traffic
-from tests.integration.server.process import BranchService, serving
 from tests.servers.database import Database
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from tests.support.items import flush, live, prepare
+from tests.support.server_process import BranchService, serving
 from twophase.core.errors import ConfigurationError
 from twophase.stores.postgres import PostgresStore, connection
 

@@ -18,16 +18,16 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.conformance.items import flush, prepare
 from tests.integration.postgres.every_statement import execute_all
 from tests.integration.postgres.refusals import WAIT_MS, as_user, execute, made, refusal
 from tests.integration.postgres.watch import Watch
-from tests.integration.server.process import ServerProcess
 from tests.servers.database import Database
 from tests.servers.plugin import running
 from tests.servers.ports import nobodys_port
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
+from tests.support.items import flush, prepare
+from tests.support.server_process import ServerProcess
 from twophase.core.errors import (
     ConfigurationError,
     NotAStore,

@@ -20,12 +20,12 @@ from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.refusals import as_user, execute
 from tests.integration.postgres.test_outages import SLACK_S, WAIT_S
 from tests.integration.postgres.traffic import Traffic
-from tests.integration.server.pretend import get
-from tests.integration.server.process import BranchService, ServerProcess, serving
 from tests.servers.database import Database
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import short_temporary_directory
 from tests.small_disk import fill, small_disk
+from tests.support.fake_coordinator import get
+from tests.support.server_process import BranchService, ServerProcess, serving
 from twophase.server.app import EXIT_CLEAN
 
 pytestmark = pytest.mark.postgres

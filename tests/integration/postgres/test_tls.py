@@ -14,11 +14,11 @@ import psycopg
 import pytest
 import trustme
 
-from tests.conformance.items import flush, prepare
 from tests.integration.postgres.refusals import refusal
 from tests.servers.database import Database
 from tests.servers.plugin import running
 from tests.servers.postgres import CERTIFIED, PostgresServer
+from tests.support.items import flush, prepare
 from twophase.core.errors import ConfigurationError, StoreDenied
 from twophase.stores.postgres import PostgresStore
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.server.pretend import get
-from tests.integration.server.process import BranchService, ServerProcess, serving
 from tests.servers.database import Database
+from tests.support.fake_coordinator import get
+from tests.support.server_process import BranchService, ServerProcess, serving
 
 pytestmark = pytest.mark.postgres
 

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from tests.conformance.items import abort, failed_call, final, flush, live, prepare
 from tests.integration.postgres.refusals import made
 from tests.integration.postgres.watch import Watch
 from tests.servers.database import Database
 from tests.servers.proxy import Cut, Proxy, Way
+from tests.support.items import abort, failed_call, final, flush, live, prepare
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.batch import Batch, Redirect, Reschedule
 from twophase.stores.postgres import PostgresStore

@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from tests.integration.server.pretend import Client, Response, post
-from tests.integration.server.process import ServerProcess
+from tests.support.fake_coordinator import Client, Response, post
+from tests.support.server_process import ServerProcess
 
 _ANSWER_S = 30.0
 _PAUSE_S = 0.02

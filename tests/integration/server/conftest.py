@@ -1,6 +1,6 @@
 """Fixtures of the server's tests: uvloop as in production, and a listening port.
 
-Behind the port stands a pretended coordinator.
+Behind the port stands a fake coordinator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 import uvloop
 
-from tests.integration.server.pretend import Wire, listening
+from tests.support.fake_coordinator import Wire, listening
 
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
 from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import Sink, sink
+from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
 from twophase.server.app import EXIT_CONFIGURATION
 

@@ -17,9 +17,9 @@ import msgspec
 import pytest
 
 from benchmarks.load.http2 import Http2Connection, head
-from tests.integration.server.pretend import Client, Response, get, post
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, Dtm, grpc_url, method
+from tests.support.fake_coordinator import Client, Response, get, post
 
 URL = "http://127.0.0.1:1/in"
 

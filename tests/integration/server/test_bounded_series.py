@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.integration.server.pretend import Client, get
+from tests.support.fake_coordinator import Client, get
 from twophase.core.message import Branch, Message
 from twophase.destinations.base import Answer, Call
 from twophase.server.app import Server

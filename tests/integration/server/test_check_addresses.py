@@ -20,10 +20,10 @@ import sqlalchemy
 from flask import Flask
 from werkzeug.serving import make_server
 
-from tests.integration.server.pretend import get, post
-from tests.integration.server.process import ServerProcess, serving
 from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import sink
+from tests.support.fake_coordinator import get, post
+from tests.support.server_process import ServerProcess, serving
 from twophase import Message
 from twophase.barrier import install
 from twophase.coordinator.maintenance.probing import AGAIN_MS, FIRST_MS

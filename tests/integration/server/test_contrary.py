@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
+from tests.support.server_process import BranchService, branch_service
 from twophase.core.lifecycle import State
 
 

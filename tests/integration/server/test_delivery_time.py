@@ -15,10 +15,10 @@ import grpc.aio
 import msgspec
 import pytest
 
-from tests.integration.server.pretend import Client, get, post
-from tests.integration.server.process import BranchService, branch_service, serving
 from tests.integration.server.running import running
 from tests.integration.server.test_grpc import Dtm, grpc_url, message
+from tests.support.fake_coordinator import Client, get, post
+from tests.support.server_process import BranchService, branch_service, serving
 from twophase import AsyncMessage
 from twophase.core.lifecycle import State
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.server.pretend import Wire, get, post, prepare
+from tests.support.fake_coordinator import Wire, get, post, prepare
 from twophase.coordinator.state.active_message import Reply
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import ConfigurationError, Overloaded, StateConflict, StoreFull, UnknownMessage

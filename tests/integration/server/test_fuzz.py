@@ -14,7 +14,7 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integration.server.pretend import get, listening, message, post
+from tests.support.fake_coordinator import get, listening, message, post
 from twophase.core.gid import validate_gid
 
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
@@ -68,7 +68,7 @@ async def _talk(port: int, pieces: list[bytes]) -> list[int]:
 
 
 def _run(pieces: list[bytes]) -> tuple[list[int], list[tuple[str, str]]]:
-    async def scene() -> tuple[list[int], list[tuple[str, str]]]:
+    async def attack() -> tuple[list[int], list[tuple[str, str]]]:
         async with listening() as wire:
             statuses = await _talk(wire.port, pieces)
             heard = list(wire.coordinator.heard)
@@ -76,7 +76,7 @@ def _run(pieces: list[bytes]) -> tuple[list[int], list[tuple[str, str]]]:
         return statuses, heard
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(scene())
+        return runner.run(attack())
 
 
 @FUZZ

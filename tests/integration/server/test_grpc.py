@@ -19,9 +19,9 @@ import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from tests.integration.server.pretend import PretendCoordinator, StoppedClock
 from tests.integration.server.running import Running, running
 from tests.servers.ports import KeptPort
+from tests.support.fake_coordinator import FakeCoordinator, StoppedClock
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import (
     ConfigurationError,
@@ -283,8 +283,8 @@ ANSWERS = [
 
 
 @pytest.fixture
-async def pretended() -> AsyncIterator[tuple[PretendCoordinator, GrpcApi, Dtm]]:
-    coordinator, refused = PretendCoordinator(), list[str]()
+async def faked() -> AsyncIterator[tuple[FakeCoordinator, GrpcApi, Dtm]]:
+    coordinator, refused = FakeCoordinator(), list[str]()
     door = GrpcApi(coordinator, Decoder(lambda url: None), StoppedClock(), on_refused=refused.append)
     url = await door.start("127.0.0.1", 0)
     async with grpc.aio.insecure_channel(url.removeprefix("grpc://")) as channel:
@@ -295,9 +295,9 @@ async def pretended() -> AsyncIterator[tuple[PretendCoordinator, GrpcApi, Dtm]]:
 
 @pytest.mark.parametrize(("reply", "code", "ours"), ANSWERS)
 async def test_every_refusal_has_the_code_that_dtms_clients_know(
-    pretended: tuple[PretendCoordinator, GrpcApi, Dtm], reply: Reply, code: Code, ours: str
+    faked: tuple[FakeCoordinator, GrpcApi, Dtm], reply: Reply, code: Code, ours: str
 ) -> None:
-    coordinator, _, dtm = pretended
+    coordinator, _, dtm = faked
     coordinator.answer = lambda gid: reply
     refused = await dtm.refused("Submit", **message("g"))
     assert (refused.code, refused.metadata["twophase-code"]) == (code, ours)
@@ -305,9 +305,9 @@ async def test_every_refusal_has_the_code_that_dtms_clients_know(
 
 
 async def test_a_fault_of_the_server_is_reported_without_its_insides(
-    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
+    faked: tuple[FakeCoordinator, GrpcApi, Dtm],
 ) -> None:
-    coordinator, _, dtm = pretended
+    coordinator, _, dtm = faked
 
     def fail(_gid: str) -> Reply:
         raise RuntimeError("secret")
@@ -320,9 +320,9 @@ async def test_a_fault_of_the_server_is_reported_without_its_insides(
 
 
 async def test_a_client_that_gives_up_leaves_its_request_to_the_coordinator(
-    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
+    faked: tuple[FakeCoordinator, GrpcApi, Dtm],
 ) -> None:
-    coordinator, _, dtm = pretended
+    coordinator, _, dtm = faked
     coordinator.holds = True
     call = method(dtm.channel, "/dtmgimp.Dtm/Submit")(
         encode_request(Request(trans_type="msg", **message("g"))), timeout=20
@@ -338,9 +338,9 @@ async def test_a_client_that_gives_up_leaves_its_request_to_the_coordinator(
 
 
 async def test_a_deadline_leaves_the_request_to_the_coordinator(
-    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
+    faked: tuple[FakeCoordinator, GrpcApi, Dtm],
 ) -> None:
-    coordinator, _, dtm = pretended
+    coordinator, _, dtm = faked
     coordinator.holds = True
     raw = encode_request(Request(trans_type="msg", **message("g")))
     while not coordinator.held:  # a busy machine may need longer than the deadline to receive it
@@ -352,9 +352,9 @@ async def test_a_deadline_leaves_the_request_to_the_coordinator(
 
 
 async def test_draining_ends_what_is_under_way_and_takes_no_more(
-    pretended: tuple[PretendCoordinator, GrpcApi, Dtm],
+    faked: tuple[FakeCoordinator, GrpcApi, Dtm],
 ) -> None:
-    coordinator, door, dtm = pretended
+    coordinator, door, dtm = faked
     coordinator.holds = True
     under_way = asyncio.ensure_future(dtm.ask("Submit", **message("g")))
     async with asyncio.timeout(10):
@@ -433,7 +433,7 @@ async def test_without_grpcio_a_port_that_was_asked_for_is_refused(
 
 
 async def test_connections_and_requests_are_bounded(tmp_path: Path) -> None:
-    coordinator = PretendCoordinator()
+    coordinator = FakeCoordinator()
     coordinator.holds = True
     door = GrpcApi(
         coordinator,

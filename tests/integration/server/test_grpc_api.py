@@ -16,18 +16,18 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from tests.integration.server.pretend import PretendCoordinator, StoppedClock
 from tests.integration.server.test_grpc import Code, Dtm, message, method
+from tests.support.fake_coordinator import FakeCoordinator, StoppedClock
 from twophase.grpc_wire.messages import Request, encode_request
 from twophase.server.api.dtm_grpc import GrpcApi
 from twophase.server.codecs.decode import Decoder
 
 
 class Api:
-    """A port with a pretended coordinator, and a channel to it."""
+    """A port with a fake coordinator, and a channel to it."""
 
     def __init__(self) -> None:
-        self.coordinator = PretendCoordinator()
+        self.coordinator = FakeCoordinator()
         self.refused: list[str] = []
         self.api = GrpcApi(self.coordinator, Decoder(lambda url: None), StoppedClock(), on_refused=self.refused.append)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from tests.integration.server.process import ServerProcess, branch_service, serving
 from tests.integration.server.test_grpc import Code, Dtm, Refused, message
+from tests.support.server_process import ServerProcess, branch_service, serving
 
 
 def _channel(server: ServerProcess) -> grpc.aio.Channel:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.server.pretend import Client, Response, Wire, get, listening, message, post, prepare
+from tests.support.fake_coordinator import Client, Response, Wire, get, listening, message, post, prepare
 from twophase.core.errors import ServerFault
 from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
 from twophase.server.http_port.port import Timeouts

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.server.pretend import Client, get, post
 from tests.integration.server.running import Running, running
+from tests.support.fake_coordinator import Client, get, post
 from twophase.core.lifecycle import State
 
 

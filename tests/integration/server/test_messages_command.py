@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
+from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 from twophase.cli.app import app
 
 QUICK = ("--set", "retry_first_ms=600000", "--set", "retry_cap_ms=600000")

@@ -13,8 +13,8 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.pages import ROOT
-from tests.integration.server.pretend import get, post
-from tests.integration.server.process import ServerProcess, branch_service, serving
+from tests.support.fake_coordinator import get, post
+from tests.support.server_process import ServerProcess, branch_service, serving
 
 SECRET = "hunter2-and-a-card-number"
 

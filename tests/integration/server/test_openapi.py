@@ -12,8 +12,8 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from tests.integration.server.pretend import Client, get
 from tests.integration.server.running import running
+from tests.support.fake_coordinator import Client, get
 from twophase.server.api.dtm_http import HOT_OPERATIONS
 from twophase.server.api.openapi import FIELDS, OPENAPI_PATH, document
 from twophase.server.app import Server

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.integration.server.pretend import Client, Response, get, post
-from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
+from tests.support.fake_coordinator import Client, Response, get, post
+from tests.support.server_process import BranchService, branch_service
 from twophase.core.lifecycle import State
 
 DTM = "/api/dtmsvr"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from tests.integration.server.pretend import ACCEPTED, Wire, get, post, prepare
+from tests.support.fake_coordinator import ACCEPTED, Wire, get, post, prepare
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.server.pretend import get, post
-from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
 from tests.servers.ports import KeptPort
+from tests.support.fake_coordinator import get, post
+from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 from twophase.core.errors import StoreUnavailable
 from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_STORE, _refuse
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
+from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 from twophase.core.gid import RANDOM_BYTES, make_gid
 
 # The requests for a gid before; the request now; the status and the state that the answer names.

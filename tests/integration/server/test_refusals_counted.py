@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
-from tests.integration.server.pretend import Client, get, post
 from tests.integration.server.running import running
+from tests.support.fake_coordinator import Client, get, post
 
 ODD = {"gid": "g", "trans_type": "msg", "steps": [{"action": "nowhere"}], "payloads": [""]}
 

@@ -15,11 +15,11 @@ import grpc.aio
 import msgspec
 import pytest
 
-from tests.integration.server.pretend import post
-from tests.integration.server.process import ServerProcess, serving
 from tests.integration.server.test_grpc import Code, Dtm, Refused, message
 from tests.integration.server.test_grpc_branches import Bank, fail
 from tests.integration.server.test_observability import _scrape
+from tests.support.fake_coordinator import post
+from tests.support.server_process import ServerProcess, serving
 
 SECRETS = {
     name: f"{name}-hunter2-4111"

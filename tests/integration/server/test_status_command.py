@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.integration.server.process import ServerProcess, branch_service, serving
+from tests.support.server_process import ServerProcess, branch_service, serving
 from twophase.cli.app import app
 
 WAITS = ("--set", "retry_first_ms=600000", "--set", "retry_cap_ms=600000")

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.server.pretend import get
-from tests.integration.server.process import ServerProcess, serving
 from tests.small_disk import fill, remount, small_disk
+from tests.support.fake_coordinator import get
+from tests.support.server_process import ServerProcess, serving
 from twophase.server.app import EXIT_CLEAN, EXIT_STORE
 
 DISK_BYTES = 6 * 1024 * 1024

@@ -17,9 +17,9 @@ import grpc.aio
 import msgspec
 import pytest
 
-from tests.integration.server.pretend import Client, post
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, Dtm, grpc_url, message
+from tests.support.fake_coordinator import Client, post
 from twophase import AsyncClient
 from twophase.core.lifecycle import State
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.server.process import ServerProcess, serving
+from tests.support.server_process import ServerProcess, serving
 
 _MAIN = "from twophase.cli.app import main; main()"
 NOBODY = "http://127.0.0.1:1"

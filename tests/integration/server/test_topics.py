@@ -19,8 +19,8 @@ import msgspec
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
+from tests.support.server_process import BranchService, branch_service
 from twophase import Message
 from twophase.core.lifecycle import State
 from twophase.grpc_wire.messages import Request, encode_request, pool

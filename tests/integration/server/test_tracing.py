@@ -12,11 +12,11 @@ import grpc
 import grpc.aio
 import msgspec
 
-from tests.integration.server.pretend import Client, post
-from tests.integration.server.process import BranchService, branch_service
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import grpc_url, message, method
 from tests.integration.server.test_grpc_branches import Bank, reply
+from tests.support.fake_coordinator import Client, post
+from tests.support.server_process import BranchService, branch_service
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message

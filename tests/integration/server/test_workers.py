@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.server.pretend import get
-from tests.integration.server.process import BranchService, ServerProcess, branch_service, serving
 from tests.servers.database import Database
+from tests.support.fake_coordinator import get
+from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 
 pytestmark = pytest.mark.postgres
 _PATIENCE_S = 60.0

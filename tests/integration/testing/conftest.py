@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.barrier.banks import Bank
 from tests.integration.barrier.conftest import banks, furnished_banks
-from tests.integration.client.coordinator import RecordingCoordinator
+from tests.support.business_databases import Bank
+from tests.support.recording_coordinator import RecordingCoordinator
 
 __all__ = ["bank", "banks", "coordinator", "furnished_banks"]
 

@@ -13,11 +13,11 @@ from django.db import IntegrityError, connections, transaction
 from django.test import Client as DjangoClient
 from django.test import TestCase, override_settings
 
-from tests.integration.barrier.banks import SPEND, Bank, run
-from tests.integration.client.coordinator import CUT, RecordingCoordinator
 from tests.integration.integrations import test_django
 from tests.integration.integrations.test_django import bank
 from tests.integration.integrations.test_fastapi import branch_query
+from tests.support.business_databases import SPEND, Bank, run
+from tests.support.recording_coordinator import CUT, RecordingCoordinator
 from twophase import Client, RetryPolicy
 from twophase.barrier.asking import check_back
 from twophase.barrier.open import open_transaction

@@ -16,8 +16,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from tests.integration.barrier.banks import Bank
-from tests.integration.client.coordinator import CUT, RecordingCoordinator
+from tests.support.business_databases import Bank
+from tests.support.recording_coordinator import CUT, RecordingCoordinator
 from twophase import Client, Message, RetryPolicy
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once

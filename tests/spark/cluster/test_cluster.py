@@ -18,7 +18,7 @@ from tests.crash.checker import rows
 from tests.servers.missing import not_tested
 from tests.spark.cluster.job import ATTEMPTS, ORDERS, ORDERS_APART, orders_of
 from tests.spark.cluster.standalone import Cluster, standalone
-from tests.spark.sink.scene import Scene, staged
+from tests.spark.sink.harness import Harness, running_harness
 from tests.spark.source.stores import SqliteUnderTest, finish
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
@@ -43,22 +43,24 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    """A scene to which executors publish."""
-    with staged(tmp_path, f"sqlite:///{tmp_path / 'store.db'}", f"sqlite:///{tmp_path / 'ledger.db'}") as found:
+def harness(tmp_path: Path) -> Iterator[Harness]:
+    """A harness to which executors publish."""
+    with running_harness(
+        tmp_path, f"sqlite:///{tmp_path / 'store.db'}", f"sqlite:///{tmp_path / 'ledger.db'}"
+    ) as found:
         yield found
 
 
 @pytest.mark.long
 def test_a_job_reads_on_both_executors_and_publishes_once_what_two_attempts_write(
-    cluster: Cluster, tmp_path: Path, scene: Scene
+    cluster: Cluster, tmp_path: Path, harness: Harness
 ) -> None:
     store = SqliteUnderTest(tmp_path)
     finish(store, 1, 1, ROWS)
     zipped = bundle(tmp_path / "twophase-spark.zip").path
 
     done = subprocess.run(
-        [*map(str, (cluster.python, JOB, cluster.master, zipped, store.url, tmp_path)), json.dumps(scene.options())],
+        [*map(str, (cluster.python, JOB, cluster.master, zipped, store.url, tmp_path)), json.dumps(harness.options())],
         env={**cluster.environment, "PYSPARK_PYTHON": str(cluster.python)},
         cwd=tmp_path,
         capture_output=True,
@@ -77,11 +79,13 @@ def test_a_job_reads_on_both_executors_and_publishes_once_what_two_attempts_writ
 
     places = [(tmp_path / f"attempt-{number}").read_text() for number in range(ATTEMPTS)]
     assert len(set(places)) == 2, "both attempts had prepared all they had, each on an executor of its own"
-    runs = rows(scene.ledger, "select won, count(*) from twophase_spark_writer group by won order by won")
+    runs = rows(harness.ledger, "select won, count(*) from twophase_spark_writer group by won order by won")
     assert runs == [(0, 1), (1, 1)]
     left = {str(int(State.PREPARED)): ORDERS_APART}
-    scene.until(lambda: len(scene.receiver.counted) >= ORDERS and scene.live() == left, "one attempt's orders came")
-    assert dict(scene.receiver.counted) in [
+    harness.until(
+        lambda: len(harness.receiver.counted) >= ORDERS and harness.live() == left, "one attempt's orders came"
+    )
+    assert dict(harness.receiver.counted) in [
         {gid_of("orders", [order]): 1 for order in orders_of(number)} for number in range(ATTEMPTS)
     ]
 

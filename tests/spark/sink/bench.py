@@ -34,7 +34,7 @@ from benchmarks.servers.processes import Meter, Process, listening, machine_cpu_
 from tests.crash.checker import rows
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
-from tests.spark.sink.scene import Scene, staged
+from tests.spark.sink.harness import Harness, running_harness
 from twophase_spark import register
 from twophase_spark.session import SessionSettings, open_session
 
@@ -91,15 +91,15 @@ def places(engine: str, folder: Path) -> Iterator[tuple[str, str]]:
         yield store.dsn, f"file:{reference}"
 
 
-def parts(scene: Scene) -> dict[str, int]:
+def parts(harness: Harness) -> dict[str, int]:
     """Return the processes to account.
 
     They are Java with its workers, the coordinator and the database server.
     """
-    url = urlsplit(scene.store)
+    url = urlsplit(harness.store)
     database = {"database": listening(url.port) or 0} if url.port else {}
     java = next(pid for pid in tree(os.getpid()) if Path(f"/proc/{pid}/comm").read_text().strip() == "java")
-    return {"Spark": java, "coordinator": scene.pid, **database}
+    return {"Spark": java, "coordinator": harness.pid, **database}
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -117,12 +117,12 @@ class Round(msgspec.Struct, frozen=True):
 
 
 class Bench:
-    """Rounds over one scene, in one session."""
+    """Rounds over one harness, in one session."""
 
-    def __init__(self, scene: Scene, spark: SparkSession, port: int, durability: str, *, later: bool) -> None:
-        self._scene = scene
+    def __init__(self, harness: Harness, spark: SparkSession, port: int, durability: str, *, later: bool) -> None:
+        self._scene = harness
         self._spark = spark
-        self._options = scene.options(url=f"http://127.0.0.1:{port}/in", checkAfter="600", durability=durability)
+        self._options = harness.options(url=f"http://127.0.0.1:{port}/in", checkAfter="600", durability=durability)
         if later:
             self._options["delay"] = "3600"
         self._later = later
@@ -199,11 +199,11 @@ def main() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         places(asked.engine, Path(folder)) as (store, ledger),
-        staged(Path(folder), store, ledger) as scene,
+        running_harness(Path(folder), store, ledger) as harness,
         open_session(SessionSettings(cores=2, memory_mb=1024, name="bench")) as spark,
     ):
         register(spark)
-        bench = Bench(scene, spark, port, asked.durability, later=asked.later)
+        bench = Bench(harness, spark, port, asked.durability, later=asked.later)
         bench.write(WARM)
         found = []
         for _ in range(asked.rounds):

@@ -1,4 +1,4 @@
-"""A scene with SQLite, or with everything on PostgreSQL."""
+"""A harness with SQLite, or with everything on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.database import Database
-from tests.spark.sink.scene import Scene, staged
+from tests.spark.sink.harness import Harness, running_harness
 
 
 def sqlite_places(folder: Path) -> tuple[str, str]:
@@ -17,21 +17,21 @@ def sqlite_places(folder: Path) -> tuple[str, str]:
 
 
 @pytest.fixture
-def sqlite_scene(tmp_path: Path) -> Iterator[Scene]:
-    with staged(tmp_path, *sqlite_places(tmp_path)) as scene:
-        yield scene
+def sqlite_scene(tmp_path: Path) -> Iterator[Harness]:
+    with running_harness(tmp_path, *sqlite_places(tmp_path)) as harness:
+        yield harness
 
 
 @pytest.fixture
-def postgres_scene(tmp_path: Path, postgres_database: Database) -> Iterator[Scene]:
+def postgres_scene(tmp_path: Path, postgres_database: Database) -> Iterator[Harness]:
     reference = tmp_path / "ledger-url"
     reference.write_text(postgres_database.dsn)
-    with staged(tmp_path, postgres_database.dsn, f"file:{reference}") as scene:
-        yield scene
+    with running_harness(tmp_path, postgres_database.dsn, f"file:{reference}") as harness:
+        yield harness
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-def scene(request: pytest.FixtureRequest) -> Scene:
+def harness(request: pytest.FixtureRequest) -> Harness:
     """Each engine."""
-    found: Scene = request.getfixturevalue(f"{request.param}_scene")
+    found: Harness = request.getfixturevalue(f"{request.param}_scene")
     return found

@@ -20,8 +20,8 @@ import msgspec
 import pytest
 
 from tests.crash.checker import rows
+from tests.spark.sink.harness import Harness
 from tests.spark.sink.publisher import Order
-from tests.spark.sink.scene import Scene
 from tests.spark.soak import database_version
 from tests.spark.source.test_killed import descendants
 from twophase_spark.sink.naming import gid_of
@@ -51,8 +51,8 @@ START_SECONDS_MAX = 300
 class Publisher:
     """The rows, the checkpoint, and the drivers, one after another."""
 
-    def __init__(self, scene: Scene, folder: Path) -> None:
-        self._scene = scene
+    def __init__(self, harness: Harness, folder: Path) -> None:
+        self._scene = harness
         self._folder = folder
         self._rows = folder / "rows"
         self._rows.mkdir()
@@ -112,15 +112,15 @@ MARKS = {"postgres": [pytest.mark.postgres]}
 
 
 @pytest.fixture(params=[pytest.param(name, marks=MARKS.get(name, [])) for name in ENGINES])
-def chosen_scene(request: pytest.FixtureRequest) -> Scene:
-    """A scene on each engine that was asked for."""
-    found: Scene = request.getfixturevalue(f"{request.param}_scene")
+def chosen_scene(request: pytest.FixtureRequest) -> Harness:
+    """A harness on each engine that was asked for."""
+    found: Harness = request.getfixturevalue(f"{request.param}_scene")
     return found
 
 
 @pytest.mark.long
 def test_each_row_once_wherever_the_driver_dies(
-    chosen_scene: Scene, tmp_path: Path, record_property: Callable[[str, object], None]
+    chosen_scene: Harness, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     publisher = Publisher(chosen_scene, tmp_path)
     for number in range(KILLS):
@@ -145,7 +145,7 @@ def test_each_row_once_wherever_the_driver_dies(
 
 
 @pytest.mark.long
-def test_a_task_whose_python_dies_is_tried_again(sqlite_scene: Scene, tmp_path: Path) -> None:
+def test_a_task_whose_python_dies_is_tried_again(sqlite_scene: Harness, tmp_path: Path) -> None:
     publisher = Publisher(sqlite_scene, tmp_path)
     publisher.add(ROWS_PER_BATCH)
 

@@ -10,7 +10,7 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from tests.spark.sink.scene import Scene
+from tests.spark.sink.harness import Harness
 from twophase.client.transport.wire import Operation, encode_request
 from twophase.core.errors import ContraryDecision, PublishError
 from twophase.core.many import OneResult
@@ -29,51 +29,51 @@ GROUP = stream_batch("orders", "query", 1)
 GIDS = [gid_of("orders", [number]) for number in range(10)]
 
 
-def written(scene: Scene, gids: list[str], *, prepared: bool = True) -> Written:
+def written(harness: Harness, gids: list[str], *, prepared: bool = True) -> Written:
     """Return one run of a task, in the state that it leaves."""
-    scene.book.begin(Batch(GROUP, "orders", "query", 1), "id")
-    writer = scene.book.begin_run(GROUP)
-    scene.book.write_down(writer, gids)
-    check = f"{scene.checkback.url}?barrier={scene.book.identity()}"
-    branch, options = Branch(scene.receiver.url, b"{}"), Options(explicit_verdict=True, timeout_to_fail_ms=60_000)
+    harness.book.begin(Batch(GROUP, "orders", "query", 1), "id")
+    writer = harness.book.begin_run(GROUP)
+    harness.book.write_down(writer, gids)
+    check = f"{harness.checkback.url}?barrier={harness.book.identity()}"
+    branch, options = Branch(harness.receiver.url, b"{}"), Options(explicit_verdict=True, timeout_to_fail_ms=60_000)
     messages = [(gid, encode_request(Message(gid, (branch,), check, options), Operation.PREPARE)) for gid in gids]
 
     def settled(_: str, result: OneResult) -> None:
         assert not result.code
 
     if prepared:
-        with BulkClient(scene.url) as client:
+        with BulkClient(harness.url) as client:
             client.prepare(messages, 3, settled)
     return Written(GROUP, writer, len(gids))
 
 
-def test_only_the_run_that_counts_is_submitted(sqlite_scene: Scene) -> None:
-    scene = sqlite_scene
-    written(scene, GIDS)
-    winner = written(scene, GIDS[:6])
+def test_only_the_run_that_counts_is_submitted(sqlite_scene: Harness) -> None:
+    harness = sqlite_scene
+    written(harness, GIDS)
+    winner = written(harness, GIDS[:6])
 
-    publish(parse(scene.options()), [winner])
+    publish(parse(harness.options()), [winner])
 
-    scene.until(lambda: len(scene.receiver.counted) == 6, "six")
-    assert dict(scene.receiver.counted) == dict.fromkeys(GIDS[:6], 1)
-    assert {scene.state(gid) for gid in GIDS[6:]} == {"prepared"}
+    harness.until(lambda: len(harness.receiver.counted) == 6, "six")
+    assert dict(harness.receiver.counted) == dict.fromkeys(GIDS[:6], 1)
+    assert {harness.state(gid) for gid in GIDS[6:]} == {"prepared"}
 
 
-def test_what_an_operator_stopped_before_is_reported_once(sqlite_scene: Scene) -> None:
-    scene = sqlite_scene
-    winner = written(scene, GIDS)
-    scene.stop_by_force(GIDS[3])
-    publishing = parse(scene.options())
+def test_what_an_operator_stopped_before_is_reported_once(sqlite_scene: Harness) -> None:
+    harness = sqlite_scene
+    winner = written(harness, GIDS)
+    harness.stop_by_force(GIDS[3])
+    publishing = parse(harness.options())
 
     with pytest.raises(ContraryDecision, match="1 messages"):
         publish(publishing, [winner])
     publish(publishing, [winner])
 
-    scene.until_delivered(9)
-    assert GIDS[3] not in scene.receiver.counted
+    harness.until_delivered(9)
+    assert GIDS[3] not in harness.receiver.counted
 
 
-def test_a_coordinator_that_knows_nothing_of_it_is_reported(sqlite_scene: Scene) -> None:
+def test_a_coordinator_that_knows_nothing_of_it_is_reported(sqlite_scene: Harness) -> None:
     winner = written(sqlite_scene, GIDS, prepared=False)
 
     with pytest.raises(PublishError, match="TP-2004") as refused:
@@ -92,7 +92,7 @@ def test_a_coordinator_that_knows_nothing_of_it_is_reported(sqlite_scene: Scene)
     publish(parse(sqlite_scene.options()), [winner])
 
 
-def test_nothing_is_submitted_of_what_was_given_up_meanwhile(sqlite_scene: Scene) -> None:
+def test_nothing_is_submitted_of_what_was_given_up_meanwhile(sqlite_scene: Harness) -> None:
     winner = written(sqlite_scene, GIDS)
     sqlite_scene.book.give_up(GROUP)
 
@@ -102,13 +102,13 @@ def test_nothing_is_submitted_of_what_was_given_up_meanwhile(sqlite_scene: Scene
     assert not sqlite_scene.receiver.calls
 
 
-def test_a_coordinator_that_restarts_is_waited_for(sqlite_scene: Scene) -> None:
-    scene = sqlite_scene
-    winner = written(scene, GIDS)
-    scene.kill()
-    scene.start()
+def test_a_coordinator_that_restarts_is_waited_for(sqlite_scene: Harness) -> None:
+    harness = sqlite_scene
+    winner = written(harness, GIDS)
+    harness.kill()
+    harness.start()
 
-    publish(parse(scene.options()), [winner])
+    publish(parse(harness.options()), [winner])
 
-    scene.until_delivered(10)
-    assert dict(scene.receiver.counted) == dict.fromkeys(GIDS, 1)
+    harness.until_delivered(10)
+    assert dict(harness.receiver.counted) == dict.fromkeys(GIDS, 1)

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.spark.sink.scene import Scene
+from tests.spark.sink.harness import Harness
 from twophase.core.verdict import Verdict
 from twophase_spark import register
 from twophase_spark.sink.ledger import Decision
@@ -25,9 +25,9 @@ TWICE = '{"id":3}\n{"id":4}\n{"id":3}\n'
 class Stream:
     """A query over files of a folder, one file a batch."""
 
-    def __init__(self, spark: SparkSession, scene: Scene, folder: Path) -> None:
+    def __init__(self, spark: SparkSession, harness: Harness, folder: Path) -> None:
         self._spark = register(spark)
-        self._scene = scene
+        self._scene = harness
         self._folder = folder
         self.rows = folder / "rows"
         self.rows.mkdir()
@@ -51,37 +51,37 @@ class Stream:
 
 
 @pytest.fixture
-def stream(spark: SparkSession, sqlite_scene: Scene, tmp_path: Path) -> Stream:
+def stream(spark: SparkSession, sqlite_scene: Harness, tmp_path: Path) -> Stream:
     return Stream(spark, sqlite_scene, tmp_path)
 
 
-def test_a_batch_that_failed_comes_back_and_is_published(stream: Stream, sqlite_scene: Scene) -> None:
-    scene = sqlite_scene
+def test_a_batch_that_failed_comes_back_and_is_published(stream: Stream, sqlite_scene: Harness) -> None:
+    harness = sqlite_scene
     (stream.rows / "0.json").write_text(GOOD)
     stream.run()
     (stream.rows / "1.json").write_text(TWICE)
     stream.fail("TP-8101")
     stream.fail("TP-8101")
-    scene.until_delivered(2)
+    harness.until_delivered(2)
 
     (stream.rows / "1.json").write_text('{"id":3}\n{"id":4}\n')
     stream.run()
 
-    scene.until_delivered(4)
-    assert dict(scene.receiver.counted) == {gid_of("orders", [number]): 1 for number in range(1, 5)}
+    harness.until_delivered(4)
+    assert dict(harness.receiver.counted) == {gid_of("orders", [number]): 1 for number in range(1, 5)}
 
 
-def test_a_batch_that_is_given_up_is_passed_over(stream: Stream, sqlite_scene: Scene) -> None:
-    scene = sqlite_scene
+def test_a_batch_that_is_given_up_is_passed_over(stream: Stream, sqlite_scene: Harness) -> None:
+    harness = sqlite_scene
     (stream.rows / "0.json").write_text(TWICE)
     stream.fail("TP-8101")
-    [batch] = scene.book.batches("orders")
+    [batch] = harness.book.batches("orders")
     assert (batch.decision, batch.number) == (Decision.OPEN, 0)
 
-    scene.book.give_up(batch.group)
+    harness.book.give_up(batch.group)
     (stream.rows / "1.json").write_text(GOOD)
     stream.run()
 
-    scene.until_delivered(2)
-    assert dict(scene.receiver.counted) == {gid_of("orders", [number]): 1 for number in (1, 2)}
-    assert scene.book.verdict(gid_of("orders", [1])) is Verdict.COMMITTED
+    harness.until_delivered(2)
+    assert dict(harness.receiver.counted) == {gid_of("orders", [number]): 1 for number in (1, 2)}
+    assert harness.book.verdict(gid_of("orders", [1])) is Verdict.COMMITTED

@@ -6,7 +6,7 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.unit.client.stage import Time
+from tests.unit.client.harness import Time
 from twophase.client.transport.exchange import Pause, RequestBounds, Send, exchange
 from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
 from twophase.core.errors import CoordinatorUnreachable, Overloaded, ShuttingDown, Unavailable

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.client.stage import Stage, context
+from tests.unit.client.harness import Harness, context
 from twophase.barrier.asking import CheckBackAnswer
 from twophase.client import flow, manual
 from twophase.client.draft import Progress
@@ -52,124 +52,124 @@ class Overdrawn(Exception):
 
 
 def test_clean_transaction_goes_prepare_begin_row_business_verify_commit_submit() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed == [*BEGINNING, *ENDING, "submit"]
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed == [*BEGINNING, *ENDING, "submit"]
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_prepare_names_the_database_and_demands_an_explicit_verdict() -> None:
-    stage = Stage()
-    stage.play(flow.transaction(context(stage), CHECK))
-    assert stage.bodies["prepare"]["query_prepared"] == "http://a/check?barrier=7f"
-    assert stage.bodies["prepare"]["explicit_verdict"] is True
+    harness = Harness()
+    harness.play(flow.transaction(context(harness), CHECK))
+    assert harness.bodies["prepare"]["query_prepared"] == "http://a/check?barrier=7f"
+    assert harness.bodies["prepare"]["explicit_verdict"] is True
 
 
 def test_begin_gets_the_time_that_prepare_answered() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.prepared_at_ms == 1_700_000_000_000
 
 
 def test_begin_gets_our_own_time_when_the_coordinator_does_not_say() -> None:
-    stage = Stage(answers={Operation.PREPARE: [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]})
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness(answers={Operation.PREPARE: [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]})
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.prepared_at_ms == 1_600_000_000_000
 
 
 def test_our_own_time_is_that_before_prepare_was_asked() -> None:
     silent = HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')
-    stage = Stage(answers={Operation.PREPARE: [CUT, silent]})
+    harness = Harness(answers={Operation.PREPARE: [CUT, silent]})
     times_ms = iter(range(1_600_000_000_000, 1_700_000_000_000, 60_000))
-    under_way = context(stage)
+    under_way = context(harness)
     runtime = msgspec.structs.replace(under_way.runtime, wall_ms=lambda: next(times_ms))
     under_way = msgspec.structs.replace(under_way, runtime=runtime)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.prepared_at_ms == 1_600_000_000_000
 
 
 def test_business_error_is_rolled_back_asked_about_and_aborted() -> None:
-    stage = Stage(business=Overdrawn(), verdict=Verdict.ROLLED_BACK)
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed == [*BEGINNING, "Rollback", "Close", "AskBarrier", "abort"]
+    harness = Harness(business=Overdrawn(), verdict=Verdict.ROLLED_BACK)
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed == [*BEGINNING, "Rollback", "Close", "AskBarrier", "abort"]
     assert under_way.draft.progress is Progress.ROLLED_BACK
 
 
 def test_abort_that_does_not_get_through_changes_nothing() -> None:
-    stage = Stage(business=Overdrawn(), verdict=Verdict.ROLLED_BACK, answers={Operation.ABORT: [CUT]})
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness(business=Overdrawn(), verdict=Verdict.ROLLED_BACK, answers={Operation.ABORT: [CUT]})
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.ROLLED_BACK
 
 
 def test_business_error_of_a_committed_transaction_is_submitted_and_reported() -> None:
     seen = Overdrawn()
-    stage = Stage(business=seen, verdict=Verdict.COMMITTED)
-    under_way = context(stage)
+    harness = Harness(business=seen, verdict=Verdict.COMMITTED)
+    under_way = context(harness)
     with pytest.raises(CommittedDespiteError) as raised:
-        stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(under_way, CHECK))
     assert raised.value.__cause__ is seen
-    assert stage.performed[-1] == "submit"
+    assert harness.performed[-1] == "submit"
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 @pytest.mark.parametrize("verdict", [Verdict.IN_PROGRESS, Verdict.UNKNOWN])
 def test_nothing_is_sent_to_the_coordinator_while_the_barrier_cannot_decide(verdict: Verdict) -> None:
     seen = Overdrawn()
-    stage = Stage(business=seen, verdict=verdict)
-    under_way = context(stage)
+    harness = Harness(business=seen, verdict=verdict)
+    under_way = context(harness)
     with pytest.raises(Undecided) as raised:
-        stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(under_way, CHECK))
     assert raised.value.__cause__ is seen
     assert raised.value.gid == "g"
-    assert stage.performed[-1] == "AskBarrier"
+    assert harness.performed[-1] == "AskBarrier"
     assert under_way.draft.progress is Progress.UNDECIDED
 
 
 def test_commit_error_that_committed_is_submitted_and_reported() -> None:
     seen = ConnectionError("reply lost")
-    stage = Stage(failures={"Commit": seen}, verdict=Verdict.COMMITTED)
+    harness = Harness(failures={"Commit": seen}, verdict=Verdict.COMMITTED)
     with pytest.raises(CommittedDespiteError) as raised:
-        stage.play(flow.transaction(context(stage), CHECK))
+        harness.play(flow.transaction(context(harness), CHECK))
     assert raised.value.__cause__ is seen
-    assert stage.performed[-4:] == ["Rollback", "Close", "AskBarrier", "submit"]
+    assert harness.performed[-4:] == ["Rollback", "Close", "AskBarrier", "submit"]
 
 
 def test_commit_error_that_rolled_back_propagates_itself() -> None:
     seen = ConnectionError("refused")
-    stage = Stage(failures={"Commit": seen}, verdict=Verdict.ROLLED_BACK)
+    harness = Harness(failures={"Commit": seen}, verdict=Verdict.ROLLED_BACK)
     with pytest.raises(ConnectionError) as raised:
-        stage.play(flow.transaction(context(stage), CHECK))
+        harness.play(flow.transaction(context(harness), CHECK))
     assert raised.value is seen
-    assert stage.performed[-1] == "abort"
+    assert harness.performed[-1] == "abort"
 
 
 def test_unclear_commit_is_undecided() -> None:
-    stage = Stage(failures={"Commit": ConnectionError()}, verdict=Verdict.IN_PROGRESS)
+    harness = Harness(failures={"Commit": ConnectionError()}, verdict=Verdict.IN_PROGRESS)
     with pytest.raises(Undecided):
-        stage.play(flow.transaction(context(stage), CHECK))
-    assert "submit" not in stage.performed
-    assert "abort" not in stage.performed
+        harness.play(flow.transaction(context(harness), CHECK))
+    assert "submit" not in harness.performed
+    assert "abort" not in harness.performed
 
 
 def test_lost_transaction_never_commits_and_is_reported_as_rolled_back() -> None:
-    stage = Stage(failures={"last_look": TransactionLost()}, verdict=Verdict.ROLLED_BACK)
+    harness = Harness(failures={"last_look": TransactionLost()}, verdict=Verdict.ROLLED_BACK)
     with pytest.raises(RolledBack) as raised:
-        stage.play(flow.transaction(context(stage), CHECK))
+        harness.play(flow.transaction(context(harness), CHECK))
     assert isinstance(raised.value.__cause__, TransactionLost)
-    assert "Commit" not in stage.performed
-    assert stage.performed[-1] == "abort"
+    assert "Commit" not in harness.performed
+    assert harness.performed[-1] == "abort"
 
 
 def test_lost_transaction_that_committed_by_itself_is_submitted() -> None:
-    stage = Stage(failures={"last_look": TransactionLost()}, verdict=Verdict.COMMITTED)
+    harness = Harness(failures={"last_look": TransactionLost()}, verdict=Verdict.COMMITTED)
     with pytest.raises(CommittedDespiteError):
-        stage.play(flow.transaction(context(stage), CHECK))
-    assert stage.performed[-1] == "submit"
+        harness.play(flow.transaction(context(harness), CHECK))
+    assert harness.performed[-1] == "submit"
 
 
 FAULT = HttpAnswer(500, b'{"dtm_result":"FAILURE","message":"x","code":"TP-3005"}')
@@ -180,168 +180,168 @@ FAULT_OVER_GRPC = answer_of(2, "x", {"twophase-code": "TP-3005"})
     "said", [CUT, FAULT, FAULT_OVER_GRPC], ids=["no answer", "the server's own fault", "the same over gRPC"]
 )
 def test_prepare_without_answer_means_the_business_does_not_run(said: HttpAnswer | Exception) -> None:
-    stage = Stage(answers={Operation.PREPARE: [said]})
-    under_way = context(stage)
+    harness = Harness(answers={Operation.PREPARE: [said]})
+    under_way = context(harness)
     with pytest.raises(NotPrepared):
-        stage.play(flow.transaction(under_way, CHECK))
-    assert "Begin" not in stage.performed
+        harness.play(flow.transaction(under_way, CHECK))
+    assert "Begin" not in harness.performed
     assert under_way.draft.progress is Progress.NOT_STARTED
 
 
 def test_prepare_refused_means_the_business_does_not_run() -> None:
     refusal = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"submitted"}'
-    stage = Stage(answers={Operation.PREPARE: [HttpAnswer(409, refusal)]})
+    harness = Harness(answers={Operation.PREPARE: [HttpAnswer(409, refusal)]})
     with pytest.raises(StateConflict):
-        stage.play(flow.transaction(context(stage), CHECK))
-    assert "Begin" not in stage.performed
+        harness.play(flow.transaction(context(harness), CHECK))
+    assert "Begin" not in harness.performed
 
 
 def test_check_back_that_came_first_bars_the_business() -> None:
-    stage = Stage(failures={"begin_producer": CheckBackCameFirst()}, verdict=Verdict.ROLLED_BACK)
-    under_way = context(stage)
+    harness = Harness(failures={"begin_producer": CheckBackCameFirst()}, verdict=Verdict.ROLLED_BACK)
+    under_way = context(harness)
     with pytest.raises(CheckBackCameFirst):
-        stage.play(flow.transaction(under_way, CHECK))
-    assert "Business" not in stage.performed
-    assert stage.performed[-1] == "abort"
+        harness.play(flow.transaction(under_way, CHECK))
+    assert "Business" not in harness.performed
+    assert harness.performed[-1] == "abort"
     assert under_way.draft.progress is Progress.ROLLED_BACK
 
 
 def test_another_attempt_that_committed_first_is_submitted() -> None:
-    stage = Stage(failures={"begin_producer": CheckBackCameFirst()}, verdict=Verdict.COMMITTED)
+    harness = Harness(failures={"begin_producer": CheckBackCameFirst()}, verdict=Verdict.COMMITTED)
     with pytest.raises(CommittedDespiteError):
-        stage.play(flow.transaction(context(stage, gid_is_ours=False), CHECK))
-    assert "Business" not in stage.performed
-    assert stage.performed[-1] == "submit"
+        harness.play(flow.transaction(context(harness, gid_is_ours=False), CHECK))
+    assert "Business" not in harness.performed
+    assert harness.performed[-1] == "submit"
 
 
 @pytest.mark.parametrize("refusal", [OpenTransaction(), AutocommitRefused()])
 def test_engine_refused_at_begin_is_neither_asked_nor_aborted(refusal: Exception) -> None:
-    stage = Stage(failures={"Begin": refusal})
-    under_way = context(stage)
+    harness = Harness(failures={"Begin": refusal})
+    under_way = context(harness)
     with pytest.raises(type(refusal)):
-        stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed == ["ReadIdentity", "prepare", "Begin"]
+        harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed == ["ReadIdentity", "prepare", "Begin"]
     assert under_way.draft.progress is Progress.NOT_STARTED
 
 
 @pytest.mark.parametrize("gid_is_ours", [True, False])
 def test_message_of_a_begin_in_the_wrong_database_is_aborted_only_under_a_gid_of_its_own(gid_is_ours: bool) -> None:
-    stage = Stage(failures={"begin_producer": DatabaseSwitched()})
+    harness = Harness(failures={"begin_producer": DatabaseSwitched()})
     with pytest.raises(DatabaseSwitched):
-        stage.play(flow.transaction(context(stage, gid_is_ours=gid_is_ours), CHECK))
-    assert ("abort" in stage.performed) is gid_is_ours
+        harness.play(flow.transaction(context(harness, gid_is_ours=gid_is_ours), CHECK))
+    assert ("abort" in harness.performed) is gid_is_ours
 
 
 def test_database_gone_at_begin_propagates_itself_when_no_other_process_can_have_the_gid() -> None:
-    stage = Stage(failures={"Begin": ConnectionError("gone")})
-    under_way = context(stage)
+    harness = Harness(failures={"Begin": ConnectionError("gone")})
+    under_way = context(harness)
     with pytest.raises(ConnectionError, match="gone"):
-        stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.NOT_STARTED
 
 
 def test_database_gone_at_begin_is_undecided_under_a_gid_that_others_may_use() -> None:
-    stage = Stage(failures={"Begin": ConnectionError("gone")})
+    harness = Harness(failures={"Begin": ConnectionError("gone")})
     with pytest.raises(Undecided):
-        stage.play(flow.transaction(context(stage, gid_is_ours=False), CHECK))
+        harness.play(flow.transaction(context(harness, gid_is_ours=False), CHECK))
 
 
 def test_missing_barrier_table_is_found_before_anything_is_sent() -> None:
-    stage = Stage(failures={"ReadIdentity": BarrierTableMissing()})
+    harness = Harness(failures={"ReadIdentity": BarrierTableMissing()})
     with pytest.raises(BarrierTableMissing):
-        stage.play(flow.transaction(context(stage), CHECK))
-    assert stage.performed == ["ReadIdentity"]
+        harness.play(flow.transaction(context(harness), CHECK))
+    assert harness.performed == ["ReadIdentity"]
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt(), SystemExit(), GeneratorExit()])
 def test_interrupted_business_is_rolled_back_and_nothing_is_sent(interruption: BaseException) -> None:
-    stage = Stage(business=interruption)
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed == [*BEGINNING, "Rollback", "Close"]
+    harness = Harness(business=interruption)
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed == [*BEGINNING, "Rollback", "Close"]
     assert under_way.draft.progress is Progress.UNDECIDED
 
 
 def test_stop_iteration_of_the_business_is_an_exception_like_any_other() -> None:
-    stage = Stage(business=StopIteration(), verdict=Verdict.ROLLED_BACK)
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness(business=StopIteration(), verdict=Verdict.ROLLED_BACK)
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.ROLLED_BACK
 
 
 def test_submit_that_does_not_get_through_raises_nothing() -> None:
-    stage = Stage(answers={Operation.SUBMIT: [CUT]})
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness(answers={Operation.SUBMIT: [CUT]})
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.COMMITTED
 
 
 def test_submit_refused_for_any_reason_but_contrary_raises_nothing() -> None:
-    stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(400, b'{"message":"too large","code":"TP-1001"}')]})
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness(answers={Operation.SUBMIT: [HttpAnswer(400, b'{"message":"too large","code":"TP-1001"}')]})
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.COMMITTED
 
 
 def test_submit_of_a_succeeded_message_is_success() -> None:
     finished = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"succeed"}'
-    stage = Stage(answers={Operation.SUBMIT: [CUT, HttpAnswer(409, finished)]})
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness(answers={Operation.SUBMIT: [CUT, HttpAnswer(409, finished)]})
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_message_failed_by_someone_else_after_the_commit_is_a_contrary_decision() -> None:
     failed = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"failed"}'
-    stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(409, failed)]})
+    harness = Harness(answers={Operation.SUBMIT: [HttpAnswer(409, failed)]})
     with pytest.raises(ContraryDecision, match="is committed"):
-        stage.play(flow.transaction(context(stage), CHECK))
+        harness.play(flow.transaction(context(harness), CHECK))
 
 
 def test_wait_result_says_committed_not_yet_delivered() -> None:
     pending = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2006","state":"submitted"}'
-    stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(409, pending)]})
-    under_way = context(stage, options=Options(wait_result=True))
+    harness = Harness(answers={Operation.SUBMIT: [HttpAnswer(409, pending)]})
+    under_way = context(harness, options=Options(wait_result=True))
     with pytest.raises(NotYetDelivered):
-        stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_wait_result_without_answer_says_committed_not_yet_delivered() -> None:
-    stage = Stage(answers={Operation.SUBMIT: [CUT]})
-    under_way = context(stage, options=Options(wait_result=True))
+    harness = Harness(answers={Operation.SUBMIT: [CUT]})
+    under_way = context(harness, options=Options(wait_result=True))
     with pytest.raises(NotYetDelivered, match="is committed"):
-        stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.COMMITTED
 
 
 def test_branches_added_inside_travel_in_the_barrier_row_and_in_submit() -> None:
-    stage = Stage()
-    under_way = context(stage, options=Options(open=True))
-    stage.business = lambda: under_way.draft.add("http://b/receipt", 5)
-    stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed == [*BEGINNING, "Flush", "write_branches", "last_look", "Commit", "Close", "submit"]
-    assert [step["action"] for step in stage.bodies["prepare"]["steps"]] == ["http://b/1"]
-    assert stage.bodies["prepare"]["open"] is True
-    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == ["http://b/1", "http://b/receipt"]
+    harness = Harness()
+    under_way = context(harness, options=Options(open=True))
+    harness.business = lambda: under_way.draft.add("http://b/receipt", 5)
+    harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed == [*BEGINNING, "Flush", "write_branches", "last_look", "Commit", "Close", "submit"]
+    assert [step["action"] for step in harness.bodies["prepare"]["steps"]] == ["http://b/1"]
+    assert harness.bodies["prepare"]["open"] is True
+    assert [step["action"] for step in harness.bodies["submit"]["steps"]] == ["http://b/1", "http://b/receipt"]
 
 
 def test_branches_too_large_for_a_submit_are_refused_while_everything_can_be_rolled_back() -> None:
-    stage = Stage(verdict=Verdict.ROLLED_BACK)
-    under_way = context(stage, options=Options(open=True))
+    harness = Harness(verdict=Verdict.ROLLED_BACK)
+    under_way = context(harness, options=Options(open=True))
 
     def business() -> None:
         for _ in range(4):
             under_way.draft.add("http://b/large", b'"' * 600_000)  # each quotation mark is two characters in JSON
 
-    stage.business = business
+    harness.business = business
     with pytest.raises(LimitExceeded, match="request body is 48"):
-        stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed[len(BEGINNING) :] == ["Flush", "Rollback", "Close", "AskBarrier", "abort"]
+        harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed[len(BEGINNING) :] == ["Flush", "Rollback", "Close", "AskBarrier", "abort"]
 
 
 def test_more_branches_than_one_request_holds_are_refused_when_they_are_added() -> None:
-    draft = context(Stage(), options=Options(open=True)).draft
+    draft = context(Harness(), options=Options(open=True)).draft
     for _ in range(3):
         draft.add("http://b/large", b"x" * 1_048_576)
     with pytest.raises(LimitExceeded, match="request body"):
@@ -350,99 +350,99 @@ def test_more_branches_than_one_request_holds_are_refused_when_they_are_added() 
 
 
 def test_an_open_message_without_added_branches_says_so_in_the_row() -> None:
-    stage = Stage()
-    stage.play(flow.transaction(context(stage, options=Options(open=True)), CHECK))
-    assert stage.performed == [*BEGINNING, "Flush", "write_branches", "last_look", "Commit", "Close", "submit"]
+    harness = Harness()
+    harness.play(flow.transaction(context(harness, options=Options(open=True)), CHECK))
+    assert harness.performed == [*BEGINNING, "Flush", "write_branches", "last_look", "Commit", "Close", "submit"]
 
 
 def test_row_decides_which_added_branches_follow_a_commit_that_happened_by_itself() -> None:
     row = encode_branches((Branch("http://b/written", b"1"),))
-    stage = Stage(failures={"last_look": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
-    under_way = context(stage, options=Options(open=True))
-    stage.business = lambda: under_way.draft.add("http://b/other")
+    harness = Harness(failures={"last_look": TransactionLost()}, verdict=CheckBackAnswer(Verdict.COMMITTED, row))
+    under_way = context(harness, options=Options(open=True))
+    harness.business = lambda: under_way.draft.add("http://b/other")
     with pytest.raises(CommittedDespiteError):
-        stage.play(flow.transaction(under_way, CHECK))
-    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == ["http://b/1", "http://b/written"]
+        harness.play(flow.transaction(under_way, CHECK))
+    assert [step["action"] for step in harness.bodies["submit"]["steps"]] == ["http://b/1", "http://b/written"]
 
 
 def test_branch_added_inside_a_message_that_is_not_open_is_refused() -> None:
-    stage = Stage(verdict=Verdict.ROLLED_BACK)
-    under_way = context(stage)
+    harness = Harness(verdict=Verdict.ROLLED_BACK)
+    under_way = context(harness)
 
     def business() -> BaseException | None:
         with pytest.raises(InvalidRequest, match="allow_late_branches=True"):
             under_way.draft.add("http://b/late")
         return None
 
-    stage.business = business
-    stage.play(flow.transaction(under_way, CHECK))
+    harness.business = business
+    harness.play(flow.transaction(under_way, CHECK))
     assert len(under_way.draft.branches) == 1
 
 
 def test_message_is_used_once() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     with pytest.raises(MessageUsedTwice):
-        stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed.count("prepare") == 1
+        harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed.count("prepare") == 1
 
 
 def test_a_used_message_says_what_became_of_it_and_that_nothing_changes() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, CHECK))
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, CHECK))
     with pytest.raises(MessageUsedTwice, match="is submitted; its branches are called") as refused:
-        stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(under_way, CHECK))
     assert refused.value.fate is Fate.UNCHANGED
 
 
 def test_message_without_branches_is_refused_before_anything_happens_and_may_be_corrected() -> None:
-    stage = Stage()
-    under_way = context(stage, branches=0)
+    harness = Harness()
+    under_way = context(harness, branches=0)
     with pytest.raises(InvalidRequest, match="no branch"):
-        stage.play(flow.transaction(under_way, CHECK))
-    assert stage.performed == []
+        harness.play(flow.transaction(under_way, CHECK))
+    assert harness.performed == []
     under_way.draft.add("http://b/1")
-    stage.play(flow.transaction(under_way, CHECK))
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_a_check_that_is_no_text_is_refused_before_anything_happens() -> None:
-    stage = Stage()
+    harness = Harness()
     with pytest.raises(InvalidRequest, match=r"check is of object.*the engine comes first"):
-        stage.play(flow.transaction(context(stage), object()))  # type: ignore[arg-type]
-    assert stage.performed == []
+        harness.play(flow.transaction(context(harness), object()))  # type: ignore[arg-type]
+    assert harness.performed == []
 
 
 def test_open_message_for_another_librarys_check_back_is_refused_and_may_be_corrected() -> None:
-    stage = Stage()
-    under_way = context(stage, options=Options(open=True))
+    harness = Harness()
+    under_way = context(harness, options=Options(open=True))
     with pytest.raises(InvalidRequest, match="foreign_check"):
-        stage.play(flow.transaction(msgspec.structs.replace(under_way, explicit_verdict=False), CHECK))
-    assert stage.performed == []
-    stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(msgspec.structs.replace(under_way, explicit_verdict=False), CHECK))
+    assert harness.performed == []
+    harness.play(flow.transaction(under_way, CHECK))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 @pytest.mark.parametrize("check", ["", "bank-a/check", "http://a/ check", "http://a/\n"])
 def test_check_address_that_is_none_is_refused_before_anything_happens(check: str) -> None:
-    stage = Stage()
+    harness = Harness()
     with pytest.raises(InvalidRequest, match="check"):
-        stage.play(flow.transaction(context(stage), check))
-    assert stage.performed == []
+        harness.play(flow.transaction(context(harness), check))
+    assert harness.performed == []
 
 
 def test_check_address_is_too_long_before_anything_is_sent() -> None:
-    stage = Stage()
+    harness = Harness()
     with pytest.raises(LimitExceeded):
-        stage.play(flow.transaction(context(stage), "http://a/" + "x" * 2040))
-    assert "prepare" not in stage.performed
+        harness.play(flow.transaction(context(harness), "http://a/" + "x" * 2040))
+    assert "prepare" not in harness.performed
 
 
 def test_abandoned_flow_ends_quietly() -> None:
-    stage = Stage()
-    steps = flow.transaction(context(stage), CHECK)
+    harness = Harness()
+    steps = flow.transaction(context(harness), CHECK)
     command = next(steps)
     for result in ("7f", HttpAnswer(200, b'{"dtm_result":"SUCCESS"}'), None):
         command = steps.send(result)
@@ -452,64 +452,64 @@ def test_abandoned_flow_ends_quietly() -> None:
 
 @pytest.mark.parametrize(("added", "encoded"), [(0, ["prepare"]), (1, ["prepare", "submit"])])
 def test_submit_is_encoded_anew_only_where_it_says_more_than_prepare(added: int, encoded: list[str]) -> None:
-    stage = Stage()
+    harness = Harness()
     seen: list[str] = []
 
     def encode(content: Message, operation: Operation) -> bytes:
         seen.append(operation.value)
         return encode_request(content, operation)
 
-    under_way = msgspec.structs.replace(context(stage, options=Options(open=True)), encode=encode)
+    under_way = msgspec.structs.replace(context(harness, options=Options(open=True)), encode=encode)
 
     def business() -> None:
         for _ in range(added):
             under_way.draft.add("http://b/receipt", 7)
 
-    stage.business = business
-    stage.play(flow.transaction(under_way, CHECK))
+    harness.business = business
+    harness.play(flow.transaction(under_way, CHECK))
     assert seen == encoded
-    assert len(stage.bodies["submit"]["steps"]) == 1 + added
-    assert stage.bodies["submit"]["query_prepared"] == stage.bodies["prepare"]["query_prepared"]
+    assert len(harness.bodies["submit"]["steps"]) == 1 + added
+    assert harness.bodies["submit"]["query_prepared"] == harness.bodies["prepare"]["query_prepared"]
 
 
-def lose_branches(stage: Stage) -> tuple[flow.FlowContext, BranchesLost]:
+def lose_branches(harness: Harness) -> tuple[flow.FlowContext, BranchesLost]:
     """Play a message whose block ended its transaction too early.
 
     The branches added in it were not written yet.
     """
-    under_way = context(stage, options=Options(open=True))
+    under_way = context(harness, options=Options(open=True))
 
     def business() -> None:
         for url in ("http://b/one", "http://b/two"):
             under_way.draft.add(url, "secret")
 
-    stage.business = business
+    harness.business = business
     with pytest.raises(BranchesLost) as raised:
-        stage.play(flow.transaction(under_way, CHECK))
+        harness.play(flow.transaction(under_way, CHECK))
     return under_way, raised.value
 
 
-def row_without_branches() -> Stage:
+def row_without_branches() -> Harness:
     answer = CheckBackAnswer(Verdict.UNKNOWN, evidence="TP-5013", branches_lost=True)
-    return Stage(failures={"last_look": TransactionLost()}, verdict=answer)
+    return Harness(failures={"last_look": TransactionLost()}, verdict=answer)
 
 
 def test_branches_that_are_in_no_row_are_named_and_nothing_is_submitted() -> None:
-    stage = row_without_branches()
-    under_way, raised = lose_branches(stage)
+    harness = row_without_branches()
+    under_way, raised = lose_branches(harness)
     assert isinstance(raised, CommittedDespiteError)
     assert raised.branches == ("http://b/1", "http://b/one", "http://b/two")
     assert all(url in str(raised) for url in raised.branches)
     assert "secret" not in str(raised)
-    assert stage.performed[-1] == "AskBarrier"
+    assert harness.performed[-1] == "AskBarrier"
     assert under_way.draft.progress is Progress.BRANCHES_LOST
 
 
 def test_a_message_whose_branches_are_in_no_row_may_be_submitted_by_hand_with_all_of_them() -> None:
-    stage = row_without_branches()
-    under_way, _ = lose_branches(stage)
-    stage.play(manual.submit(under_way))
-    assert [step["action"] for step in stage.bodies["submit"]["steps"]] == [
+    harness = row_without_branches()
+    under_way, _ = lose_branches(harness)
+    harness.play(manual.submit(under_way))
+    assert [step["action"] for step in harness.bodies["submit"]["steps"]] == [
         "http://b/1",
         "http://b/one",
         "http://b/two",
@@ -519,7 +519,7 @@ def test_a_message_whose_branches_are_in_no_row_may_be_submitted_by_hand_with_al
 
 @pytest.mark.parametrize("decide", [manual.abort, partial(manual.prepare, check_url=CHECK, explicit_verdict=True)])
 def test_a_message_whose_branches_are_in_no_row_is_neither_aborted_nor_prepared_by_hand(decide: Any) -> None:
-    stage = row_without_branches()
-    under_way, _ = lose_branches(stage)
+    harness = row_without_branches()
+    under_way, _ = lose_branches(harness)
     with pytest.raises(MessageUsedTwice, match="committed without its branches"):
-        stage.play(decide(under_way))
+        harness.play(decide(under_way))

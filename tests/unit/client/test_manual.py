@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.client.stage import Stage, context
+from tests.unit.client.harness import Harness, context
 from twophase.client import flow, manual
 from twophase.client.draft import Progress
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
@@ -26,145 +26,145 @@ CUT = TransportFailure("cut")
 
 
 def test_plain_message_is_only_submitted() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(manual.submit(under_way))
-    assert stage.performed == ["submit"]
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(manual.submit(under_way))
+    assert harness.performed == ["submit"]
     assert under_way.draft.progress is Progress.SUBMITTED
-    assert "query_prepared" not in stage.bodies["submit"]
+    assert "query_prepared" not in harness.bodies["submit"]
 
 
 def test_prepare_then_submit_by_hand() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
     assert under_way.draft.progress is Progress.PREPARED
-    stage.play(manual.submit(under_way))
-    assert stage.performed == ["prepare", "submit"]
-    assert stage.bodies["submit"]["query_prepared"] == "http://a/check"
+    harness.play(manual.submit(under_way))
+    assert harness.performed == ["prepare", "submit"]
+    assert harness.bodies["submit"]["query_prepared"] == "http://a/check"
 
 
 def test_check_route_of_another_library_needs_no_explicit_verdict() -> None:
-    stage = Stage()
-    stage.play(manual.prepare(context(stage), "http://a/check", explicit_verdict=False))
-    assert "explicit_verdict" not in stage.bodies["prepare"]
+    harness = Harness()
+    harness.play(manual.prepare(context(harness), "http://a/check", explicit_verdict=False))
+    assert "explicit_verdict" not in harness.bodies["prepare"]
 
 
 def test_prepare_then_abort_by_hand() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
-    stage.play(manual.abort(under_way))
-    assert stage.performed == ["prepare", "abort"]
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
+    harness.play(manual.abort(under_way))
+    assert harness.performed == ["prepare", "abort"]
     assert under_way.draft.progress is Progress.ROLLED_BACK
 
 
 def test_requests_by_hand_may_be_repeated() -> None:
-    stage = Stage()
-    under_way = context(stage)
+    harness = Harness()
+    under_way = context(harness)
     for _ in range(2):
-        stage.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
+        harness.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
     for _ in range(2):
-        stage.play(manual.submit(under_way))
-    assert stage.performed == ["prepare", "prepare", "submit", "submit"]
+        harness.play(manual.submit(under_way))
+    assert harness.performed == ["prepare", "prepare", "submit", "submit"]
 
 
 def test_submit_by_hand_that_gets_no_answer_is_raised_and_can_be_repeated() -> None:
-    stage = Stage(answers={Operation.SUBMIT: [CUT]})
-    under_way = context(stage)
+    harness = Harness(answers={Operation.SUBMIT: [CUT]})
+    under_way = context(harness)
     with pytest.raises(CoordinatorUnreachable):
-        stage.play(manual.submit(under_way))
-    stage.answers[Operation.SUBMIT] = [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]
-    stage.play(manual.submit(under_way))
+        harness.play(manual.submit(under_way))
+    harness.answers[Operation.SUBMIT] = [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]
+    harness.play(manual.submit(under_way))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_submit_by_hand_with_wait_result_says_not_yet_delivered() -> None:
     pending = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2006","state":"submitted"}'
-    stage = Stage(answers={Operation.SUBMIT: [HttpAnswer(409, pending)]})
-    under_way = context(stage)
+    harness = Harness(answers={Operation.SUBMIT: [HttpAnswer(409, pending)]})
+    under_way = context(harness)
     with pytest.raises(NotYetDelivered):
-        stage.play(manual.submit(under_way))
+        harness.play(manual.submit(under_way))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_submit_of_nothing_is_refused() -> None:
-    stage = Stage()
+    harness = Harness()
     with pytest.raises(InvalidRequest, match="no branch"):
-        stage.play(manual.submit(context(stage, branches=0)))
+        harness.play(manual.submit(context(harness, branches=0)))
 
 
 def test_abort_of_an_unknown_message_is_raised() -> None:
     unknown = HttpAnswer(500, b'{"message":"no TransGlobal with gid: g found","code":"TP-2004"}')
-    stage = Stage(answers={Operation.ABORT: [unknown]})
+    harness = Harness(answers={Operation.ABORT: [unknown]})
     with pytest.raises(UnknownMessage):
-        stage.play(manual.abort(context(stage)))
+        harness.play(manual.abort(context(harness)))
 
 
 def test_abort_of_a_submitted_message_is_a_contrary_decision() -> None:
     conflict = HttpAnswer(409, b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"submitted"}')
-    stage = Stage(answers={Operation.ABORT: [conflict]})
+    harness = Harness(answers={Operation.ABORT: [conflict]})
     with pytest.raises(ContraryDecision):
-        stage.play(manual.abort(context(stage)))
+        harness.play(manual.abort(context(harness)))
 
 
 @pytest.mark.parametrize("request_by_hand", [manual.submit, manual.abort])
 def test_nothing_may_be_decided_by_hand_inside_the_transaction(request_by_hand: object) -> None:
-    stage = Stage(verdict=Verdict.ROLLED_BACK)
-    under_way = context(stage)
+    harness = Harness(verdict=Verdict.ROLLED_BACK)
+    under_way = context(harness)
 
     def business() -> BaseException | None:
         with pytest.raises(MessageUsedTwice):
-            stage.play(request_by_hand(under_way))  # type: ignore[operator]
+            harness.play(request_by_hand(under_way))  # type: ignore[operator]
         return None
 
-    stage.business = business
-    stage.play(flow.transaction(under_way, "http://a/check"))
-    assert "abort" not in stage.performed
-    assert stage.performed.count("submit") == 1
+    harness.business = business
+    harness.play(flow.transaction(under_way, "http://a/check"))
+    assert "abort" not in harness.performed
+    assert harness.performed.count("submit") == 1
 
 
 @pytest.mark.parametrize("verdict", [Verdict.ROLLED_BACK, Verdict.UNKNOWN])
 def test_submit_by_hand_after_a_transaction_that_did_not_commit_is_refused(verdict: Verdict) -> None:
-    stage = Stage(business=KeyboardInterrupt(), verdict=verdict)
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, "http://a/check"))
+    harness = Harness(business=KeyboardInterrupt(), verdict=verdict)
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, "http://a/check"))
     with pytest.raises(MessageUsedTwice):
-        stage.play(manual.submit(under_way))
-    assert "submit" not in stage.performed
+        harness.play(manual.submit(under_way))
+    assert "submit" not in harness.performed
 
 
 def test_abort_by_hand_while_the_commit_is_unclear_is_refused() -> None:
-    stage = Stage(failures={"Commit": OSError()}, verdict=Verdict.UNKNOWN)
-    under_way = context(stage)
+    harness = Harness(failures={"Commit": OSError()}, verdict=Verdict.UNKNOWN)
+    under_way = context(harness)
     with pytest.raises(Undecided):
-        stage.play(flow.transaction(under_way, "http://a/check"))
+        harness.play(flow.transaction(under_way, "http://a/check"))
     with pytest.raises(MessageUsedTwice):
-        stage.play(manual.abort(under_way))
-    assert "abort" not in stage.performed
+        harness.play(manual.abort(under_way))
+    assert "abort" not in harness.performed
 
 
 def test_lost_submit_may_be_repeated_by_hand_after_the_commit() -> None:
-    stage = Stage(answers={Operation.SUBMIT: [CUT]})
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, "http://a/check"))
-    stage.answers[Operation.SUBMIT] = [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]
-    stage.play(manual.submit(under_way))
+    harness = Harness(answers={Operation.SUBMIT: [CUT]})
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, "http://a/check"))
+    harness.answers[Operation.SUBMIT] = [HttpAnswer(200, b'{"dtm_result":"SUCCESS"}')]
+    harness.play(manual.submit(under_way))
     assert under_way.draft.progress is Progress.SUBMITTED
 
 
 def test_committed_message_is_not_aborted_by_hand() -> None:
-    stage = Stage(answers={Operation.SUBMIT: [CUT]})
-    under_way = context(stage)
-    stage.play(flow.transaction(under_way, "http://a/check"))
+    harness = Harness(answers={Operation.SUBMIT: [CUT]})
+    under_way = context(harness)
+    harness.play(flow.transaction(under_way, "http://a/check"))
     with pytest.raises(MessageUsedTwice):
-        stage.play(manual.abort(under_way))
-    assert "abort" not in stage.performed
+        harness.play(manual.abort(under_way))
+    assert "abort" not in harness.performed
 
 
 def test_message_prepared_by_hand_gets_no_second_transaction() -> None:
-    stage = Stage()
-    under_way = context(stage)
-    stage.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(manual.prepare(under_way, "http://a/check", explicit_verdict=True))
     with pytest.raises(MessageUsedTwice):
-        stage.play(flow.transaction(under_way, "http://a/check"))
+        harness.play(flow.transaction(under_way, "http://a/check"))

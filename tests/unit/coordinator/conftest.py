@@ -1,4 +1,4 @@
-"""The rig and the two nodes, started and stopped."""
+"""The harness and the two nodes, started and stopped."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from pathlib import Path
 import pytest
 
 from tests.servers.database import Database
+from tests.unit.coordinator.harness import Harness
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import Rig
-from tests.unit.coordinator.shared import Shared
+from tests.unit.coordinator.shared_store import Shared
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.testing.clock import VirtualClock
 
 
 @pytest.fixture
-async def make_rig(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Rig]]]:
-    rigs: list[Rig] = []
+async def make_harness(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Harness]]]:
+    harnesses: list[Harness] = []
 
-    async def make(settings: CoordinatorSettings | None = None) -> Rig:
-        rig = Rig(tmp_path, settings)
-        await rig.coordinator.start()
-        rigs.append(rig)
-        return rig
+    async def make(settings: CoordinatorSettings | None = None) -> Harness:
+        harness = Harness(tmp_path, settings)
+        await harness.coordinator.start()
+        harnesses.append(harness)
+        return harness
 
     yield make
-    for rig in rigs:
-        rig.store.open.set()
-        await rig.coordinator.stop()
+    for harness in harnesses:
+        harness.store.open.set()
+        await harness.coordinator.stop()
 
 
 @pytest.fixture
-async def rig(make_rig: Callable[..., Awaitable[Rig]]) -> Rig:
-    return await make_rig()
+async def harness(make_harness: Callable[..., Awaitable[Harness]]) -> Harness:
+    return await make_harness()
 
 
 @pytest.fixture(params=[pytest.param(None, marks=pytest.mark.postgres, id="postgres")])

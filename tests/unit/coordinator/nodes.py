@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tests.unit.coordinator.rig import PATIENCE_S, QUICK, ScriptedDestination, Watcher
-from tests.unit.coordinator.shared import Shared
+from tests.unit.coordinator.harness import PATIENCE_S, QUICK, ScriptedDestination, Watcher
+from tests.unit.coordinator.shared_store import Shared
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply

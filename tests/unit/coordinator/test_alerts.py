@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, HOOK, IN, Rig, ScriptedDestination, Watcher, message
+from tests.unit.coordinator.harness import CHECK, HOOK, IN, Harness, ScriptedDestination, Watcher, message
 from tests.unit.coordinator.test_attempts_max import MakeRig, limited, pass_time
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX, WAITING_MAX, AlertEvent, Alerts, Webhook, webhook_of
 from twophase.coordinator.state.active_message import ActiveMessage
@@ -22,16 +22,16 @@ ALSO = "http://bank-c/in?card=4111"
 SECRET = "4111-1111-1111-1111"
 
 
-def told(rig: Rig) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(call.payload) for call in rig.hook.calls]
+def told(harness: Harness) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(call.payload) for call in harness.hook.calls]
 
 
-async def test_the_third_failure_in_a_row_is_reported_with_dtms_fields(rig: Rig) -> None:
-    rig.destination.script[IN].extend([Answer(500, b"refused: " + SECRET.encode())] * 3)
-    await rig.submit(message("g", payload=SECRET.encode()))
-    await pass_time(rig)
-    assert await rig.state("g") is State.SUCCEEDED
-    [alert] = told(rig)
+async def test_the_third_failure_in_a_row_is_reported_with_dtms_fields(harness: Harness) -> None:
+    harness.destination.script[IN].extend([Answer(500, b"refused: " + SECRET.encode())] * 3)
+    await harness.submit(message("g", payload=SECRET.encode()))
+    await pass_time(harness)
+    assert await harness.state("g") is State.SUCCEEDED
+    [alert] = told(harness)
     assert {name: alert[name] for name in ("gid", "status", "branch", "error", "retry_count")} == {
         "gid": "g",
         "status": "submitted",
@@ -41,63 +41,63 @@ async def test_the_third_failure_in_a_row_is_reported_with_dtms_fields(rig: Rig)
     }
     assert (alert["event"], alert["target"]) == ("branch-failing", IN)
     assert alert["age_ms"] >= 60_000
-    assert rig.hook.calls[0].url == HOOK
-    assert SECRET not in rig.hook.calls[0].payload.decode()
-    assert rig.watcher.alerts == ["sent"]
+    assert harness.hook.calls[0].url == HOOK
+    assert SECRET not in harness.hook.calls[0].payload.decode()
+    assert harness.watcher.alerts == ["sent"]
 
 
-async def test_every_failure_from_then_on_is_reported(rig: Rig) -> None:
-    rig.destination.script[IN].extend([Answer(0, error="connect: refused")] * 6)
-    await rig.submit(message("g"))
-    await pass_time(rig)
-    assert [alert["retry_count"] for alert in told(rig)] == [3, 4, 5, 6]
-    assert told(rig)[0]["error"] == "error: connect: refused"
+async def test_every_failure_from_then_on_is_reported(harness: Harness) -> None:
+    harness.destination.script[IN].extend([Answer(0, error="connect: refused")] * 6)
+    await harness.submit(message("g"))
+    await pass_time(harness)
+    assert [alert["retry_count"] for alert in told(harness)] == [3, 4, 5, 6]
+    assert told(harness)[0]["error"] == "error: connect: refused"
 
 
-async def test_a_branch_that_succeeds_makes_the_next_ones_failures_the_first(rig: Rig) -> None:
+async def test_a_branch_that_succeeds_makes_the_next_ones_failures_the_first(harness: Harness) -> None:
     for url in (IN, ALSO):
-        rig.destination.script[url].extend([Answer(500)] * 2)
-    await rig.submit(message("g", IN, ALSO))
-    await pass_time(rig)
-    assert await rig.state("g") is State.SUCCEEDED
-    assert told(rig) == []
+        harness.destination.script[url].extend([Answer(500)] * 2)
+    await harness.submit(message("g", IN, ALSO))
+    await pass_time(harness)
+    assert await harness.state("g") is State.SUCCEEDED
+    assert told(harness) == []
 
 
-async def test_the_failing_branch_is_named_without_its_query(rig: Rig) -> None:
-    rig.destination.script[ALSO].extend([Answer(409)] * 3)
-    await rig.submit(message("g", IN, ALSO))
-    await pass_time(rig)
-    [alert] = told(rig)
+async def test_the_failing_branch_is_named_without_its_query(harness: Harness) -> None:
+    harness.destination.script[ALSO].extend([Answer(409)] * 3)
+    await harness.submit(message("g", IN, ALSO))
+    await pass_time(harness)
+    [alert] = told(harness)
     assert (alert["branch"], alert["target"]) == ("02", "http://bank-c/in")
 
 
-async def test_patience_is_no_failure(rig: Rig) -> None:
-    rig.destination.script[IN].extend([Answer(425)] * 6)
-    rig.destination.script[CHECK].extend([Answer(425)] * 6)
-    await rig.submit(message("branch"))
-    await rig.prepare(message("check"))
-    await pass_time(rig, rounds=10)
-    assert told(rig) == []
+async def test_patience_is_no_failure(harness: Harness) -> None:
+    harness.destination.script[IN].extend([Answer(425)] * 6)
+    harness.destination.script[CHECK].extend([Answer(425)] * 6)
+    await harness.submit(message("branch"))
+    await harness.prepare(message("check"))
+    await pass_time(harness, rounds=10)
+    assert told(harness) == []
 
 
-async def test_a_check_back_that_keeps_failing_is_reported(rig: Rig) -> None:
-    rig.destination.script[CHECK].extend([Answer(502, SECRET.encode())] * 4)
-    await rig.prepare(message("g"))
-    await pass_time(rig)
-    assert await rig.state("g") is State.SUCCEEDED
-    first, second = told(rig)
+async def test_a_check_back_that_keeps_failing_is_reported(harness: Harness) -> None:
+    harness.destination.script[CHECK].extend([Answer(502, SECRET.encode())] * 4)
+    await harness.prepare(message("g"))
+    await pass_time(harness)
+    assert await harness.state("g") is State.SUCCEEDED
+    first, second = told(harness)
     assert (first["event"], first["status"], first["branch"]) == ("check-back-failing", "prepared", "00")
     assert (first["retry_count"], second["retry_count"]) == (3, 4)
-    assert SECRET not in str(told(rig))
+    assert SECRET not in str(told(harness))
 
 
-async def test_a_parked_message_is_reported_whatever_parked_it(make_rig: MakeRig) -> None:
-    rig = await make_rig(limited(1))
-    rig.destination.script[IN].append(Answer(500))
-    await rig.submit(message("tried"))
-    await rig.prepare(message("mute", check_url=""))
-    await pass_time(rig)
-    alerts = {alert["gid"]: alert for alert in told(rig)}
+async def test_a_parked_message_is_reported_whatever_parked_it(make_harness: MakeRig) -> None:
+    harness = await make_harness(limited(1))
+    harness.destination.script[IN].append(Answer(500))
+    await harness.submit(message("tried"))
+    await harness.prepare(message("mute", check_url=""))
+    await pass_time(harness)
+    alerts = {alert["gid"]: alert for alert in told(harness)}
     assert {alert["event"] for alert in alerts.values()} == {"parked"}
     assert alerts["tried"]["error"].startswith("parked: its branches have failed")
     assert alerts["mute"]["error"] == "parked: the message has no check-back address"
@@ -105,25 +105,25 @@ async def test_a_parked_message_is_reported_whatever_parked_it(make_rig: MakeRig
 
 
 @pytest.mark.parametrize("answer", [Answer(500), Answer(0, error="timeout: no answer"), Answer(302)])
-async def test_a_webhook_that_fails_is_counted_and_breaks_nothing(rig: Rig, answer: Answer) -> None:
-    rig.hook.script[HOOK].extend([answer] * 9)
-    rig.destination.script[IN].extend([Answer(500)] * 5)
-    await rig.submit(message("g"))
-    await pass_time(rig)
-    assert await rig.state("g") is State.SUCCEEDED
-    assert rig.watcher.alerts == ["failed"] * 3
+async def test_a_webhook_that_fails_is_counted_and_breaks_nothing(harness: Harness, answer: Answer) -> None:
+    harness.hook.script[HOOK].extend([answer] * 9)
+    harness.destination.script[IN].extend([Answer(500)] * 5)
+    await harness.submit(message("g"))
+    await pass_time(harness)
+    assert await harness.state("g") is State.SUCCEEDED
+    assert harness.watcher.alerts == ["failed"] * 3
 
 
-async def test_a_webhook_that_raises_breaks_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_webhook_that_raises_breaks_nothing(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     def raises(*_: object) -> None:
         raise RuntimeError
 
-    monkeypatch.setattr(rig.hook, "call", raises)
-    rig.destination.script[IN].extend([Answer(500)] * 5)
-    await rig.submit(message("g"))
-    await pass_time(rig)
-    assert await rig.state("g") is State.SUCCEEDED
-    assert rig.watcher.alerts == ["failed"] * 3
+    monkeypatch.setattr(harness.hook, "call", raises)
+    harness.destination.script[IN].extend([Answer(500)] * 5)
+    await harness.submit(message("g"))
+    await pass_time(harness)
+    assert await harness.state("g") is State.SUCCEEDED
+    assert harness.watcher.alerts == ["failed"] * 3
 
 
 class Hanging(ScriptedDestination):

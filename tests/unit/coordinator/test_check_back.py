@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, IN, Rig, message
+from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.core.limits import OPEN_ANSWER_BYTES_MAX
@@ -25,14 +25,14 @@ def says(verdict: str, status: int, body: bytes = b"{}") -> Answer:
     return Answer(status, body, verdict)
 
 
-async def test_a_prepared_message_is_asked_about_when_it_is_due_and_not_before(rig: Rig) -> None:
-    reply = await rig.prepare(message("g"))
-    rig.clock.advance(34_000)
-    await rig.settled()
-    assert rig.destination.calls == []
-    rig.clock.advance(1_064)
-    await rig.until(lambda: bool(rig.destination.calls))
-    call = rig.destination.calls[0]
+async def test_a_prepared_message_is_asked_about_when_it_is_due_and_not_before(harness: Harness) -> None:
+    reply = await harness.prepare(message("g"))
+    harness.clock.advance(34_000)
+    await harness.settled()
+    assert harness.destination.calls == []
+    harness.clock.advance(1_064)
+    await harness.until(lambda: bool(harness.destination.calls))
+    call = harness.destination.calls[0]
     assert call.url == CHECK
     assert call.payload == b""
     assert dict(call.query) == {
@@ -45,47 +45,49 @@ async def test_a_prepared_message_is_asked_about_when_it_is_due_and_not_before(r
 
 
 @pytest.mark.parametrize("birth_ms", [7, 0])
-async def test_a_message_that_was_begun_elsewhere_is_asked_about_with_its_birth(rig: Rig, birth_ms: int) -> None:
+async def test_a_message_that_was_begun_elsewhere_is_asked_about_with_its_birth(
+    harness: Harness, birth_ms: int
+) -> None:
     """The message's barrier row may have been cleaned already.
 
     Asked with a later time of birth, the producer would answer "rolled back".
     """
     reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-    rig.coordinator.prepare(message("g"), reply.set_result, birth_ms)
+    harness.coordinator.prepare(message("g"), reply.set_result, birth_ms)
     assert (await reply).error is None
-    rig.clock.advance(DUE_MS)
-    await rig.until(lambda: bool(rig.destination.calls))
-    assert dict(rig.destination.calls[0].query)["prepared_at"] == str(birth_ms)
-    await rig.until_state("g", State.SUCCEEDED)
+    harness.clock.advance(DUE_MS)
+    await harness.until(lambda: bool(harness.destination.calls))
+    assert dict(harness.destination.calls[0].query)["prepared_at"] == str(birth_ms)
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_its_own_timeout_to_fail_is_kept(rig: Rig) -> None:
-    await rig.prepare(message("g", timeout_to_fail_ms=120_000))
-    rig.clock.advance(119_000)
-    await rig.settled()
-    assert rig.destination.calls == []
+async def test_its_own_timeout_to_fail_is_kept(harness: Harness) -> None:
+    await harness.prepare(message("g", timeout_to_fail_ms=120_000))
+    harness.clock.advance(119_000)
+    await harness.settled()
+    assert harness.destination.calls == []
 
 
-async def test_committed_delivers(rig: Rig) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    rig.destination.script[CHECK].append(says("committed", 200))
-    rig.clock.advance(DUE_MS)
-    await rig.until_state("g", State.SUCCEEDED)
-    view = await rig.coordinator.query("g")
+async def test_committed_delivers(harness: Harness) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    harness.destination.script[CHECK].append(says("committed", 200))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.SUCCEEDED)
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert view.decided_by == "check-back"
-    assert rig.destination.urls() == [CHECK, IN]
+    assert harness.destination.urls() == [CHECK, IN]
 
 
-async def test_rolled_back_fails_and_calls_nothing(rig: Rig) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    rig.destination.script[CHECK].append(says("rolled_back", 409))
-    rig.clock.advance(DUE_MS)
-    await rig.until_state("g", State.FAILED)
-    view = await rig.coordinator.query("g")
+async def test_rolled_back_fails_and_calls_nothing(harness: Harness) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    harness.destination.script[CHECK].append(says("rolled_back", 409))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.FAILED)
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert view.decided_by == "check-back"
-    assert rig.destination.urls() == [CHECK]
+    assert harness.destination.urls() == [CHECK]
 
 
 @pytest.mark.parametrize(
@@ -99,71 +101,71 @@ async def test_rolled_back_fails_and_calls_nothing(rig: Rig) -> None:
     ],
     ids=["in progress", "unknown", "no answer", "a page", "not found"],
 )
-async def test_without_a_verdict_it_is_asked_again_and_never_decided(rig: Rig, answer: Answer) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    rig.destination.script[CHECK].extend([answer] * 8)
-    rig.clock.advance(DUE_MS)
+async def test_without_a_verdict_it_is_asked_again_and_never_decided(harness: Harness, answer: Answer) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    harness.destination.script[CHECK].extend([answer] * 8)
+    harness.clock.advance(DUE_MS)
     for _ in range(8):
-        await rig.settled()
-        assert await rig.state("g") is State.PREPARED
-        rig.clock.advance(60_064)
-    rig.destination.script[CHECK].append(says("committed", 200))
+        await harness.settled()
+        assert await harness.state("g") is State.PREPARED
+        harness.clock.advance(60_064)
+    harness.destination.script[CHECK].append(says("committed", 200))
     for _ in range(3):
-        await rig.settled()
-        rig.clock.advance(60_064)
-    rig.destination.script[CHECK].append(says("committed", 200))
-    rig.clock.advance(60_064)
-    await rig.until_state("g", State.SUCCEEDED)
+        await harness.settled()
+        harness.clock.advance(60_064)
+    harness.destination.script[CHECK].append(says("committed", 200))
+    harness.clock.advance(60_064)
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_a_foreign_producers_plain_200_commits(rig: Rig) -> None:
-    await rig.prepare(message("g"))
-    rig.destination.script[CHECK].append(Answer(200, b"ok"))
-    rig.clock.advance(DUE_MS)
-    await rig.until_state("g", State.SUCCEEDED)
+async def test_a_foreign_producers_plain_200_commits(harness: Harness) -> None:
+    await harness.prepare(message("g"))
+    harness.destination.script[CHECK].append(Answer(200, b"ok"))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_a_word_that_rolled_a_foreign_message_back_is_named_in_its_history(rig: Rig) -> None:
-    rig.destination.script[CHECK].append(Answer(200, b'{"customer":"FAILURE"}'))
-    await rig.prepare(message("g", strict=True))
-    rig.clock.advance(DUE_MS)
-    await rig.until_state("g", State.FAILED)
-    view = await rig.coordinator.query("g")
+async def test_a_word_that_rolled_a_foreign_message_back_is_named_in_its_history(harness: Harness) -> None:
+    harness.destination.script[CHECK].append(Answer(200, b'{"customer":"FAILURE"}'))
+    await harness.prepare(message("g", strict=True))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.FAILED)
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert "its 200 answer contains the word FAILURE: dtm's rule" in view.reason
 
 
-async def test_a_word_in_an_explicit_answer_decides_nothing(rig: Rig) -> None:
-    rig.destination.script[CHECK].append(says("committed", 200, b'{"customer":"FAILURE"}'))
-    await rig.prepare(message("g", explicit_verdict=True, strict=True))
-    rig.clock.advance(DUE_MS)
-    await rig.until_state("g", State.SUCCEEDED)
+async def test_a_word_in_an_explicit_answer_decides_nothing(harness: Harness) -> None:
+    harness.destination.script[CHECK].append(says("committed", 200, b'{"customer":"FAILURE"}'))
+    await harness.prepare(message("g", explicit_verdict=True, strict=True))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_without_an_address_it_is_parked_and_a_submit_still_decides(rig: Rig) -> None:
-    await rig.prepare(message("g", check_url=""))
-    rig.clock.advance(DUE_MS)
-    await rig.settled()
-    view = await rig.coordinator.query("g")
+async def test_without_an_address_it_is_parked_and_a_submit_still_decides(harness: Harness) -> None:
+    await harness.prepare(message("g", check_url=""))
+    harness.clock.advance(DUE_MS)
+    await harness.settled()
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert (view.state, view.parked) == (State.PREPARED, True)
-    rig.clock.advance(10_000_000)
-    await rig.settled()
-    assert await rig.state("g") is State.PREPARED
-    assert (await rig.submit(message("g", check_url=""))).error is None
-    await rig.until_state("g", State.SUCCEEDED)
+    harness.clock.advance(10_000_000)
+    await harness.settled()
+    assert await harness.state("g") is State.PREPARED
+    assert (await harness.submit(message("g", check_url=""))).error is None
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_branches_added_inside_the_transaction_come_with_the_answer(rig: Rig) -> None:
-    await rig.prepare(message("g", IN, explicit_verdict=True, open=True))
+async def test_branches_added_inside_the_transaction_come_with_the_answer(harness: Harness) -> None:
+    await harness.prepare(message("g", IN, explicit_verdict=True, open=True))
     added = base64.b64encode(encode_branches((Branch("http://bank-c/in", b"3"),))).decode()
-    rig.destination.script[CHECK].append(says("committed", 200, json.dumps({"branches": added}).encode()))
-    rig.clock.advance(DUE_MS)
-    await rig.until_state("g", State.SUCCEEDED)
-    assert rig.destination.urls() == [CHECK, IN, "http://bank-c/in"]
-    assert rig.destination.calls[0].answer_bytes_max == OPEN_ANSWER_BYTES_MAX.value
-    assert rig.destination.calls[1].answer_bytes_max == 0, "what any answer may be"
-    view = await rig.coordinator.query("g")
+    harness.destination.script[CHECK].append(says("committed", 200, json.dumps({"branches": added}).encode()))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.SUCCEEDED)
+    assert harness.destination.urls() == [CHECK, IN, "http://bank-c/in"]
+    assert harness.destination.calls[0].answer_bytes_max == OPEN_ANSWER_BYTES_MAX.value
+    assert harness.destination.calls[1].answer_bytes_max == 0, "what any answer may be"
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert len(view.message.branches) == 2
 
@@ -173,7 +175,7 @@ async def test_branches_added_inside_the_transaction_come_with_the_answer(rig: R
     [({"branches": "BODY"}, True), ({}, False), ("SUCCESS", None), ({"branches": 1}, None)],
 )
 async def test_branches_added_inside_the_transaction_come_with_the_result_of_a_json_rpc_answer(
-    rig: Rig, result: Any, called: bool | None
+    harness: Harness, result: Any, called: bool | None
 ) -> None:
     """Send an answer whose result may not be twophase's.
 
@@ -181,50 +183,52 @@ async def test_branches_added_inside_the_transaction_come_with_the_result_of_a_j
     """
     body = base64.b64encode(encode_branches((Branch("http://bank-c/in", b"7"),))).decode()
     said = json.dumps({"jsonrpc": "2.0", "id": "1", "result": result}).replace("BODY", body)
-    rig.destination.script[CHECK].append(says("committed", 200, said.encode()))
-    await rig.prepare(message("g", explicit_verdict=True, open=True))
-    rig.clock.advance(DUE_MS)
+    harness.destination.script[CHECK].append(says("committed", 200, said.encode()))
+    await harness.prepare(message("g", explicit_verdict=True, open=True))
+    harness.clock.advance(DUE_MS)
     if called is None:
-        await rig.settled()
-        assert await rig.state("g") is State.PREPARED
+        await harness.settled()
+        assert await harness.state("g") is State.PREPARED
     else:
-        await rig.until_state("g", State.SUCCEEDED)
-        assert rig.destination.urls() == [CHECK, IN, *(["http://bank-c/in"] if called else [])]
+        await harness.until_state("g", State.SUCCEEDED)
+        assert harness.destination.urls() == [CHECK, IN, *(["http://bank-c/in"] if called else [])]
 
 
 @pytest.mark.parametrize("branches", ["%%%", ""], ids=["garbled", "of a route that takes an empty body for none"])
-async def test_an_open_message_whose_answer_says_no_branches_stays_undecided(rig: Rig, branches: str) -> None:
-    await rig.prepare(message("g", IN, explicit_verdict=True, open=True))
-    rig.destination.script[CHECK].append(says("committed", 200, json.dumps({"branches": branches}).encode()))
-    rig.clock.advance(DUE_MS)
-    await rig.settled()
-    assert await rig.state("g") is State.PREPARED
+async def test_an_open_message_whose_answer_says_no_branches_stays_undecided(harness: Harness, branches: str) -> None:
+    await harness.prepare(message("g", IN, explicit_verdict=True, open=True))
+    harness.destination.script[CHECK].append(says("committed", 200, json.dumps({"branches": branches}).encode()))
+    harness.clock.advance(DUE_MS)
+    await harness.settled()
+    assert await harness.state("g") is State.PREPARED
 
 
-async def test_a_submit_that_overtakes_the_question_decides_and_the_late_answer_changes_nothing(rig: Rig) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    rig.destination.hold(CHECK)
-    rig.destination.script[CHECK].append(says("committed", 200))
-    rig.clock.advance(DUE_MS)
-    await rig.until(lambda: bool(rig.destination.calls))
-    assert (await rig.submit(message("g"))).error is None
-    await rig.until_state("g", State.SUCCEEDED)
-    rig.destination.release(CHECK)
-    await rig.settled()
-    assert rig.watcher.incidents == []
-    assert rig.destination.urls() == [CHECK, IN]
+async def test_a_submit_that_overtakes_the_question_decides_and_the_late_answer_changes_nothing(
+    harness: Harness,
+) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    harness.destination.hold(CHECK)
+    harness.destination.script[CHECK].append(says("committed", 200))
+    harness.clock.advance(DUE_MS)
+    await harness.until(lambda: bool(harness.destination.calls))
+    assert (await harness.submit(message("g"))).error is None
+    await harness.until_state("g", State.SUCCEEDED)
+    harness.destination.release(CHECK)
+    await harness.settled()
+    assert harness.watcher.incidents == []
+    assert harness.destination.urls() == [CHECK, IN]
 
 
-async def test_a_late_rolled_back_about_a_submitted_message_is_an_incident(rig: Rig) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    rig.destination.hold(CHECK)
-    rig.destination.script[CHECK].append(says("rolled_back", 409))
-    rig.clock.advance(DUE_MS)
-    await rig.until(lambda: bool(rig.destination.calls))
-    await rig.submit(message("g"))
-    rig.destination.release(CHECK)
-    await rig.until(lambda: bool(rig.watcher.incidents))
-    await rig.until_state("g", State.SUCCEEDED)
+async def test_a_late_rolled_back_about_a_submitted_message_is_an_incident(harness: Harness) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    harness.destination.hold(CHECK)
+    harness.destination.script[CHECK].append(says("rolled_back", 409))
+    harness.clock.advance(DUE_MS)
+    await harness.until(lambda: bool(harness.destination.calls))
+    await harness.submit(message("g"))
+    harness.destination.release(CHECK)
+    await harness.until(lambda: bool(harness.watcher.incidents))
+    await harness.until_state("g", State.SUCCEEDED)
 
 
 @pytest.mark.parametrize(
@@ -235,50 +239,52 @@ async def test_a_late_rolled_back_about_a_submitted_message_is_an_incident(rig: 
     ],
 )
 async def test_a_contrary_verdict_about_a_message_that_is_final_and_has_left_memory_is_recorded(
-    rig: Rig, decide: str, state: State, contrary: Answer
+    harness: Harness, decide: str, state: State, contrary: Answer
 ) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    rig.destination.hold(CHECK)
-    rig.destination.script[CHECK].append(contrary)
-    rig.clock.advance(DUE_MS)
-    await rig.until(lambda: bool(rig.destination.calls))
-    reply = await (rig.submit(message("g")) if decide == "submit" else rig.abort("g"))
+    await harness.prepare(message("g", explicit_verdict=True))
+    harness.destination.hold(CHECK)
+    harness.destination.script[CHECK].append(contrary)
+    harness.clock.advance(DUE_MS)
+    await harness.until(lambda: bool(harness.destination.calls))
+    reply = await (harness.submit(message("g")) if decide == "submit" else harness.abort("g"))
     assert reply.error is None
-    await rig.until_state("g", state)
-    await rig.until(lambda: not rig.coordinator.gauges().active)
-    rig.destination.release(CHECK)
-    await rig.until(lambda: bool(rig.watcher.incidents))
-    await rig.settled()
-    view = await rig.coordinator.query("g")
+    await harness.until_state("g", state)
+    await harness.until(lambda: not harness.coordinator.gauges().active)
+    harness.destination.release(CHECK)
+    await harness.until(lambda: bool(harness.watcher.incidents))
+    await harness.settled()
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert view.state is state
     assert [one.kind for one in view.log] == [AttemptKind.INCIDENT]
-    assert rig.watcher.incidents == [("g", view.log[0].error)]
+    assert harness.watcher.incidents == [("g", view.log[0].error)]
 
 
-async def test_after_a_restart_prepared_messages_are_asked_about_when_due(rig: Rig) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    await rig.restart()
-    rig.destination.script[CHECK].append(says("committed", 200))
-    rig.clock.advance(DUE_MS)
-    await rig.until_state("g", State.SUCCEEDED)
+async def test_after_a_restart_prepared_messages_are_asked_about_when_due(harness: Harness) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    await harness.restart()
+    harness.destination.script[CHECK].append(says("committed", 200))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_a_lost_compare_and_set_takes_the_stored_row_and_applies_the_table_again(rig: Rig) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    await super(type(rig.store), rig.store).flush(Batch([Decide("g", 1, 0, "submit")], []))
-    rig.destination.script[CHECK].append(says("rolled_back", 409))
-    rig.clock.advance(DUE_MS)
-    await rig.until(lambda: bool(rig.watcher.incidents))
-    await rig.until_state("g", State.SUCCEEDED)
+async def test_a_lost_compare_and_set_takes_the_stored_row_and_applies_the_table_again(harness: Harness) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    await super(type(harness.store), harness.store).flush(Batch([Decide("g", 1, 0, "submit")], []))
+    harness.destination.script[CHECK].append(says("rolled_back", 409))
+    harness.clock.advance(DUE_MS)
+    await harness.until(lambda: bool(harness.watcher.incidents))
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_a_message_finished_elsewhere_is_left_alone(rig: Rig) -> None:
-    await rig.prepare(message("g", explicit_verdict=True))
-    await super(type(rig.store), rig.store).flush(Batch([Finish("g", 1, State.FAILED, "elsewhere", "abort")], []))
-    rig.destination.script[CHECK].append(says("committed", 200))
-    rig.clock.advance(DUE_MS)
-    await rig.until(lambda: bool(rig.watcher.incidents))
-    assert await rig.state("g") is State.FAILED
-    assert rig.destination.urls() == [CHECK]
-    assert rig.coordinator.gauges().active == 0
+async def test_a_message_finished_elsewhere_is_left_alone(harness: Harness) -> None:
+    await harness.prepare(message("g", explicit_verdict=True))
+    await super(type(harness.store), harness.store).flush(
+        Batch([Finish("g", 1, State.FAILED, "elsewhere", "abort")], [])
+    )
+    harness.destination.script[CHECK].append(says("committed", 200))
+    harness.clock.advance(DUE_MS)
+    await harness.until(lambda: bool(harness.watcher.incidents))
+    assert await harness.state("g") is State.FAILED
+    assert harness.destination.urls() == [CHECK]
+    assert harness.coordinator.gauges().active == 0

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message, set_back
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message, set_back
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
@@ -21,26 +21,26 @@ AHEAD_MS = 30 * DAY_MS
 HOUR_MS = 3_600_000
 DOWN = Answer(0, error="connection refused")
 
-Correct = Callable[[Rig], Awaitable[None]]
+Correct = Callable[[Harness], Awaitable[None]]
 
 
-async def in_memory(rig: Rig) -> None:
-    set_back(rig.clock, AHEAD_MS)
+async def in_memory(harness: Harness) -> None:
+    set_back(harness.clock, AHEAD_MS)
 
 
-async def over_a_restart(rig: Rig) -> None:
-    rig.clock._offset_ms -= AHEAD_MS
-    await rig.restart()
+async def over_a_restart(harness: Harness) -> None:
+    harness.clock._offset_ms -= AHEAD_MS
+    await harness.restart()
 
 
-async def until_succeeded(rig: Rig, gid: str) -> None:
+async def until_succeeded(harness: Harness, gid: str) -> None:
     """Wait for success, while the clock advances in small steps.
 
     It stands still otherwise.
     """
     async with asyncio.timeout(PATIENCE_S):
-        while await rig.state(gid) is not State.SUCCEEDED:
-            rig.clock.advance(64)
+        while await harness.state(gid) is not State.SUCCEEDED:
+            harness.clock.advance(64)
             await asyncio.sleep(0.005)
 
 
@@ -48,85 +48,87 @@ CORRECTED = pytest.mark.parametrize("correct", [in_memory, over_a_restart])
 
 
 @CORRECTED
-async def test_a_prepared_message_is_asked_about(rig: Rig, correct: Correct) -> None:
-    rig.clock.advance(AHEAD_MS)
-    await rig.prepare(message("g"))
-    await correct(rig)
-    await until_succeeded(rig, "g")
-    assert rig.destination.urls() == [CHECK, IN]
+async def test_a_prepared_message_is_asked_about(harness: Harness, correct: Correct) -> None:
+    harness.clock.advance(AHEAD_MS)
+    await harness.prepare(message("g"))
+    await correct(harness)
+    await until_succeeded(harness, "g")
+    assert harness.destination.urls() == [CHECK, IN]
 
 
 @CORRECTED
-async def test_a_branch_that_failed_is_called_again(rig: Rig, correct: Correct) -> None:
-    rig.clock.advance(AHEAD_MS)
-    rig.destination.script[IN].append(DOWN)
-    await rig.submit(message("g"))
-    await rig.settled()
-    await correct(rig)
-    await until_succeeded(rig, "g")
+async def test_a_branch_that_failed_is_called_again(harness: Harness, correct: Correct) -> None:
+    harness.clock.advance(AHEAD_MS)
+    harness.destination.script[IN].append(DOWN)
+    await harness.submit(message("g"))
+    await harness.settled()
+    await correct(harness)
+    await until_succeeded(harness, "g")
 
 
 @CORRECTED
 async def test_a_message_from_before_that_failed_while_the_clock_was_ahead_is_called_again(
-    rig: Rig, correct: Correct
+    harness: Harness, correct: Correct
 ) -> None:
-    rig.destination.script[IN].extend([DOWN] * 2)
-    await rig.submit(message("g"))
-    await rig.settled()
-    rig.clock.advance(AHEAD_MS)
-    await rig.settled()
-    assert rig.destination.urls() == [IN] * 2
-    await correct(rig)
-    await until_succeeded(rig, "g")
+    harness.destination.script[IN].extend([DOWN] * 2)
+    await harness.submit(message("g"))
+    await harness.settled()
+    harness.clock.advance(AHEAD_MS)
+    await harness.settled()
+    assert harness.destination.urls() == [IN] * 2
+    await correct(harness)
+    await until_succeeded(harness, "g")
 
 
 @CORRECTED
-async def test_a_time_a_delay_and_a_pause_that_the_message_asked_for_are_waited_for(rig: Rig, correct: Correct) -> None:
-    rig.destination.script[IN].append(DOWN)
-    await rig.submit(message("pause", retry_interval_ms=12 * HOUR_MS))
-    await rig.submit(message("time", not_before_ms=rig.clock.now_ms() + 300 * DAY_MS))
-    await rig.submit(message("delay", delay_ms=300 * DAY_MS))
-    await rig.prepare(message("asked late", timeout_to_fail_ms=20 * HOUR_MS))
-    await rig.settled()
-    called = list(rig.destination.calls)
-    rig.clock._offset_ms += AHEAD_MS
-    await correct(rig)
+async def test_a_time_a_delay_and_a_pause_that_the_message_asked_for_are_waited_for(
+    harness: Harness, correct: Correct
+) -> None:
+    harness.destination.script[IN].append(DOWN)
+    await harness.submit(message("pause", retry_interval_ms=12 * HOUR_MS))
+    await harness.submit(message("time", not_before_ms=harness.clock.now_ms() + 300 * DAY_MS))
+    await harness.submit(message("delay", delay_ms=300 * DAY_MS))
+    await harness.prepare(message("asked late", timeout_to_fail_ms=20 * HOUR_MS))
+    await harness.settled()
+    called = list(harness.destination.calls)
+    harness.clock._offset_ms += AHEAD_MS
+    await correct(harness)
     for _ in range(20):
-        rig.clock.advance(64)
-        await rig.settled()
-    assert rig.destination.calls == called
+        harness.clock.advance(64)
+        await harness.settled()
+    assert harness.destination.calls == called
 
 
 @CORRECTED
-async def test_a_delay_that_began_while_the_clock_was_ahead_is_counted_anew(rig: Rig, correct: Correct) -> None:
-    rig.clock.advance(AHEAD_MS)
-    await rig.submit(message("delay", delay_ms=HOUR_MS))
-    await rig.submit(message("at once"))
-    await until_succeeded(rig, "at once")
-    await correct(rig)
+async def test_a_delay_that_began_while_the_clock_was_ahead_is_counted_anew(harness: Harness, correct: Correct) -> None:
+    harness.clock.advance(AHEAD_MS)
+    await harness.submit(message("delay", delay_ms=HOUR_MS))
+    await harness.submit(message("at once"))
+    await until_succeeded(harness, "at once")
+    await correct(harness)
     for _ in range(20):
-        rig.clock.advance(64)
-        await rig.settled()
-    rig.clock.advance(HOUR_MS - 60_000)
-    await rig.settled()
-    assert await rig.state("delay") is State.SUBMITTED
-    rig.clock.advance(60_000)
-    await until_succeeded(rig, "delay")
+        harness.clock.advance(64)
+        await harness.settled()
+    harness.clock.advance(HOUR_MS - 60_000)
+    await harness.settled()
+    assert await harness.state("delay") is State.SUBMITTED
+    harness.clock.advance(60_000)
+    await until_succeeded(harness, "delay")
 
 
-async def test_a_clock_that_was_ahead_for_a_moment_leaves_no_message_behind(rig: Rig) -> None:
+async def test_a_clock_that_was_ahead_for_a_moment_leaves_no_message_behind(harness: Harness) -> None:
     """Between the two steps only the prepare itself reads the clock."""
-    rig.clock._offset_ms += AHEAD_MS
-    await rig.prepare(message("g"))
-    rig.clock._offset_ms -= AHEAD_MS
-    await until_succeeded(rig, "g")
+    harness.clock._offset_ms += AHEAD_MS
+    await harness.prepare(message("g"))
+    harness.clock._offset_ms -= AHEAD_MS
+    await until_succeeded(harness, "g")
 
 
-async def test_a_small_step_back_hurries_nothing(rig: Rig) -> None:
-    await rig.prepare(message("g", timeout_to_fail_ms=20 * HOUR_MS))
-    set_back(rig.clock, 5_000)
-    await rig.settled()
-    assert rig.destination.calls == []
+async def test_a_small_step_back_hurries_nothing(harness: Harness) -> None:
+    await harness.prepare(message("g", timeout_to_fail_ms=20 * HOUR_MS))
+    set_back(harness.clock, 5_000)
+    await harness.settled()
+    assert harness.destination.calls == []
 
 
 @pytest.mark.parametrize("restart", [False, True])
@@ -144,9 +146,9 @@ async def test_nodes_on_one_database_go_on_when_its_clock_is_set_back(nodes: Nod
     await nodes.until_state("submitted", State.SUCCEEDED)
 
 
-async def test_a_message_that_is_born_while_the_clock_is_set_back_is_reported(rig: Rig) -> None:
-    reply: asyncio.Future[Reply] = rig.prepare_soon(message("g"))
-    set_back(rig.clock, HOUR_MS)
+async def test_a_message_that_is_born_while_the_clock_is_set_back_is_reported(harness: Harness) -> None:
+    reply: asyncio.Future[Reply] = harness.prepare_soon(message("g"))
+    set_back(harness.clock, HOUR_MS)
     assert (await reply).error is None
-    rig.clock.advance(36_000)
-    await until_succeeded(rig, "g")
+    harness.clock.advance(36_000)
+    await until_succeeded(harness, "g")

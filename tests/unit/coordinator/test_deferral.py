@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.coordinator.rig import QUICK, Rig, message
+from tests.unit.coordinator.harness import QUICK, Harness, message
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state import deferral
 from twophase.coordinator.state.deferral import DeferralSlots
 
-MakeRig = Callable[..., Awaitable[Rig]]
+MakeRig = Callable[..., Awaitable[Harness]]
 B = "http://b/in"
 GAP_MS = 1_000
 
@@ -43,18 +43,18 @@ def test_a_clock_that_jumps_changes_no_bound(now_ms: list[int]) -> None:
 
 
 async def test_messages_that_leave_memory_come_one_behind_the_other(
-    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+    make_harness: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deferral, "_GAP_MS", GAP_MS)
-    rig = await make_rig(
+    harness = await make_harness(
         CoordinatorSettings(delivery=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1, active_max=10)
     )
-    rig.destination.hold(B)
-    begun_ms = rig.clock.now_ms()
+    harness.destination.hold(B)
+    begun_ms = harness.clock.now_ms()
     for number in range(40):
-        await rig.submit(message(f"hung{number}", B))
-    await rig.settled()
-    with closing(sqlite3.connect(rig.path)) as file:
+        await harness.submit(message(f"hung{number}", B))
+    await harness.settled()
+    with closing(sqlite3.connect(harness.path)) as file:
         due = [row[0] for row in file.execute("SELECT due_ms FROM message ORDER BY due_ms")]
     left = [due_ms for due_ms in due if due_ms >= begun_ms + 15_000]
     assert len(left) >= 20, "what finds no place leaves memory"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from twophase.core.errors import StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability

@@ -9,9 +9,9 @@ import asyncio
 
 import pytest
 
+from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message, set_back
 from tests.unit.coordinator.nodes import Node, Nodes
-from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message, set_back
-from tests.unit.coordinator.shared import LEASE_MS
+from tests.unit.coordinator.shared_store import LEASE_MS
 from twophase.core.errors import (
     ConfigurationError,
     ContentConflict,

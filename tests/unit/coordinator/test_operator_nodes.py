@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, message
 from twophase.coordinator.operator import Act
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, IN, QUICK, Rig, message
+from tests.unit.coordinator.harness import CHECK, IN, QUICK, Harness, message
 from twophase.coordinator.maintenance.probing import ADDRESSES_MAX, AGAIN_MS, FIRST_MS, FRESH_MS
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded
 from twophase.core.probe import PROBE_QUERY, ProbeState
 from twophase.destinations.base import Answer, Call
 
-MakeRig = Callable[[CoordinatorSettings | None], Awaitable[Rig]]
+MakeRig = Callable[[CoordinatorSettings | None], Awaitable[Harness]]
 ASKED = f"{CHECK}?barrier=7f"
 READY = Answer(200, b'{"probe":"ready"}', "probe")
 REFUSED = Answer(0, error="connect: bank-a:80: connection refused")
@@ -27,31 +27,31 @@ SETTINGS = CoordinatorSettings(delivery=QUICK, check_back=QUICK, probe_check_add
 
 
 @pytest.fixture
-async def probing(make_rig: MakeRig) -> Rig:
-    """A rig whose coordinator probes."""
-    return await make_rig(SETTINGS)
+async def probing(make_harness: MakeRig) -> Harness:
+    """A harness whose coordinator probes."""
+    return await make_harness(SETTINGS)
 
 
-def probes(rig: Rig) -> list[Call]:
-    return [call for call in rig.destination.calls if call.query == PROBE_QUERY]
+def probes(harness: Harness) -> list[Call]:
+    return [call for call in harness.destination.calls if call.query == PROBE_QUERY]
 
 
-async def pass_until(rig: Rig, ms: int, count: int) -> None:
+async def pass_until(harness: Harness, ms: int, count: int) -> None:
     """Let time pass, and wait until `count` probes have been answered since the start."""
-    rig.clock.advance(ms)
-    await rig.until(lambda: len(rig.watcher.probes) >= count)
+    harness.clock.advance(ms)
+    await harness.until(lambda: len(harness.watcher.probes) >= count)
 
 
-def told(rig: Rig) -> list[dict[str, Any]]:
-    return [msgspec.json.decode(call.payload) for call in rig.hook.calls]
+def told(harness: Harness) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(call.payload) for call in harness.hook.calls]
 
 
-async def bring(rig: Rig, gid: str, url: str = ASKED, **options: Any) -> None:
+async def bring(harness: Harness, gid: str, url: str = ASKED, **options: Any) -> None:
     fields: dict[str, Any] = {"explicit_verdict": True, "timeout_to_fail_ms": 10 * FRESH_MS} | options
-    await rig.prepare(message(gid, check_url=url, **fields))
+    await harness.prepare(message(gid, check_url=url, **fields))
 
 
-async def test_an_address_is_probed_once_however_many_messages_bring_it(probing: Rig) -> None:
+async def test_an_address_is_probed_once_however_many_messages_bring_it(probing: Harness) -> None:
     probing.destination.script[ASKED].extend([READY] * 3)
     for gid in ("a", "b", "c"):
         await bring(probing, gid, headers=(("authorization", "Bearer 7"),))
@@ -65,7 +65,7 @@ async def test_an_address_is_probed_once_however_many_messages_bring_it(probing:
     assert probing.coordinator.gauges().check_addresses_failing == 0
 
 
-async def test_an_address_that_cannot_answer_is_reported_once_and_again_when_it_can(probing: Rig) -> None:
+async def test_an_address_that_cannot_answer_is_reported_once_and_again_when_it_can(probing: Harness) -> None:
     probing.destination.script[ASKED].extend([REFUSED, REFUSED, REFUSED, READY])
     await bring(probing, "a")
     await pass_until(probing, FIRST_MS, 1)
@@ -83,7 +83,7 @@ async def test_an_address_that_cannot_answer_is_reported_once_and_again_when_it_
     assert probing.coordinator.gauges().check_addresses_failing == 0
 
 
-async def test_a_first_failure_alone_is_not_reported(probing: Rig) -> None:
+async def test_a_first_failure_alone_is_not_reported(probing: Harness) -> None:
     """One failure may come from a service that answers one request at a time.
 
     Such a service is still busy with the request whose handler prepared the message.
@@ -95,7 +95,7 @@ async def test_a_first_failure_alone_is_not_reported(probing: Rig) -> None:
     assert probing.watcher.check_addresses == []
 
 
-async def test_another_reason_is_reported_again_without_a_second_alert(probing: Rig) -> None:
+async def test_another_reason_is_reported_again_without_a_second_alert(probing: Harness) -> None:
     missing = Answer(404, b"not found")
     probing.destination.script[ASKED].extend([REFUSED, REFUSED, missing, missing])
     await bring(probing, "a")
@@ -105,14 +105,14 @@ async def test_another_reason_is_reported_again_without_a_second_alert(probing: 
     assert len(told(probing)) == 1
 
 
-async def test_databases_behind_one_route_are_probed_one_by_one(probing: Rig) -> None:
+async def test_databases_behind_one_route_are_probed_one_by_one(probing: Harness) -> None:
     for name in ("7f", "8a"):
         await bring(probing, name, f"{CHECK}?barrier={name}")
     await pass_until(probing, FIRST_MS, 2)
     assert sorted(call.url for call in probes(probing)) == [f"{CHECK}?barrier=7f", f"{CHECK}?barrier=8a"]
 
 
-async def test_an_address_with_another_parameter_in_each_message_is_one_address(probing: Rig) -> None:
+async def test_an_address_with_another_parameter_in_each_message_is_one_address(probing: Harness) -> None:
     for number in range(5):
         await bring(probing, str(number), f"{CHECK}?tenant={number}&barrier=7f")
     await pass_until(probing, FIRST_MS, 1)
@@ -123,21 +123,21 @@ async def test_an_address_with_another_parameter_in_each_message_is_one_address(
     ("url", "options"),
     [(ASKED, {"explicit_verdict": False}), ("queue://bank-a/check?barrier=7f", {})],
 )
-async def test_only_routes_of_our_sdk_are_probed(probing: Rig, url: str, options: dict[str, Any]) -> None:
+async def test_only_routes_of_our_sdk_are_probed(probing: Harness, url: str, options: dict[str, Any]) -> None:
     await bring(probing, "a", url, **options)
     probing.clock.advance(10 * FIRST_MS)
     await probing.settled()
     assert (probes(probing), probing.coordinator.gauges().check_addresses) == ([], 0)
 
 
-async def test_nothing_is_probed_when_switched_off(rig: Rig) -> None:
-    await bring(rig, "a")
-    rig.clock.advance(10 * FIRST_MS)
-    await rig.settled()
-    assert probes(rig) == []
+async def test_nothing_is_probed_when_switched_off(harness: Harness) -> None:
+    await bring(harness, "a")
+    harness.clock.advance(10 * FIRST_MS)
+    await harness.settled()
+    assert probes(harness) == []
 
 
-async def test_an_address_in_use_is_probed_every_hour_and_forgotten_when_unused(probing: Rig) -> None:
+async def test_an_address_in_use_is_probed_every_hour_and_forgotten_when_unused(probing: Harness) -> None:
     probing.destination.script[ASKED].extend([READY] * 3)
     await bring(probing, "a")
     await pass_until(probing, FIRST_MS, 1)
@@ -149,7 +149,7 @@ async def test_an_address_in_use_is_probed_every_hour_and_forgotten_when_unused(
     assert len(probes(probing)) == 2
 
 
-async def test_the_addresses_known_are_bounded(probing: Rig) -> None:
+async def test_the_addresses_known_are_bounded(probing: Harness) -> None:
     for number in range(ADDRESSES_MAX + 5):
         probing.coordinator.probing.notice(
             message("g", check_url=f"http://bank-{number}/check?barrier=7f", explicit_verdict=True)
@@ -157,7 +157,7 @@ async def test_the_addresses_known_are_bounded(probing: Rig) -> None:
     assert probing.coordinator.gauges().check_addresses == ADDRESSES_MAX
 
 
-async def test_probes_under_way_are_bounded(probing: Rig) -> None:
+async def test_probes_under_way_are_bounded(probing: Harness) -> None:
     urls = [f"http://bank-{number}/check?barrier=7f" for number in range(40)]
     for url in urls:
         probing.destination.hold(url)
@@ -169,7 +169,7 @@ async def test_probes_under_way_are_bounded(probing: Rig) -> None:
     await probing.until(lambda: len(probes(probing)) == 40)
 
 
-async def test_a_failing_address_is_well_again_when_a_probe_on_request_says_so(probing: Rig) -> None:
+async def test_a_failing_address_is_well_again_when_a_probe_on_request_says_so(probing: Harness) -> None:
     probing.destination.script[ASKED].extend([REFUSED, REFUSED, READY])
     await bring(probing, "a", headers=(("authorization", "Bearer 7"),))
     await pass_until(probing, FIRST_MS, 1)
@@ -179,7 +179,7 @@ async def test_a_failing_address_is_well_again_when_a_probe_on_request_says_so(p
     assert probing.watcher.check_addresses == [(CHECK, "unreachable"), (CHECK, "well")]
 
 
-async def test_probes_on_request_are_bounded(probing: Rig) -> None:
+async def test_probes_on_request_are_bounded(probing: Harness) -> None:
     probing.destination.hold(CHECK)
     under_way = [asyncio.ensure_future(probing.coordinator.probing.probe(CHECK)) for _ in range(4)]
     await probing.until(lambda: len(probes(probing)) == 4)
@@ -189,7 +189,7 @@ async def test_probes_on_request_are_bounded(probing: Rig) -> None:
     await asyncio.gather(*under_way)
 
 
-async def test_a_probe_on_request_tells_what_it_found(probing: Rig) -> None:
+async def test_a_probe_on_request_tells_what_it_found(probing: Harness) -> None:
     probing.destination.script[CHECK].append(Answer(404))
     probed, _ = await probing.coordinator.probing.probe(CHECK)
     assert probed.state is ProbeState.NOT_A_ROUTE
@@ -197,7 +197,7 @@ async def test_a_probe_on_request_tells_what_it_found(probing: Rig) -> None:
     assert probed.state is ProbeState.UNREACHABLE
 
 
-async def test_a_message_is_delivered_whatever_its_check_address_is(probing: Rig) -> None:
+async def test_a_message_is_delivered_whatever_its_check_address_is(probing: Harness) -> None:
     probing.destination.hold(ASKED)
     await bring(probing, "a")
     probing.clock.advance(FIRST_MS)

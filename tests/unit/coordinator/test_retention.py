@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from tests.unit.coordinator.rig import PATIENCE_S, QUICK, Rig, message, set_back
+from tests.unit.coordinator.harness import PATIENCE_S, QUICK, Harness, message, set_back
 from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.settings import CoordinatorSettings
@@ -21,107 +21,107 @@ from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
 from twophase.stores.base import Purged
 
-MakeRig = Callable[[CoordinatorSettings], Awaitable[Rig]]
+MakeRig = Callable[[CoordinatorSettings], Awaitable[Harness]]
 DAY_MS = 24 * 3600 * 1000
 KEPT = CoordinatorSettings(
     delivery=QUICK, check_back=QUICK, retention_ms=35 * DAY_MS, retention_interval_ms=60_000, purge_rows=3
 )
 
 
-async def _finished(rig: Rig, number: int) -> list[str]:
-    gids = [make_gid(rig.clock.now_ms(), bytes([0] * 9 + [one])) for one in range(number)]
+async def _finished(harness: Harness, number: int) -> list[str]:
+    gids = [make_gid(harness.clock.now_ms(), bytes([0] * 9 + [one])) for one in range(number)]
     for gid in gids:
-        await rig.submit(message(gid))
-        await rig.until_state(gid, State.SUCCEEDED)
+        await harness.submit(message(gid))
+        await harness.until_state(gid, State.SUCCEEDED)
     return gids
 
 
-async def _until_gone(rig: Rig, *gids: str) -> None:
+async def _until_gone(harness: Harness, *gids: str) -> None:
     async with asyncio.timeout(PATIENCE_S):
         for gid in gids:
-            while await rig.state(gid) is not None:
+            while await harness.state(gid) is not None:
                 await asyncio.sleep(0.002)
 
 
-async def test_a_duplicate_is_known_as_long_as_its_history_and_refused_after(make_rig: MakeRig) -> None:
-    rig = await make_rig(KEPT)
-    (gid,) = await _finished(rig, 1)
-    rig.clock.advance(35 * DAY_MS - 60_000)
-    assert isinstance((await rig.prepare(message(gid))).error, StateConflict)
+async def test_a_duplicate_is_known_as_long_as_its_history_and_refused_after(make_harness: MakeRig) -> None:
+    harness = await make_harness(KEPT)
+    (gid,) = await _finished(harness, 1)
+    harness.clock.advance(35 * DAY_MS - 60_000)
+    assert isinstance((await harness.prepare(message(gid))).error, StateConflict)
 
-    rig.clock.advance(120_000)
-    await _until_gone(rig, gid)
+    harness.clock.advance(120_000)
+    await _until_gone(harness, gid)
 
-    for again in (rig.prepare, rig.submit):
+    for again in (harness.prepare, harness.submit):
         assert isinstance((await again(message(gid))).error, ForgottenMessage)
-    assert rig.destination.urls() == ["http://bank-b/in"]
+    assert harness.destination.urls() == ["http://bank-b/in"]
 
 
 async def test_a_cleaning_under_a_clock_that_was_ahead_refuses_and_keeps_nothing_once_it_is_right(
-    make_rig: MakeRig,
+    make_harness: MakeRig,
 ) -> None:
     """The horizon stands behind what was removed.
 
     It never falls, so it must not run ahead while the clock is ahead.
     """
-    rig = await make_rig(KEPT)
-    gids = await _finished(rig, 2)
-    rig.clock.advance(60 * DAY_MS)
-    await _until_gone(rig, *gids)
-    await rig.submit(message("ended ahead"))
-    await rig.until_state("ended ahead", State.SUCCEEDED)
-    set_back(rig.clock, 60 * DAY_MS - 1_000)
+    harness = await make_harness(KEPT)
+    gids = await _finished(harness, 2)
+    harness.clock.advance(60 * DAY_MS)
+    await _until_gone(harness, *gids)
+    await harness.submit(message("ended ahead"))
+    await harness.until_state("ended ahead", State.SUCCEEDED)
+    set_back(harness.clock, 60 * DAY_MS - 1_000)
 
-    fresh = make_gid(rig.clock.now_ms(), bytes(RANDOM_BYTES))
-    assert (await rig.prepare(message(fresh))).error is None
-    assert (await rig.abort(fresh)).error is None
-    assert isinstance((await rig.prepare(message(gids[0]))).error, ForgottenMessage)
-    rig.clock.advance(36 * DAY_MS)
-    await _until_gone(rig, fresh)
-    assert await rig.state("ended ahead") is State.SUCCEEDED
-
-
-async def test_what_is_unfinished_is_never_forgotten(make_rig: MakeRig) -> None:
-    rig = await make_rig(KEPT)
-    gid = make_gid(rig.clock.now_ms(), bytes(RANDOM_BYTES))
-    rig.destination.script["http://bank-a/check"].extend([Answer(425)] * 100)
-    await rig.prepare(message(gid))
-    await rig.submit(message("marker"))
-    await rig.until_state("marker", State.SUCCEEDED)
-
-    rig.clock.advance(36 * DAY_MS)
-    await _until_gone(rig, "marker")
-
-    assert await rig.state(gid) is State.PREPARED
-    assert (await rig.prepare(message(gid))).error is None
-    assert await rig.store.attempts(gid), "nor is what went wrong with it"
+    fresh = make_gid(harness.clock.now_ms(), bytes(RANDOM_BYTES))
+    assert (await harness.prepare(message(fresh))).error is None
+    assert (await harness.abort(fresh)).error is None
+    assert isinstance((await harness.prepare(message(gids[0]))).error, ForgottenMessage)
+    harness.clock.advance(36 * DAY_MS)
+    await _until_gone(harness, fresh)
+    assert await harness.state("ended ahead") is State.SUCCEEDED
 
 
-async def test_more_than_a_step_is_removed_step_by_step(make_rig: MakeRig) -> None:
-    rig = await make_rig(KEPT)
-    gids = await _finished(rig, 10)
+async def test_what_is_unfinished_is_never_forgotten(make_harness: MakeRig) -> None:
+    harness = await make_harness(KEPT)
+    gid = make_gid(harness.clock.now_ms(), bytes(RANDOM_BYTES))
+    harness.destination.script["http://bank-a/check"].extend([Answer(425)] * 100)
+    await harness.prepare(message(gid))
+    await harness.submit(message("marker"))
+    await harness.until_state("marker", State.SUCCEEDED)
 
-    rig.clock.advance(36 * DAY_MS)
-    await _until_gone(rig, *gids)
+    harness.clock.advance(36 * DAY_MS)
+    await _until_gone(harness, "marker")
+
+    assert await harness.state(gid) is State.PREPARED
+    assert (await harness.prepare(message(gid))).error is None
+    assert await harness.store.attempts(gid), "nor is what went wrong with it"
+
+
+async def test_more_than_a_step_is_removed_step_by_step(make_harness: MakeRig) -> None:
+    harness = await make_harness(KEPT)
+    gids = await _finished(harness, 10)
+
+    harness.clock.advance(36 * DAY_MS)
+    await _until_gone(harness, *gids)
 
     # A row is deleted before its step is reported.
-    await rig.until(lambda: len([step for step in rig.watcher.steps if step.history]) >= 4)
-    assert len([step for step in rig.watcher.steps if step.history]) == 4
-    assert sum(step.history for step in rig.watcher.steps) == 10
+    await harness.until(lambda: len([step for step in harness.watcher.steps if step.history]) >= 4)
+    assert len([step for step in harness.watcher.steps if step.history]) == 4
+    assert sum(step.history for step in harness.watcher.steps) == 10
 
 
-async def test_retention_0_keeps_everything(make_rig: MakeRig) -> None:
-    rig = await make_rig(msgspec.structs.replace(KEPT, retention_ms=0))
-    (gid,) = await _finished(rig, 1)
+async def test_retention_0_keeps_everything(make_harness: MakeRig) -> None:
+    harness = await make_harness(msgspec.structs.replace(KEPT, retention_ms=0))
+    (gid,) = await _finished(harness, 1)
 
-    rig.clock.advance(100 * 366 * DAY_MS)
-    await rig.settled()
+    harness.clock.advance(100 * 366 * DAY_MS)
+    await harness.settled()
 
-    assert await rig.state(gid) is State.SUCCEEDED
-    assert rig.watcher.steps == []
+    assert await harness.state(gid) is State.SUCCEEDED
+    assert harness.watcher.steps == []
 
 
-async def test_a_cleaning_that_fails_is_reported_and_the_next_one_goes_on(rig: Rig) -> None:
+async def test_a_cleaning_that_fails_is_reported_and_the_next_one_goes_on(harness: Harness) -> None:
     failures = [StoreError("the disk is gone")]
     asked: list[int] = []
 
@@ -135,19 +135,19 @@ async def test_a_cleaning_that_fails_is_reported_and_the_next_one_goes_on(rig: R
                 raise failures.pop()
             return Purged(0, 0, more=False, horizon_ms=before_ms)
 
-    retention = Retention(Runtime(Failing(), rig.clock, lambda: 0.0, KEPT, rig.watcher))  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Failing(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # two methods
     await retention.start()
-    await rig.until(lambda: len(asked) == 1)
-    rig.clock.advance(60_001)
+    await harness.until(lambda: len(asked) == 1)
+    harness.clock.advance(60_001)
     retention.wake()
-    await rig.until(lambda: len(asked) == 2)
+    await harness.until(lambda: len(asked) == 2)
     await retention.stop()
 
-    assert rig.watcher.cleaning_failures == ["TP-4000"]
+    assert harness.watcher.cleaning_failures == ["TP-4000"]
     assert asked == [65 * DAY_MS] * 2
 
 
-async def test_after_each_step_the_store_is_left_alone_several_times_as_long(rig: Rig) -> None:
+async def test_after_each_step_the_store_is_left_alone_several_times_as_long(harness: Harness) -> None:
     began_s: list[float] = []
 
     class Slow:
@@ -159,15 +159,15 @@ async def test_after_each_step_the_store_is_left_alone_several_times_as_long(rig
             await asyncio.sleep(0.02)
             return Purged(limit, 0, more=len(began_s) == 1, horizon_ms=before_ms)
 
-    retention = Retention(Runtime(Slow(), rig.clock, lambda: 0.0, KEPT, rig.watcher))  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # two methods
     await retention.start()
-    await rig.until(lambda: len(began_s) == 2)
+    await harness.until(lambda: len(began_s) == 2)
     await retention.stop()
 
     assert began_s[1] - began_s[0] >= 0.19
 
 
-async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(rig: Rig) -> None:
+async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(harness: Harness) -> None:
     limits: list[int] = []
 
     class Slow:
@@ -180,15 +180,15 @@ async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(rig: Rig) -> No
             return Purged(limit, 0, more=len(limits) < 3, horizon_ms=before_ms)
 
     settings = msgspec.structs.replace(KEPT, retention_interval_ms=10, purge_share=1.0)
-    retention = Retention(Runtime(Slow(), rig.clock, lambda: 0.0, settings, rig.watcher))  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, settings, harness.watcher))  # type: ignore[arg-type] # two methods
     await retention.start()
-    await rig.until(lambda: len(limits) >= 3)
+    await harness.until(lambda: len(limits) >= 3)
     await retention.stop()
 
     assert limits[:3] == [3, 15, 15]
 
 
-async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(rig: Rig) -> None:
+async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(harness: Harness) -> None:
     """The same limit would run into the same statement timeout for ever.
 
     The rows of the step have large bodies.
@@ -209,13 +209,13 @@ async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(rig: Rig
         return len(limits) >= calls
 
     settings = msgspec.structs.replace(KEPT, purge_rows=100, purge_share=1.0)
-    retention = Retention(Runtime(Strained(), rig.clock, lambda: 0.0, settings, rig.watcher))  # type: ignore[arg-type] # two
+    retention = Retention(Runtime(Strained(), harness.clock, lambda: 0.0, settings, harness.watcher))  # type: ignore[arg-type] # two
     await retention.start()
     for refused in (1, 2, 4):
-        await rig.until(partial(reached, refused))
-        rig.clock.advance(60_001)
+        await harness.until(partial(reached, refused))
+        harness.clock.advance(60_001)
         retention.wake()
-    await rig.until(partial(reached, 6))
+    await harness.until(partial(reached, 6))
     await retention.stop()
 
     assert limits[:6] == [100, 25, 6, 12, 3, 6]

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.unit.coordinator.rig import OK, QUICK, GatedStore, Rig, ScriptedDestination
+from tests.unit.coordinator.harness import OK, QUICK, GatedStore, Harness, ScriptedDestination
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
@@ -202,8 +202,8 @@ class Town(ScriptedDestination):
         self.let_go()
 
 
-class Scene(Rig):
-    """A rig whose store, producers and branches record what happens."""
+class WatchedHarness(Harness):
+    """A harness whose store, producers and branches record what happens."""
 
     def __init__(self, folder: Path, bounds: CoordinatorSettings) -> None:
         self.notebook = Notebook()
@@ -284,8 +284,8 @@ class Promises(RuleBasedStateMachine):
 
         async def start() -> None:
             asyncio.get_running_loop().set_exception_handler(self._heard)
-            self.scene = Scene(Path(self.folder.name), bounds)
-            await self.scene.coordinator.start()
+            self.harness = WatchedHarness(Path(self.folder.name), bounds)
+            await self.harness.coordinator.start()
 
         self.run(start())
 
@@ -321,12 +321,12 @@ class Promises(RuleBasedStateMachine):
                 raise Clumsy
 
         async def ask() -> None:
-            coordinator = self.scene.coordinator
+            coordinator = self.harness.coordinator
             if event is Event.ABORT:
-                self.scene.notebook.asked_for[gid].add("abort")
+                self.harness.notebook.asked_for[gid].add("abort")
                 coordinator.abort(gid, on_reply)
             else:
-                self.scene.notebook.asked_for[gid].add("submit" if event is Event.SUBMIT else "prepare")
+                self.harness.notebook.asked_for[gid].add("submit" if event is Event.SUBMIT else "prepare")
                 (coordinator.submit if event is Event.SUBMIT else coordinator.prepare)(said, on_reply)
             await asyncio.sleep(0)
 
@@ -336,16 +336,16 @@ class Promises(RuleBasedStateMachine):
         """Check that an acknowledgement is durably true when it is given (I7, I8)."""
         if reply.error is not None:
             return
-        state = self.scene.notebook.state.get(said.gid)
+        state = self.harness.notebook.state.get(said.gid)
         if event is Event.ABORT:
             assert state is State.FAILED
             return
-        known = self.scene.notebook.message[said.gid]
+        known = self.harness.notebook.message[said.gid]
         if event is Event.PREPARE:
             assert state is State.PREPARED
             assert same_prepared(known, said)
         else:
-            assert state in (State.SUBMITTED, State.SUCCEEDED) or self.scene.notebook.decided_early(said.gid)
+            assert state in (State.SUBMITTED, State.SUCCEEDED) or self.harness.notebook.decided_early(said.gid)
             assert same_content(known, said, committed=True)
 
     @rule(acts=st.lists(st.tuples(gids, st.sampled_from(["stop", "park", "redrive", "retry_now"])), max_size=3))
@@ -358,40 +358,40 @@ class Promises(RuleBasedStateMachine):
         self.run(begin())
 
     async def _act(self, gid: str, act: str) -> None:
-        scene = self.scene
+        harness = self.harness
         if act == "stop":
-            scene.notebook.asked_for[gid].add("stop")
+            harness.notebook.asked_for[gid].add("stop")
         try:
-            reply = await getattr(scene.coordinator.operator, act)(gid, Act("eve"))
+            reply = await getattr(harness.coordinator.operator, act)(gid, Act("eve"))
         except StoreError:
             return
-        if act == "stop" and reply.error is None and scene.notebook.state.get(gid) is not State.FAILED:
+        if act == "stop" and reply.error is None and harness.notebook.state.get(gid) is not State.FAILED:
             self.broken.append(AssertionError("a stop is acknowledged when it is durable (I8)"))
 
     @rule(verdict=st.sampled_from(sorted(VERDICTS)))
     def producers_usually_say(self, verdict: str) -> None:
-        self.scene.town.usual_verdict = verdict
+        self.harness.town.usual_verdict = verdict
 
     @rule(gid=gids, verdicts=st.lists(st.sampled_from(sorted(VERDICTS)), max_size=3))
     def producer_will_say(self, gid: str, verdicts: list[str]) -> None:
-        self.scene.town.verdicts[gid].extend(verdicts)
+        self.harness.town.verdicts[gid].extend(verdicts)
 
     @rule(url=st.sampled_from([B, C]), answers=st.lists(st.sampled_from(BRANCH_ANSWERS), max_size=4))
     def branch_will_answer(self, url: str, answers: list[Answer]) -> None:
-        self.scene.town.script[url].extend(answers)
+        self.harness.town.script[url].extend(answers)
 
     @rule(manners=st.lists(st.sampled_from(MANNERS), max_size=3))
     def manners(self, manners: list[str]) -> None:
-        self.scene.town.manners.extend(manners)
+        self.harness.town.manners.extend(manners)
 
     @rule()
     def answers_are_held(self) -> None:
-        self.scene.town.holding = True
+        self.harness.town.holding = True
 
     @rule()
     def answers_come(self) -> None:
         async def let_go() -> None:
-            self.scene.town.let_go()
+            self.harness.town.let_go()
             await asyncio.sleep(0.002)
 
         self.run(let_go())
@@ -403,21 +403,21 @@ class Promises(RuleBasedStateMachine):
     @rule(ms=st.sampled_from([500, 1_100, 61_000]))
     def time_passes(self, ms: int) -> None:
         async def advance() -> None:
-            self.scene.clock.advance(ms)
+            self.harness.clock.advance(ms)
             await asyncio.sleep(0.002)
 
         self.run(advance())
 
     @rule(kind=st.sampled_from(["before", "after", "reading"]), times=st.integers(1, 3))
     def store_will_fail(self, kind: str, times: int) -> None:
-        witness = self.scene.witness
+        witness = self.harness.witness
         faults = {"before": witness.failures, "after": witness.after_commit, "reading": witness.reading}[kind]
         faults.extend(StoreError("the disk is unwell") for _ in range(times))
 
     @rule(is_open=st.booleans())
     def store_hangs_or_goes_on(self, is_open: bool) -> None:
         async def change() -> None:
-            (self.scene.store.open.set if is_open else self.scene.store.open.clear)()
+            (self.harness.store.open.set if is_open else self.harness.store.open.clear)()
             await asyncio.sleep(0.002)
 
         self.run(change())
@@ -426,8 +426,8 @@ class Promises(RuleBasedStateMachine):
     def restart(self, drains: bool) -> None:
         async def restart() -> None:
             if drains:
-                await self.scene.coordinator.drain(5)
-            await self.scene.restart()
+                await self.harness.coordinator.drain(5)
+            await self.harness.restart()
             assert all(len(took) == 1 for took in self.replies), "one reply each, also at a stop"
             self.replies.clear()
 
@@ -435,47 +435,47 @@ class Promises(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "scene"):
+            if hasattr(self, "harness"):
                 try:
                     self.run(self._end())
                 finally:
-                    self.run(self.scene.coordinator.stop())
+                    self.run(self.harness.coordinator.stop())
         finally:
             self.runner.close()
             self.folder.cleanup()
 
     async def _end(self) -> None:
-        scene, town, witness = self.scene, self.scene.town, self.scene.witness
+        harness, town, witness = self.harness, self.harness.town, self.harness.witness
         for faults in (witness.failures, witness.after_commit, witness.reading, town.manners):
             faults.clear()
         town.verdicts.clear()
         town.usual_verdict = "committed"
         town.script.clear()
         town.let_go()
-        scene.store.open.set()
+        harness.store.open.set()
         # Virtual time is free; the store's threads and pauses need real time, and more of it on a busy machine.
         patience_ends_s = time.monotonic() + 30
         while time.monotonic() < patience_ends_s:
-            scene.clock.advance(61_000)
+            harness.clock.advance(61_000)
             if await self._is_over():
                 break
         assert all(len(took) == 1 for took in self.replies), "every request has one reply"
         assert not self.acts or not (await asyncio.wait(self.acts, timeout=30))[1], "every act has one, too"
-        for gid, state in scene.notebook.state.items():
-            view = await scene.coordinator.query(gid)
+        for gid, state in harness.notebook.state.items():
+            view = await harness.coordinator.query(gid)
             assert view is not None, "what was acknowledged is still there"
             assert view.state is state
             assert view.parked or state in (State.SUCCEEDED, State.FAILED), f"{gid} was forgotten (I2, I9)"
-        gauges = scene.coordinator.gauges()
+        gauges = harness.coordinator.gauges()
         assert (gauges.branch_calls, gauges.branch_calls_waiting) == (0, 0)
         assert (gauges.check_backs, gauges.check_backs_waiting) == (0, 0)
-        assert (await scene.coordinator.overview()).parked >= gauges.active
+        assert (await harness.coordinator.overview()).parked >= gauges.active
         assert gauges.active or not gauges.active_bytes
 
     async def _is_over(self) -> bool:
         for _ in range(25):
-            overview = await self.scene.coordinator.overview()
-            gauges = self.scene.coordinator.gauges()
+            overview = await self.harness.coordinator.overview()
+            gauges = self.harness.coordinator.gauges()
             live = overview.prepared + overview.submitted - overview.parked
             # An operator's act may move on a message that is parked, which is not live.
             answered = all(self.replies) and all(act.done() for act in self.acts)

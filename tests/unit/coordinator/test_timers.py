@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.coordinator.rig import PATIENCE_S
+from tests.unit.coordinator.harness import PATIENCE_S
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.timers import Timers
 from twophase.core.message import Message

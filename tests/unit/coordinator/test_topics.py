@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.coordinator.rig import CHECK, IN, PATIENCE_S, Rig, message
+from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message
 from twophase.coordinator import topics as module
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
@@ -40,240 +40,240 @@ RATES = "topic://rates"
 BROKEN = Answer(500, b"no")
 
 
-def ids(rig: Rig) -> list[tuple[str, str]]:
+def ids(harness: Harness) -> list[tuple[str, str]]:
     """Return the calls in their order: (branch id, address)."""
-    return [(dict(call.query)["branch_id"], call.url) for call in rig.destination.calls]
+    return [(dict(call.query)["branch_id"], call.url) for call in harness.destination.calls]
 
 
-async def subscribe(rig: Rig, *urls: str, name: str = "rates") -> None:
+async def subscribe(harness: Harness, *urls: str, name: str = "rates") -> None:
     for url in urls:
-        await rig.coordinator.topics.subscribe(name, url)
+        await harness.coordinator.topics.subscribe(name, url)
 
 
-async def test_every_subscriber_is_called_in_order_with_dtms_ids(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO)
-    await subscribe(rig, THREE, name="one")
+async def test_every_subscriber_is_called_in_order_with_dtms_ids(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO)
+    await subscribe(harness, THREE, name="one")
 
-    reply = await rig.submit(message("g", RATES, IN, "topic://one"))
+    reply = await harness.submit(message("g", RATES, IN, "topic://one"))
 
     assert reply.error is None
-    await rig.until_state("g", State.SUCCEEDED)
-    assert ids(rig) == [("01-01", ONE), ("01-02", TWO), ("02", IN), ("03", THREE)]
-    view = await rig.coordinator.query("g")
+    await harness.until_state("g", State.SUCCEEDED)
+    assert ids(harness) == [("01-01", ONE), ("01-02", TWO), ("02", IN), ("03", THREE)]
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert (view.done, view.message.branches[0].url) == (0b1111, RATES)
     assert view.message.branches[0].subscribers == (ONE, TWO)
 
 
-async def test_concurrent_calls_reach_every_subscriber(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO, THREE)
+async def test_concurrent_calls_reach_every_subscriber(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO, THREE)
 
-    await rig.submit(message("g", RATES, concurrent=True))
+    await harness.submit(message("g", RATES, concurrent=True))
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert sorted(ids(rig)) == [("01-01", ONE), ("01-02", TWO), ("01-03", THREE)]
+    await harness.until_state("g", State.SUCCEEDED)
+    assert sorted(ids(harness)) == [("01-01", ONE), ("01-02", TWO), ("01-03", THREE)]
 
 
-async def test_a_subscriber_that_has_succeeded_is_not_called_again(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO)
-    rig.destination.script[TWO].append(BROKEN)
-    await rig.submit(message("g", RATES))
-    await rig.settled()
+async def test_a_subscriber_that_has_succeeded_is_not_called_again(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO)
+    harness.destination.script[TWO].append(BROKEN)
+    await harness.submit(message("g", RATES))
+    await harness.settled()
 
-    await rig.restart()
-    rig.clock.advance(2_000)
+    await harness.restart()
+    harness.clock.advance(2_000)
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert ids(rig) == [("01-01", ONE), ("01-02", TWO), ("01-02", TWO)]
-    view = await rig.coordinator.query("g")
+    await harness.until_state("g", State.SUCCEEDED)
+    assert ids(harness) == [("01-01", ONE), ("01-02", TWO), ("01-02", TWO)]
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert [(one.branch_id, one.target) for one in view.log] == [("01-02", TWO)]
 
 
-async def test_wait_result_waits_for_every_subscriber(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO)
-    rig.destination.script[TWO].append(BROKEN)
+async def test_wait_result_waits_for_every_subscriber(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO)
+    harness.destination.script[TWO].append(BROKEN)
 
-    reply = await rig.submit(message("g", RATES, wait_result=True))
+    reply = await harness.submit(message("g", RATES, wait_result=True))
 
     assert isinstance(reply.error, TwophaseError)
-    assert rig.destination.urls() == [ONE, TWO]
+    assert harness.destination.urls() == [ONE, TWO]
 
 
-async def test_messages_of_before_are_not_changed_by_a_subscription(rig: Rig) -> None:
-    await subscribe(rig, ONE)
-    await rig.prepare(message("g", RATES))
-    await subscribe(rig, TWO)
-    await rig.coordinator.topics.unsubscribe("rates", ONE)
+async def test_messages_of_before_are_not_changed_by_a_subscription(harness: Harness) -> None:
+    await subscribe(harness, ONE)
+    await harness.prepare(message("g", RATES))
+    await subscribe(harness, TWO)
+    await harness.coordinator.topics.unsubscribe("rates", ONE)
 
-    await rig.submit(message("g", RATES))
+    await harness.submit(message("g", RATES))
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert ids(rig) == [("01", ONE)]
+    await harness.until_state("g", State.SUCCEEDED)
+    assert ids(harness) == [("01", ONE)]
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_a_prepared_message_is_submitted_though_its_topic_has_gone(rig: Rig, restarts: bool) -> None:
-    await subscribe(rig, ONE, TWO)
-    assert (await rig.prepare(message("g", RATES))).error is None
-    await rig.coordinator.topics.delete("rates")
+async def test_a_prepared_message_is_submitted_though_its_topic_has_gone(harness: Harness, restarts: bool) -> None:
+    await subscribe(harness, ONE, TWO)
+    assert (await harness.prepare(message("g", RATES))).error is None
+    await harness.coordinator.topics.delete("rates")
     if restarts:
-        await rig.restart()
+        await harness.restart()
 
-    assert (await rig.prepare(message("g", RATES))).error is None
-    assert (await rig.submit(message("g", RATES))).error is None
+    assert (await harness.prepare(message("g", RATES))).error is None
+    assert (await harness.submit(message("g", RATES))).error is None
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert rig.destination.urls() == [ONE, TWO]
+    await harness.until_state("g", State.SUCCEEDED)
+    assert harness.destination.urls() == [ONE, TWO]
 
 
-async def test_check_back_durability_calls_the_subscribers_of_prepare(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO)
+async def test_check_back_durability_calls_the_subscribers_of_prepare(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO)
     said = message("g", RATES, durability=Durability.CHECK_BACK)
-    await rig.prepare(said)
-    await rig.coordinator.topics.delete("rates")
-    await rig.submit(said)
+    await harness.prepare(said)
+    await harness.coordinator.topics.delete("rates")
+    await harness.submit(said)
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert ids(rig) == [("01-01", ONE), ("01-02", TWO)]
+    await harness.until_state("g", State.SUCCEEDED)
+    assert ids(harness) == [("01-01", ONE), ("01-02", TWO)]
 
 
-async def test_a_body_of_a_subscription_is_each_subscribers(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO)
-    await rig.submit(message("g", RATES, payload=b'{"rate":1}'))
+async def test_a_body_of_a_subscription_is_each_subscribers(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO)
+    await harness.submit(message("g", RATES, payload=b'{"rate":1}'))
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert {call.payload for call in rig.destination.calls} == {b'{"rate":1}'}
+    await harness.until_state("g", State.SUCCEEDED)
+    assert {call.payload for call in harness.destination.calls} == {b'{"rate":1}'}
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-async def test_a_topic_without_subscribers_is_not_found(rig: Rig, prepared: bool) -> None:
-    await subscribe(rig, ONE, name="empty")
-    await rig.coordinator.topics.unsubscribe("empty", ONE)
-    ask = rig.prepare if prepared else rig.submit
+async def test_a_topic_without_subscribers_is_not_found(harness: Harness, prepared: bool) -> None:
+    await subscribe(harness, ONE, name="empty")
+    await harness.coordinator.topics.unsubscribe("empty", ONE)
+    ask = harness.prepare if prepared else harness.submit
 
     for number, topic in enumerate(("nosuch", "empty")):
         reply = await ask(message(f"g{number}", IN, f"topic://{topic}"))
         assert isinstance(reply.error, TopicNotFound)
         assert (str(reply.error.message), f"topic://{topic}" in reply.error.remedy) == ("topic not found", True)
-        assert await rig.state(f"g{number}") is None
+        assert await harness.state(f"g{number}") is None
 
-    assert rig.coordinator.gauges().active == 0, "nothing of it stays in memory"
-    await subscribe(rig, ONE, name="nosuch")
+    assert harness.coordinator.gauges().active == 0, "nothing of it stays in memory"
+    await subscribe(harness, ONE, name="nosuch")
     assert (await ask(message("g0", IN, "topic://nosuch"))).error is None
 
 
-async def test_a_refusal_leaves_those_who_wait_behind_it_alone(rig: Rig) -> None:
-    rig.coordinator.abort("g", lambda _reply: None)  # looks the gid up, and the next ones wait for it
-    refused, accepted = rig.submit_soon(message("g", "topic://nosuch")), rig.submit_soon(message("g", IN))
+async def test_a_refusal_leaves_those_who_wait_behind_it_alone(harness: Harness) -> None:
+    harness.coordinator.abort("g", lambda _reply: None)  # looks the gid up, and the next ones wait for it
+    refused, accepted = harness.submit_soon(message("g", "topic://nosuch")), harness.submit_soon(message("g", IN))
 
     assert isinstance((await refused).error, TopicNotFound)
     assert (await accepted).error is None
-    await rig.until_state("g", State.SUCCEEDED)
+    await harness.until_state("g", State.SUCCEEDED)
 
 
-async def test_63_calls_are_the_most(rig: Rig) -> None:
-    await subscribe(rig, *(f"http://b/{number}" for number in range(62)))
+async def test_63_calls_are_the_most(harness: Harness) -> None:
+    await subscribe(harness, *(f"http://b/{number}" for number in range(62)))
 
-    assert (await rig.submit(message("g", RATES, IN))).error is None
-    await rig.until_state("g", State.SUCCEEDED)
-    assert len(rig.destination.calls) == 63
+    assert (await harness.submit(message("g", RATES, IN))).error is None
+    await harness.until_state("g", State.SUCCEEDED)
+    assert len(harness.destination.calls) == 63
 
-    reply = await rig.submit(message("h", RATES, IN, IN))
+    reply = await harness.submit(message("h", RATES, IN, IN))
     assert isinstance(reply.error, LimitExceeded)
     assert "64" in reply.error.message
-    assert await rig.state("h") is None
+    assert await harness.state("h") is None
 
 
-async def test_a_late_branch_to_a_topic_is_expanded_when_it_comes(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO)
-    await rig.prepare(message("g", IN, RATES, open=True))
-    await rig.coordinator.topics.unsubscribe("rates", ONE)
-    await subscribe(rig, THREE)
+async def test_a_late_branch_to_a_topic_is_expanded_when_it_comes(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO)
+    await harness.prepare(message("g", IN, RATES, open=True))
+    await harness.coordinator.topics.unsubscribe("rates", ONE)
+    await subscribe(harness, THREE)
 
-    await rig.submit(message("g", IN, RATES, RATES, open=True))
+    await harness.submit(message("g", IN, RATES, RATES, open=True))
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert ids(rig) == [("01", IN), ("02-01", ONE), ("02-02", TWO), ("03-01", TWO), ("03-02", THREE)]
+    await harness.until_state("g", State.SUCCEEDED)
+    assert ids(harness) == [("01", IN), ("02-01", ONE), ("02-02", TWO), ("03-01", TWO), ("03-02", THREE)]
 
 
-async def test_a_late_branch_from_the_check_back_is_expanded(rig: Rig) -> None:
-    await subscribe(rig, ONE, TWO)
+async def test_a_late_branch_from_the_check_back_is_expanded(harness: Harness) -> None:
+    await subscribe(harness, ONE, TWO)
     added = binascii.b2a_base64(encode_branches((Branch(RATES, b"{}", ("http://evil/",)),))).decode()
     body = msgspec.json.encode({"branches": added})
-    rig.destination.script[CHECK].append(Answer(200, body, "committed"))
-    await rig.prepare(message("g", IN, open=True))
+    harness.destination.script[CHECK].append(Answer(200, body, "committed"))
+    await harness.prepare(message("g", IN, open=True))
 
-    rig.clock.advance(35_064)
+    harness.clock.advance(35_064)
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert ids(rig)[1:] == [("01", IN), ("02-01", ONE), ("02-02", TWO)]
+    await harness.until_state("g", State.SUCCEEDED)
+    assert ids(harness)[1:] == [("01", IN), ("02-01", ONE), ("02-02", TWO)]
 
 
-async def test_a_late_branch_to_an_unknown_topic_is_tried_until_it_has_a_subscriber(rig: Rig) -> None:
-    await rig.prepare(message("g", IN, open=True))
-    assert (await rig.submit(message("g", IN, RATES, open=True))).error is None
-    await rig.settled()
-    assert await rig.state("g") is State.SUBMITTED
-    view = await rig.coordinator.query("g")
+async def test_a_late_branch_to_an_unknown_topic_is_tried_until_it_has_a_subscriber(harness: Harness) -> None:
+    await harness.prepare(message("g", IN, open=True))
+    assert (await harness.submit(message("g", IN, RATES, open=True))).error is None
+    await harness.settled()
+    assert await harness.state("g") is State.SUBMITTED
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert [(one.branch_id, one.target, "topic not found" in one.error) for one in view.log] == [("02", RATES, True)]
 
-    await rig.restart()
-    rig.destination.script[TWO].append(BROKEN)
-    await subscribe(rig, ONE, TWO)
-    rig.clock.advance(2_000)
-    await rig.settled()
-    await rig.coordinator.topics.unsubscribe("rates", ONE)
-    rig.clock.advance(4_000)
+    await harness.restart()
+    harness.destination.script[TWO].append(BROKEN)
+    await subscribe(harness, ONE, TWO)
+    harness.clock.advance(2_000)
+    await harness.settled()
+    await harness.coordinator.topics.unsubscribe("rates", ONE)
+    harness.clock.advance(4_000)
 
-    await rig.until_state("g", State.SUCCEEDED)
+    await harness.until_state("g", State.SUCCEEDED)
     one, two = late_id("02", ONE), late_id("02", TWO)
-    assert ids(rig) == [("01", IN), (one, ONE), (two, TWO), (two, TWO)]
+    assert ids(harness) == [("01", IN), (one, ONE), (two, TWO), (two, TWO)]
 
 
-async def test_late_subscribers_that_there_is_no_room_for_are_called_all_the_same(rig: Rig) -> None:
-    await subscribe(rig, *(f"http://b/{number}" for number in range(40)))
-    await rig.prepare(message("g", RATES, open=True))
-    assert (await rig.submit(message("g", RATES, RATES, open=True))).error is None
+async def test_late_subscribers_that_there_is_no_room_for_are_called_all_the_same(harness: Harness) -> None:
+    await subscribe(harness, *(f"http://b/{number}" for number in range(40)))
+    await harness.prepare(message("g", RATES, open=True))
+    assert (await harness.submit(message("g", RATES, RATES, open=True))).error is None
 
-    await rig.until_state("g", State.SUCCEEDED)
-    assert len(rig.destination.calls) == 80
-    assert len(set(ids(rig))) == 80
-
-
-async def test_late_subscribers_of_a_slow_destination_are_waited_for(rig: Rig) -> None:
-    await rig.prepare(message("g", IN, open=True))
-    await rig.submit(message("g", IN, RATES, open=True))
-    await rig.settled()
-    rig.destination.hold(TWO)
-    rig.destination.script[THREE].append(BROKEN)
-    await subscribe(rig, ONE, TWO, THREE)
-    rig.clock.advance(2_000)
-    await rig.until(lambda: len(rig.destination.calls) == 4)
-    assert await rig.state("g") is State.SUBMITTED
-
-    rig.destination.release(TWO)
-    await rig.settled()
-    assert await rig.state("g") is State.SUBMITTED, "one of them has failed"
-    rig.clock.advance(4_000)
-    await rig.until_state("g", State.SUCCEEDED)
+    await harness.until_state("g", State.SUCCEEDED)
+    assert len(harness.destination.calls) == 80
+    assert len(set(ids(harness))) == 80
 
 
-async def test_a_late_subscribers_answer_after_a_stop_is_recorded_and_not_applied(rig: Rig) -> None:
-    await rig.prepare(message("g", IN, open=True))
-    await rig.submit(message("g", IN, RATES, open=True))
-    await rig.settled()
-    rig.destination.hold(ONE)
-    await subscribe(rig, ONE)
-    rig.clock.advance(2_000)
-    await rig.until(lambda: ONE in rig.destination.urls())
+async def test_late_subscribers_of_a_slow_destination_are_waited_for(harness: Harness) -> None:
+    await harness.prepare(message("g", IN, open=True))
+    await harness.submit(message("g", IN, RATES, open=True))
+    await harness.settled()
+    harness.destination.hold(TWO)
+    harness.destination.script[THREE].append(BROKEN)
+    await subscribe(harness, ONE, TWO, THREE)
+    harness.clock.advance(2_000)
+    await harness.until(lambda: len(harness.destination.calls) == 4)
+    assert await harness.state("g") is State.SUBMITTED
 
-    assert (await rig.coordinator.operator.stop("g", Act("eve"))).error is None
-    rig.destination.release(ONE)
-    await rig.coordinator.drain(5_000)
+    harness.destination.release(TWO)
+    await harness.settled()
+    assert await harness.state("g") is State.SUBMITTED, "one of them has failed"
+    harness.clock.advance(4_000)
+    await harness.until_state("g", State.SUCCEEDED)
 
-    view = await rig.coordinator.query("g")
+
+async def test_a_late_subscribers_answer_after_a_stop_is_recorded_and_not_applied(harness: Harness) -> None:
+    await harness.prepare(message("g", IN, open=True))
+    await harness.submit(message("g", IN, RATES, open=True))
+    await harness.settled()
+    harness.destination.hold(ONE)
+    await subscribe(harness, ONE)
+    harness.clock.advance(2_000)
+    await harness.until(lambda: ONE in harness.destination.urls())
+
+    assert (await harness.coordinator.operator.stop("g", Act("eve"))).error is None
+    harness.destination.release(ONE)
+    await harness.coordinator.drain(5_000)
+
+    view = await harness.coordinator.query("g")
     assert view is not None
     assert view.state is State.FAILED
     assert [(one.branch_id, one.target, one.status, one.error) for one in view.log if one.target == ONE] == [
@@ -282,23 +282,23 @@ async def test_a_late_subscribers_answer_after_a_stop_is_recorded_and_not_applie
 
 
 async def test_a_crash_may_be_set_between_a_late_subscribers_call_and_its_record(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await rig.prepare(message("g", IN, open=True))
-    await rig.submit(message("g", IN, RATES, open=True))
-    await rig.settled()
+    await harness.prepare(message("g", IN, open=True))
+    await harness.submit(message("g", IN, RATES, open=True))
+    await harness.settled()
     reached: list[str] = []
     monkeypatch.setattr(failpoint, "ARMED", True)
     monkeypatch.setattr(failpoint, "reach", reached.append)
-    await subscribe(rig, ONE)
-    rig.clock.advance(2_000)
-    await rig.until_state("g", State.SUCCEEDED)
+    await subscribe(harness, ONE)
+    harness.clock.advance(2_000)
+    await harness.until_state("g", State.SUCCEEDED)
     calls = [name for name in reached if name.endswith("branch_call")]
     assert calls == ["coordinator.before_branch_call", "coordinator.after_branch_call"]
 
 
-async def test_changes_are_refused_in_dtms_words(rig: Rig) -> None:
-    topics = rig.coordinator.topics
+async def test_changes_are_refused_in_dtms_words(harness: Harness) -> None:
+    topics = harness.coordinator.topics
     refusals = {
         "empty topic": topics.subscribe("", ONE),
         "empty url": topics.subscribe("rates", ""),
@@ -339,32 +339,32 @@ async def test_changes_are_refused_in_dtms_words(rig: Rig) -> None:
         ("a\0b", ONE, ""),
     ],
 )
-async def test_what_cannot_be_called_or_kept_is_refused(rig: Rig, name: str, url: str, remark: str) -> None:
+async def test_what_cannot_be_called_or_kept_is_refused(harness: Harness, name: str, url: str, remark: str) -> None:
     with pytest.raises(InvalidRequest):
-        await rig.coordinator.topics.subscribe(name, url, remark)
+        await harness.coordinator.topics.subscribe(name, url, remark)
 
-    assert (await rig.coordinator.topics.refresh()).by_name == {}
+    assert (await harness.coordinator.topics.refresh()).by_name == {}
 
 
-async def test_a_topic_has_as_many_subscribers_as_a_message_has_calls(rig: Rig) -> None:
-    await subscribe(rig, *(f"http://b/{number}" for number in range(63)))
+async def test_a_topic_has_as_many_subscribers_as_a_message_has_calls(harness: Harness) -> None:
+    await subscribe(harness, *(f"http://b/{number}" for number in range(63)))
 
     with pytest.raises(LimitExceeded, match="63"):
-        await subscribe(rig, THREE)
+        await subscribe(harness, THREE)
 
 
-async def test_topics_are_bounded(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_topics_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     least = msgspec.structs.replace(limits.TOPICS_MAX, value=1)
     monkeypatch.setattr("twophase.coordinator.topic_changes.TOPICS_MAX", least)
-    await subscribe(rig, ONE)
-    await subscribe(rig, TWO)
+    await subscribe(harness, ONE)
+    await subscribe(harness, TWO)
 
     with pytest.raises(LimitExceeded, match="topics"):
-        await subscribe(rig, ONE, name="another")
+        await subscribe(harness, ONE, name="another")
 
 
-async def test_changes_at_once_all_come_through(rig: Rig) -> None:
-    topics = rig.coordinator.topics
+async def test_changes_at_once_all_come_through(harness: Harness) -> None:
+    topics = harness.coordinator.topics
     await asyncio.gather(*(topics.subscribe("rates", f"http://b/{number}") for number in range(30)))
 
     rates = (await topics.refresh()).by_name["rates"]
@@ -373,16 +373,16 @@ async def test_changes_at_once_all_come_through(rig: Rig) -> None:
 
 
 async def test_a_change_whose_answer_was_lost_is_not_reported_as_a_failure(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change = rig.store.change_topic
+    change = harness.store.change_topic
 
     async def lost(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
         await change(revision, name, subscribers)
         raise StoreUnavailable
 
-    monkeypatch.setattr(rig.store, "change_topic", lost)
-    topics = rig.coordinator.topics
+    monkeypatch.setattr(harness.store, "change_topic", lost)
+    topics = harness.coordinator.topics
     await topics.subscribe("rates", ONE)
     await topics.subscribe("rates", TWO)
     await topics.unsubscribe("rates", ONE)
@@ -392,63 +392,63 @@ async def test_a_change_whose_answer_was_lost_is_not_reported_as_a_failure(
 
 
 async def test_a_change_that_is_always_too_late_is_refused_in_the_end(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def beaten(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
         return False
 
-    monkeypatch.setattr(rig.store, "change_topic", beaten)
+    monkeypatch.setattr(harness.store, "change_topic", beaten)
     with pytest.raises(Overloaded, match="nothing was changed"):
-        await subscribe(rig, ONE)
+        await subscribe(harness, ONE)
 
 
-async def test_a_database_that_stays_away_is_reported(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_database_that_stays_away_is_reported(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
         raise StoreUnavailable
 
-    monkeypatch.setattr(rig.store, "change_topic", away)
+    monkeypatch.setattr(harness.store, "change_topic", away)
     with pytest.raises(StoreUnavailable):
-        await subscribe(rig, ONE)
+        await subscribe(harness, ONE)
 
 
-async def test_topics_are_there_after_a_restart(rig: Rig) -> None:
-    await subscribe(rig, ONE)
-    await rig.restart()
+async def test_topics_are_there_after_a_restart(harness: Harness) -> None:
+    await subscribe(harness, ONE)
+    await harness.restart()
 
-    assert (await rig.submit(message("g", RATES))).error is None
-    await rig.until_state("g", State.SUCCEEDED)
+    assert (await harness.submit(message("g", RATES))).error is None
+    await harness.until_state("g", State.SUCCEEDED)
 
 
 async def test_what_another_node_changes_is_used_within_the_interval(tmp_path: Path) -> None:
-    rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=20))
-    await rig.coordinator.start()
+    harness = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=20))
+    await harness.coordinator.start()
     try:
-        assert await rig.store.change_topic(0, "rates", [Subscriber(ONE)])
+        assert await harness.store.change_topic(0, "rates", [Subscriber(ONE)])
         async with asyncio.timeout(PATIENCE_S):
-            while not rig.coordinator.topics.subscribers(RATES, "http"):
+            while not harness.coordinator.topics.subscribers(RATES, "http"):
                 await asyncio.sleep(0.005)
     finally:
-        await rig.coordinator.stop()
+        await harness.coordinator.stop()
 
 
 async def test_a_look_that_fails_is_repeated_and_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
+    harness = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
     failures: list[str] = []
-    monkeypatch.setattr(rig.watcher, "topics_failed", lambda code, what: failures.append(code))
-    await rig.coordinator.start()
-    ask = rig.store.topics
+    monkeypatch.setattr(harness.watcher, "topics_failed", lambda code, what: failures.append(code))
+    await harness.coordinator.start()
+    ask = harness.store.topics
     try:
 
         async def away(known: int = -1) -> Topics | None:
             raise StoreUnavailable
 
-        monkeypatch.setattr(rig.store, "topics", away)
-        await rig.until(lambda: len(failures) > 1)
-        monkeypatch.setattr(rig.store, "topics", ask)
-        assert await rig.store.change_topic(0, "rates", [Subscriber(ONE)])
-        await rig.until(lambda: rig.coordinator.topics.subscribers(RATES, "http") == (ONE,))
+        monkeypatch.setattr(harness.store, "topics", away)
+        await harness.until(lambda: len(failures) > 1)
+        monkeypatch.setattr(harness.store, "topics", ask)
+        assert await harness.store.change_topic(0, "rates", [Subscriber(ONE)])
+        await harness.until(lambda: harness.coordinator.topics.subscribers(RATES, "http") == (ONE,))
     finally:
-        await rig.coordinator.stop()
+        await harness.coordinator.stop()
     assert set(failures) == {StoreUnavailable.code}
 
 
@@ -460,42 +460,42 @@ async def test_topics_that_cannot_be_read_any_more_are_not_used_for_new_messages
     Messages that name no topic, or were prepared before, continue.
     """
     monkeypatch.setattr(module, "AGE_MS_MAX", 30)
-    rig = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
-    await rig.coordinator.start()
-    ask = rig.store.topics
+    harness = SharedRig(tmp_path, CoordinatorSettings(topics_interval_ms=5))
+    await harness.coordinator.start()
+    ask = harness.store.topics
     try:
-        await subscribe(rig, ONE)
-        assert (await rig.prepare(message("before", RATES))).error is None
+        await subscribe(harness, ONE)
+        assert (await harness.prepare(message("before", RATES))).error is None
 
         async def away(known: int = -1) -> Topics | None:
             raise StoreUnavailable
 
-        monkeypatch.setattr(rig.store, "topics", away)
-        await rig.until(lambda: not rig.coordinator.topics.can_expand(message("g", RATES)))
-        refused = (await rig.submit(message("g", RATES))).error
+        monkeypatch.setattr(harness.store, "topics", away)
+        await harness.until(lambda: not harness.coordinator.topics.can_expand(message("g", RATES)))
+        refused = (await harness.submit(message("g", RATES))).error
         assert isinstance(refused, StoreUnavailable)
         assert "nothing was stored" in refused.message
-        assert await rig.coordinator.query("g") is None
-        assert (await rig.submit(message("before", RATES))).error is None
-        assert (await rig.submit(message("plain", IN))).error is None
-        monkeypatch.setattr(rig.store, "topics", ask)
-        await rig.until(lambda: rig.coordinator.topics.can_expand(message("g", RATES)))
-        assert (await rig.submit(message("g", RATES))).error is None
+        assert await harness.coordinator.query("g") is None
+        assert (await harness.submit(message("before", RATES))).error is None
+        assert (await harness.submit(message("plain", IN))).error is None
+        monkeypatch.setattr(harness.store, "topics", ask)
+        await harness.until(lambda: harness.coordinator.topics.can_expand(message("g", RATES)))
+        assert (await harness.submit(message("g", RATES))).error is None
     finally:
-        await rig.coordinator.stop()
+        await harness.coordinator.stop()
 
 
 async def test_where_no_other_node_changes_topics_they_never_are_too_old(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AGE_MS_MAX", -10_000_000)
-    await subscribe(rig, ONE)
+    await subscribe(harness, ONE)
 
-    assert (await rig.submit(message("g", RATES))).error is None
+    assert (await harness.submit(message("g", RATES))).error is None
 
 
-class SharedRig(Rig):
-    """A rig whose topics other nodes may change.
+class SharedRig(Harness):
+    """A harness whose topics other nodes may change.
 
     The coordinator is built as for a shared store, although the store is not shared.
     """
@@ -516,9 +516,9 @@ class _Shared:
         return getattr(self._store, name)
 
 
-async def test_grpc_addresses_without_a_scheme_are_called_by_messages_of_any_protocol(rig: Rig) -> None:
-    topics = rig.coordinator.topics
-    await rig.store.change_topic(0, "rates", [Subscriber("b:1/bank.Bank/In"), Subscriber(ONE)])
+async def test_grpc_addresses_without_a_scheme_are_called_by_messages_of_any_protocol(harness: Harness) -> None:
+    topics = harness.coordinator.topics
+    await harness.store.change_topic(0, "rates", [Subscriber("b:1/bank.Bank/In"), Subscriber(ONE)])
     await topics.refresh()
 
     assert topics.subscribers(RATES, "http") == ("grpc://b:1/bank.Bank/In", ONE)
@@ -530,16 +530,16 @@ async def test_grpc_addresses_without_a_scheme_are_called_by_messages_of_any_pro
     [("gïd", (), "gid has characters beyond ASCII"), ("g", (("tenant", "7\t"),), "branch_headers: 'tenant'")],
 )
 async def test_what_a_subscribers_call_could_not_carry_is_refused_before_it_is_stored(
-    rig: Rig, gid: str, headers: tuple[tuple[str, str], ...], named: str
+    harness: Harness, gid: str, headers: tuple[tuple[str, str], ...], named: str
 ) -> None:
-    await rig.store.change_topic(0, "rates", [Subscriber(ONE), Subscriber("b:1/bank.Bank/In")])
-    await rig.store.change_topic(1, "plain", [Subscriber(ONE)])
-    await rig.coordinator.topics.refresh()
+    await harness.store.change_topic(0, "rates", [Subscriber(ONE), Subscriber("b:1/bank.Bank/In")])
+    await harness.store.change_topic(1, "plain", [Subscriber(ONE)])
+    await harness.coordinator.topics.refresh()
 
-    refused = (await rig.submit(message(gid, RATES, headers=headers))).error
+    refused = (await harness.submit(message(gid, RATES, headers=headers))).error
 
     assert isinstance(refused, InvalidRequest)
     assert refused.message.startswith(named)
     assert "A subscriber of topic://rates is called so" in refused.message
-    assert await rig.coordinator.query(gid) is None
-    assert (await rig.submit(message(gid, "topic://plain", headers=headers))).error is None
+    assert await harness.coordinator.query(gid) is None
+    assert (await harness.submit(message(gid, "topic://plain", headers=headers))).error is None

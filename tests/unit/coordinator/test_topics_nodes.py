@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.unit.coordinator.harness import message
 from tests.unit.coordinator.nodes import Nodes
-from tests.unit.coordinator.rig import message
 from twophase.core.errors import TopicNotFound
 from twophase.core.lifecycle import State
 

@@ -216,6 +216,12 @@ def test_clock_that_was_set_back_calls_nothing_early() -> None:
     assert entry.called_s
 
 
+def test_wheel_that_waits_for_nothing_may_be_stopped() -> None:
+    loop, wheel = _wheel()
+    wheel.stop()
+    assert not loop.timers
+
+
 def test_after_stop_nothing_is_called() -> None:
     loop, wheel = _wheel()
     entries = [_Entry(loop, wheel.stop) for _ in range(3)]

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
-from tests.integration.server.pretend import PretendCoordinator
+from tests.support.fake_coordinator import FakeCoordinator
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Route
 from twophase.server.http_port.connection import Connection
@@ -61,7 +61,7 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 
 async def _outcome(pieces: list[bytes], heads: KnownHeads) -> Outcome:
     """Return what the coordinator was asked, and what the client reads."""
-    coordinator = PretendCoordinator()
+    coordinator = FakeCoordinator()
     listener = Listener(coordinator, Decoder(lambda url: None), _app, on_refused=lambda code: None)
     listener.port.heads = heads
     connection, transport = Connection(listener.port, asyncio.get_running_loop()), _Transport()

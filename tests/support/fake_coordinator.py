@@ -36,7 +36,7 @@ _CLOSED_S = 8.0
 ACCEPTED = Reply(None, State.PREPARED, 1_700_000_000_000)
 
 
-class PretendCoordinator:
+class FakeCoordinator:
     """A coordinator that answers every request with `answer`.
 
     It answers at once or, when `holds`, when the test releases the request.
@@ -193,10 +193,10 @@ class Client:
 
 @dataclass
 class Wire:
-    """A listening port with a pretended coordinator behind it."""
+    """A listening port with a fake coordinator behind it."""
 
     listener: Listener
-    coordinator: PretendCoordinator
+    coordinator: FakeCoordinator
     metrics: Metrics
     port: int
     clients: list[Client] = field(default_factory=list)
@@ -216,7 +216,7 @@ class Wire:
 @contextlib.asynccontextmanager
 async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 1_000) -> AsyncIterator[Wire]:
     """Run such a port for one test."""
-    coordinator, metrics = PretendCoordinator(), Metrics()
+    coordinator, metrics = FakeCoordinator(), Metrics()
     cold = ColdRoutes(coordinator, metrics, StoppedClock(), lambda: listener.connections)
     listener = Listener(
         coordinator,

@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.unit.coordinator.silent import NullObserver
+from tests.support.null_observer import NullObserver
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import Alerts, Webhook
 from twophase.coordinator.settings import CoordinatorSettings
@@ -183,7 +183,7 @@ class Watcher(NullObserver):
         self.incidents.append((gid, what))
 
 
-class Rig:
+class Harness:
     """One coordinator and its surroundings."""
 
     def __init__(self, folder: Path, settings: CoordinatorSettings | None = None) -> None:

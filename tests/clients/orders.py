@@ -1,7 +1,7 @@
-"""The wishes of the tests to a client's program, and its answers.
+"""The orders of the tests to a client's program, and its answers.
 
 The vocabulary is one for the programs of all languages. Every program is a bank: `serve` answers check-backs and
-branches, `transfer WISH` makes one transfer as a producer. `go/` speaks it in Go, `dtmcli_bank` and `sdk_bank` in
+branches, `transfer ORDER` makes one transfer as a producer. `go/` speaks it in Go, `dtmcli_bank` and `sdk_bank` in
 Python.
 """
 
@@ -35,7 +35,7 @@ class Step(msgspec.Struct, frozen=True):
     payload: Payload = Payload()
 
 
-class Wish(msgspec.Struct, frozen=True, kw_only=True):
+class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One transfer.
 
     `ending` is the producer's behaviour: "" as it should; "business error", "failure", "asked first", "commit fails",
@@ -66,7 +66,7 @@ class Told(msgspec.Struct, frozen=True):
 
 
 class Holds(msgspec.Struct, frozen=True):
-    """The note that the producer waits at the point of the wish."""
+    """The note that the producer waits at the point of the order."""
 
     holds: str
 

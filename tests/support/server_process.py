@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from tests.integration.server.pretend import Client, Response, get, post
+from tests.support.fake_coordinator import Client, Response, get, post
 
 _MAIN = "from twophase.cli.app import main; main()"
 _START_S = 60.0

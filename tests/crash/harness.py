@@ -1,4 +1,4 @@
-"""The scene of every crash test: a coordinator and two banks as processes.
+"""The harness of every crash test: a coordinator and two banks as processes.
 
 It also has customers, and waits for rest.
 """
@@ -51,7 +51,7 @@ def _request(url: str, body: object | None, timeout_s: float) -> tuple[int, byte
 
 
 @dataclass
-class Scene:
+class Harness:
     """The three processes, their databases, and the answers to customers."""
 
     folder: Path
@@ -175,8 +175,8 @@ class Scene:
         )
 
 
-def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str] | None = None) -> Scene:
-    """Make a scene with money in both banks; nothing runs yet.
+def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str] | None = None) -> Harness:
+    """Make a harness with money in both banks; nothing runs yet.
 
     Arguments:
         folder: for files, logs and SQLite databases.
@@ -205,7 +205,7 @@ def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str
     for service in (coordinator, bank_a, bank_b):
         if planted and service.name in planted:
             service.run_through([sys.executable, "-m", "tests.crash.planted", planted[service.name]])
-    return Scene(folder, database_a, database_b, coordinator, bank_a, bank_b)
+    return Harness(folder, database_a, database_b, coordinator, bank_a, bank_b)
 
 
 def redacted(url: str) -> str:

@@ -1,4 +1,4 @@
-"""A stage for flows without any I/O.
+"""A harness for flows without any I/O.
 
 Commands go in, scripted results come out, and time moves when the test moves it.
 """
@@ -38,8 +38,8 @@ class Time:
         )
 
 
-class Stage:
-    """A stage that performs commands by a script and records them.
+class Harness:
+    """A harness that performs commands by a script and records them.
 
     Arguments:
         failures: what performing a command of this name raises.
@@ -125,10 +125,10 @@ class Stage:
 
 
 def context(
-    stage: Stage, *, options: Options | None = None, gid_is_ours: bool = True, branches: int = 1
+    harness: Harness, *, options: Options | None = None, gid_is_ours: bool = True, branches: int = 1
 ) -> flow.FlowContext:
-    """Return a new message's flow context on a stage."""
+    """Return a new message's flow context on a harness."""
     draft = Draft("g", options or Options(), gid_is_ours=gid_is_ours)
     for number in range(branches):
         draft.add(f"http://b/{number + 1}", {"n": number + 1})
-    return flow.FlowContext(draft, RequestBounds(), stage.time.runtime())
+    return flow.FlowContext(draft, RequestBounds(), harness.time.runtime())

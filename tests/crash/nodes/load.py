@@ -23,8 +23,8 @@ from tests.crash.nodes.faults import Faults
 from tests.crash.nodes.ledger import Fate, Ledger
 from tests.crash.nodes.partners import Partners
 from tests.crash.nodes.producers import Producers, Wire
+from tests.crash.nodes.report import stories
 from tests.crash.nodes.round_robin import RoundRobin
-from tests.crash.nodes.stories import stories
 from tests.crash.nodes.witness import Follower
 
 AT_A_TIME = 32

@@ -82,8 +82,8 @@ class _Branch(http.server.BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-class Scene:
-    """The whole scene.
+class Harness:
+    """The whole harness.
 
     `store` is the coordinator's URL as it takes it; `ledger` a reference as the sink takes it.
     """
@@ -202,11 +202,11 @@ class Scene:
 
 
 @contextlib.contextmanager
-def staged(folder: Path, store: str, ledger: str) -> Iterator[Scene]:
-    """Yield a scene that has begun."""
-    scene = Scene(folder, store, ledger)
+def running_harness(folder: Path, store: str, ledger: str) -> Iterator[Harness]:
+    """Yield a harness that has begun."""
+    harness = Harness(folder, store, ledger)
     try:
-        scene.start()
-        yield scene
+        harness.start()
+        yield harness
     finally:
-        scene.stop()
+        harness.stop()

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from tests.clients.scene import Lane
+from tests.clients.harness import Setup
 
 _GO_MODULE: Final = "github.com/dtm-labs/client"
 _CLIENTS: Final = {"go": "Go", "dtmcli": "Python", "sdk": "twophase"}
@@ -22,18 +22,18 @@ _PROTOCOLS: Final = {"http": "HTTP", "json-rpc": "JSON-RPC", "grpc": "gRPC"}
 _STORES: Final = {"mysql": "MariaDB", "postgres": "PostgreSQL", "redis": "Redis"}
 
 LANES: Final = (
-    *(Lane("go", protocol, store) for protocol in _PROTOCOLS for store in _STORES),
-    Lane("dtmcli", "http", "mysql"),
+    *(Setup("go", protocol, store) for protocol in _PROTOCOLS for store in _STORES),
+    Setup("dtmcli", "http", "mysql"),
 )
-_WITH_TRANSACTIONS: Final = tuple(lane for lane in LANES if lane.store != "redis")
-_WITH_GIDS: Final = tuple(lane for lane in _WITH_TRANSACTIONS if lane.protocol != "json-rpc")
-_WITH_CONCURRENCY: Final = tuple(lane for lane in LANES if lane.protocol != "grpc")
+_WITH_TRANSACTIONS: Final = tuple(setup for setup in LANES if setup.store != "redis")
+_WITH_GIDS: Final = tuple(setup for setup in _WITH_TRANSACTIONS if setup.protocol != "json-rpc")
+_WITH_CONCURRENCY: Final = tuple(setup for setup in LANES if setup.protocol != "grpc")
 
 SHARED: Final = (
-    *((Lane("sdk", protocol, store), "go") for protocol in ("http", "grpc") for store in ("mysql", "postgres")),
-    *((Lane("go", protocol, store), "sdk") for protocol in ("http", "grpc") for store in ("mysql", "postgres")),
-    (Lane("sdk", "http", "mysql"), "dtmcli"),
-    (Lane("dtmcli", "http", "mysql"), "sdk"),
+    *((Setup("sdk", protocol, store), "go") for protocol in ("http", "grpc") for store in ("mysql", "postgres")),
+    *((Setup("go", protocol, store), "sdk") for protocol in ("http", "grpc") for store in ("mysql", "postgres")),
+    (Setup("sdk", "http", "mysql"), "dtmcli"),
+    (Setup("dtmcli", "http", "mysql"), "sdk"),
 )
 """A producer's combination, and the client whose service answers for it.
 
@@ -45,7 +45,7 @@ class Scenario(msgspec.Struct, frozen=True):
     """The title of `test_NAME` for people, and the combinations that it drives."""
 
     title: str
-    lanes: tuple[Lane, ...] = LANES
+    setups: tuple[Setup, ...] = LANES
 
 
 SCENARIOS: Final = {
@@ -71,8 +71,8 @@ SCENARIOS: Final = {
 
 def driven(test: Callable[..., Any]) -> Any:
     """Run the test once for each combination of its scenario."""
-    lanes = SCENARIOS[test.__name__.removeprefix("test_")].lanes
-    return pytest.mark.parametrize("lane", lanes, ids=[lane.name for lane in lanes])(test)
+    setups = SCENARIOS[test.__name__.removeprefix("test_")].setups
+    return pytest.mark.parametrize("setup", setups, ids=[setup.name for setup in setups])(test)
 
 
 def versions() -> list[tuple[str, str, str]]:
@@ -87,12 +87,13 @@ def scenarios_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
     Each client and protocol has a column.
     """
-    ways = list(dict.fromkeys((lane.client, lane.protocol) for lane in LANES))
+    ways = list(dict.fromkeys((setup.client, setup.protocol) for setup in LANES))
     heads = ("Scenario", *(f"{_CLIENTS[client]}, {_PROTOCOLS[protocol]}" for client, protocol in ways))
     rows = []
     for scenario in SCENARIOS.values():
         stores = {
-            way: [_STORES[lane.store] for lane in scenario.lanes if (lane.client, lane.protocol) == way] for way in ways
+            way: [_STORES[setup.store] for setup in scenario.setups if (setup.client, setup.protocol) == way]
+            for way in ways
         }
         rows.append((scenario.title, *(", ".join(stores[way]) or "–" for way in ways)))
     return heads, rows
@@ -101,8 +102,8 @@ def scenarios_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 def shared_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return heads and rows: the clients driven together on one barrier table."""
     pairs: dict[tuple[str, str, str], list[str]] = {}
-    for lane, service in SHARED:
-        pairs.setdefault((lane.client, service, lane.protocol), []).append(_STORES[lane.store])
+    for setup, service in SHARED:
+        pairs.setdefault((setup.client, service, setup.protocol), []).append(_STORES[setup.store])
     rows: list[tuple[str, ...]] = [
         (_CLIENTS[client], _CLIENTS[service], _PROTOCOLS[protocol], ", ".join(stores))
         for (client, service, protocol), stores in pairs.items()

@@ -1,8 +1,8 @@
-"""The scene of this package: a server, the clients' banks, and their ledgers.
+"""The harness of this package: a server, the clients' banks, and their ledgers.
 
-The server is a real `twophase server` process. A `Lane` is one client speaking one protocol with its barrier in one
-database. `Scene.wish` makes a transfer by it; check-backs and branches are answered by the same client's service, or by
-another's.
+The server is a real `twophase server` process. A `Setup` is one client speaking one protocol with its barrier in one
+database. `Harness.order` makes a transfer by it; check-backs and branches are answered by the same client's service, or
+by another's.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from typing import Any
 import msgspec
 
 from tests.clients.ledgers import Ledger
+from tests.clients.orders import AMOUNT, PAYEE, PAYER, Addresses, Order, Payload, Step, Told
 from tests.clients.programs import PYTHON_BANKS, ROOT, Program
-from tests.clients.wish import AMOUNT, PAYEE, PAYER, Addresses, Payload, Step, Told, Wish
 
 PATIENCE_S = 30.0
 MOVED = {PAYER: -AMOUNT, PAYEE: AMOUNT}
@@ -47,7 +47,7 @@ _SETTINGS = {
 }
 
 
-class Lane(msgspec.Struct, frozen=True):
+class Setup(msgspec.Struct, frozen=True):
     """One client, one protocol, one database."""
 
     client: str
@@ -67,13 +67,13 @@ class Coordinator(msgspec.Struct, frozen=True):
     grpc: str
     """Host and port."""
 
-    def address(self, lane: Lane) -> str:
+    def address(self, setup: Setup) -> str:
         """Return the server's address for the combination's client."""
-        if lane.client == "sdk":
-            return f"grpc://{self.grpc}" if lane.protocol == "grpc" else self.http
-        if lane.protocol == "grpc":
+        if setup.client == "sdk":
+            return f"grpc://{self.grpc}" if setup.protocol == "grpc" else self.http
+        if setup.protocol == "grpc":
             return self.grpc
-        return f"{self.http}/api/{'json-rpc' if lane.protocol == 'json-rpc' else 'dtmsvr'}"
+        return f"{self.http}/api/{'json-rpc' if setup.protocol == 'json-rpc' else 'dtmsvr'}"
 
     def get(self, path: str) -> tuple[int, Any]:
         """Return status and decoded body."""
@@ -126,7 +126,7 @@ def coordinating(folder: Path) -> Iterator[Coordinator]:
         process.stdout.close()
 
 
-class Scene:
+class Harness:
     """The services and databases that a test drives."""
 
     def __init__(
@@ -162,45 +162,47 @@ class Scene:
             self._services[client] = self._stack.enter_context(self.program(client).serving())
         return self._services[client]
 
-    def address(self, lane: Lane, what: str, service: str | None = None) -> str:
+    def address(self, setup: Setup, what: str, service: str | None = None) -> str:
         """Return the address by which a service answers `in` or `check`.
 
         It is the service of the combination's own client, if not another is named.
         """
-        found = self.service(service or lane.client)
-        if lane.protocol == "grpc":
-            scheme = "grpc://" if lane.client == "sdk" else ""
-            return f"{scheme}{found.grpc}/{lane.store}.Bank/{what.capitalize()}"
-        if lane.protocol == "json-rpc" and what == "in":
-            return f"{found.http}/{lane.store}/rpc?method=in"
-        return f"{found.http}/{lane.store}/{what}"
+        found = self.service(service or setup.client)
+        if setup.protocol == "grpc":
+            scheme = "grpc://" if setup.client == "sdk" else ""
+            return f"{scheme}{found.grpc}/{setup.store}.Bank/{what.capitalize()}"
+        if setup.protocol == "json-rpc" and what == "in":
+            return f"{found.http}/{setup.store}/rpc?method=in"
+        return f"{found.http}/{setup.store}/{what}"
 
-    def wish(self, lane: Lane, *payloads: Payload, service: str | None = None, topic: str = "", **others: Any) -> Wish:
+    def order(
+        self, setup: Setup, *payloads: Payload, service: str | None = None, topic: str = "", **others: Any
+    ) -> Order:
         """Return a transfer with one branch for each payload.
 
         Without payloads it has one branch with the usual payload.
         """
-        action = "" if topic else self.address(lane, "in", service)
-        wish = Wish(
-            server=self.coordinator.address(lane),
-            protocol=lane.protocol,
-            store=lane.store,
-            gid=f"{lane.name}-{next(self._numbers)}-{secrets.token_hex(4)}",
-            check=self.address(lane, "check", service),
+        action = "" if topic else self.address(setup, "in", service)
+        order = Order(
+            server=self.coordinator.address(setup),
+            protocol=setup.protocol,
+            store=setup.store,
+            gid=f"{setup.name}-{next(self._numbers)}-{secrets.token_hex(4)}",
+            check=self.address(setup, "check", service),
             steps=[Step(action=action, topic=topic, payload=payload) for payload in payloads or (Payload(),)],
         )
-        wish = msgspec.structs.replace(wish, **others)
-        self._ledgers[lane.store].open(wish.gid)
-        return wish
+        order = msgspec.structs.replace(order, **others)
+        self._ledgers[setup.store].open(order.gid)
+        return order
 
-    def transfer(self, lane: Lane, wish: Wish) -> Told:
+    def transfer(self, setup: Setup, order: Order) -> Told:
         """Let the combination's client make the transfer."""
-        return self.program(lane.client).transfer(wish)
+        return self.program(setup.client).transfer(order)
 
-    def moved(self, wish: Wish) -> dict[str, int]:
+    def moved(self, order: Order) -> dict[str, int]:
         """Return the movements of a transfer so far."""
-        return self._ledgers[wish.store].moved(wish.gid)
+        return self._ledgers[order.store].moved(order.gid)
 
-    def until(self, wish: Wish, state: str) -> None:
+    def until(self, order: Order, state: str) -> None:
         """Wait until the server shows this state."""
-        self.coordinator.until(wish.gid, state)
+        self.coordinator.until(order.gid, state)
