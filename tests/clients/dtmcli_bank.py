@@ -71,7 +71,7 @@ def transfer(order: Order) -> Told:
 
 
 def _pay(own: Cursor, barrier: BranchBarrier, order: Order) -> None:
-    """Run the local transaction: it takes the money, and fails where the order says so."""
+    """Run the local transaction: it takes the money, and fails as ordered."""
     if order.ending == "asked first":
         try:
             barrier.query_prepared(own)

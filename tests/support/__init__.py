@@ -1,1 +1,1 @@
-"""Parts that the tests of several folders share: servers, coordinators and observers that a test controls."""
+"""Servers, coordinators and observers that the tests of several folders control."""

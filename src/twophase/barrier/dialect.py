@@ -130,7 +130,10 @@ class Dialect(msgspec.Struct, frozen=True):
 
     name: str
     statements: frozenset[str]
-    """The names of its statements; a statement that this database does not need is missing."""
+    """The names of its statements.
+
+    A statement that this database does not need is not among them.
+    """
 
     def sql(self, statement: str, table: str = DEFAULT_TABLE, *, schema: str = "") -> str:
         """Return the text of `dialects/<name>/<statement>.sql` for a barrier table.

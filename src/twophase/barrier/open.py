@@ -17,7 +17,10 @@ from twophase.core.errors import UnsupportedEngine
 
 
 class _Kind(enum.Enum):
-    """An object of a library that a transaction is opened on: the module, and the classes in it."""
+    """An object that a transaction is opened on.
+
+    The value is a library's module, and the classes in it.
+    """
 
     ENGINE = ("sqlalchemy", "Engine")
     CONNECTION = ("sqlalchemy", "Connection")
@@ -33,7 +36,10 @@ class _Kind(enum.Enum):
     PYMYSQL = ("pymysql.connections", "Connection")
     ASYNCPG = ("asyncpg", "Pool", "Connection")
     ASYNCPG_LENT = ("asyncpg.pool", "PoolConnectionProxy")
-    """A pool's lent connection passes for an instance of Connection, but is not a subclass of it."""
+    """A connection that a pool lent.
+
+    It passes for an instance of Connection, but is not a subclass of it.
+    """
 
 
 _ASYNC: Final = frozenset(
@@ -195,10 +201,10 @@ def ask_engine(engine: Any) -> Any:
 
 
 def peek_identity(engine: Any, table: str) -> str | None:
-    """Read the identity of a barrier table without a transaction, on an idle connection of `sqlite3`.
+    """Read a barrier table's identity on an idle connection, without a transaction.
 
-    None for every other engine, and when the identity cannot be read so: then the transaction that proves the table
-    reads it, or gives the reason.
+    The connection is one of `sqlite3`. Every other engine gives None, and so does a table that cannot be read: then the
+    transaction that proves the table reads the identity, or gives the reason.
     """
     if _kind_of(engine.__class__) is not _Kind.SQLITE3:
         return None

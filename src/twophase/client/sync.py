@@ -96,7 +96,11 @@ class SyncDriver:
         return cast("T", self._result)
 
     def _run(self, result: Any) -> None:
-        """Perform the flow's commands up to the business or the end; `result` is that of the command before."""
+        """Perform the flow's commands up to the business or the end.
+
+        Arguments:
+            result: of the command before.
+        """
         flow, perform_command = self._flow, self._perform
         try:
             command = flow.send(result)

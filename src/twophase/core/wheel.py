@@ -16,7 +16,10 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 E = TypeVar("E")
 Slot = dict[E, None]
-"""Entries of about the same due time; `slot.pop(entry, None)` removes one, and is harmless when it was called."""
+"""Entries of about the same due time.
+
+`slot.pop(entry, None)` removes one. It is harmless when the entry was called.
+"""
 
 CALLS_MAX: Final = 1_000
 """The entries called in one turn of the loop: a crowd does not stop the loop."""
@@ -74,7 +77,11 @@ class Wheel(Generic[E]):
         return sum(map(len, self._slots.values()))
 
     def add(self, entry: E, due: float) -> Slot[E]:
-        """Call `on_due(entry)` once at `due`, unless it is removed from the slot that this returns."""
+        """Call `on_due(entry)` once at `due`.
+
+        Returns:
+            The slot. An entry that is removed from it is not called.
+        """
         number = due // self._width + 1
         slot = self._slots.get(number)
         if slot is None:

@@ -9,7 +9,10 @@ from typing import Final, Protocol
 from twophase.core.wheel import Slot, Wheel
 
 _WIDTH_S: Final = 0.05
-"""How late a deadline may pass: nearly every one is removed before, so precision is worth nothing."""
+"""The longest delay of a deadline.
+
+Nearly every one is removed before it passes, so precision is worth nothing.
+"""
 
 
 class Waiting(Protocol):

@@ -14,9 +14,9 @@ _BEGIN = SQLITE.sql("begin")
 
 
 def peek_identity(connection: sqlite3.Connection, table: str) -> str | None:
-    """Read the identity of a barrier table outside a transaction, so without a lock that others wait for.
+    """Read the identity of a barrier table outside a transaction.
 
-    None when there is none, or when it cannot be read now.
+    So it takes no lock that others wait for. It returns None when it finds none, or cannot read now.
     """
     try:
         cursor = connection.cursor()
