@@ -21,8 +21,8 @@ _KILLS = 4
 _BETWEEN_KILLS = 150
 """Messages that are acknowledged before the next kill."""
 _WAIT_S = 120.0
-_LEASE_MS = 3_000
-"""Short: who is killed before it is ready leaves messages to adoption."""
+_LEASE_MS = 600_000
+"""Longer than the test: nothing may wait for it, whenever a worker is killed."""
 
 
 class Producers:

@@ -55,7 +55,7 @@ from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import open_store
 from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor
 from twophase.server.workers.metrics import MetricsExchange
-from twophase.stores.rows import Holder
+from twophase.stores.rows import Secrets
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
@@ -80,7 +80,7 @@ class Server:
         clock: Clock | None = None,
         destinations: Mapping[str, Destination] | None = None,
         exchange: MetricsExchange | None = None,
-        former: Holder | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         """Put the parts together; nothing is opened before `start`.
 
@@ -89,7 +89,7 @@ class Server:
             clock: the coordinator's time; the machine's by default.
             destinations: by URL scheme; HTTP and HTTPS by default.
             exchange: with the other workers on the same ports; None for a server that has its ports alone.
-            former: the worker that this one stands for, which has ended.
+            secrets: by which this process holds its node slot of a shared store; random by default.
 
         Raises:
             ConfigurationError: the store's URL names no engine, or the alert webhook's cannot be called.
@@ -101,7 +101,7 @@ class Server:
         self._exchange = exchange
         observer = CountedAndLogged(self.metrics, LogObserver())
         alerts = alerts_of(settings, observer)
-        store = self._store = open_store(settings.store, clock, lease_ms=settings.lease_ms, former=former)
+        store = self._store = open_store(settings.store, clock, lease_ms=settings.lease_ms, secrets=secrets)
         self.coordinator = Coordinator(
             store,
             self._destinations,
@@ -143,11 +143,6 @@ class Server:
             *ManyApi(coordinator, decoder, on_refused).served(),
             *ProbesApi(coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock).served(),
         ]
-
-    @property
-    def holder(self) -> Holder | None:
-        """This process as the holder of its node slot; None where there is one slot."""
-        return self._store.holder
 
     async def start(self) -> list[str]:
         """Recover, then listen. Returns the URLs.
@@ -256,7 +251,7 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
     if assignment is not None:
         watch_supervisor(loop, stop_requested.set)
         exchange = MetricsExchange(assignment.folder, assignment.number)
-    server = Server(settings, exchange=exchange, former=None if assignment is None else assignment.former)
+    server = Server(settings, exchange=exchange, secrets=None if assignment is None else assignment.secrets)
     has_run = False
     try:
         urls = await server.start()
@@ -269,7 +264,7 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
         if assignment is None:
             print(f"twophase server ready: {' '.join(urls)} (store {store})", flush=True)  # noqa: T201 -- the ready line
         else:
-            report_ready(Ready(urls, server.holder))
+            report_ready(Ready(urls))
         if not logs.are_for_people(settings.log_format):  # a person who reads them reads the ready line
             gauges = server.coordinator.gauges()
             _log.info("ready", urls=urls, store=store, node=gauges.node, epoch=gauges.epoch)

@@ -8,14 +8,14 @@ from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.stores.base import Store
-from twophase.stores.rows import Holder
+from twophase.stores.rows import Secrets
 
 SQLITE = "sqlite"
 POSTGRES = ("postgresql", "postgres")
 
 
 def open_store(
-    url: str, clock: Clock | None = None, *, lease_ms: int | None = None, former: Holder | None = None
+    url: str, clock: Clock | None = None, *, lease_ms: int | None = None, secrets: Secrets | None = None
 ) -> Store:
     """Return the store behind a URL; nothing is opened before its `start`.
 
@@ -24,7 +24,7 @@ def open_store(
             with the parameters libpq knows (`?sslmode=verify-full&sslrootcert=…`).
         clock: the store's time, for an engine that has none of its own; the machine's by default.
         lease_ms: on a shared store, how long a node may be silent; the engine's own choice by default.
-        former: on a shared store, a process that is known to have ended.
+        secrets: on a shared store, by which this process holds its node slot.
 
     Raises:
         ConfigurationError: not a store URL, an engine that is not served, or no path.
@@ -36,7 +36,7 @@ def open_store(
     if _is_postgres(url):
         from twophase.stores.postgres.store import LEASE_MS, PostgresStore  # noqa: PLC0415 -- loads with its engine
 
-        return PostgresStore(url, lease_ms=lease_ms or LEASE_MS, former=former)
+        return PostgresStore(url, lease_ms=lease_ms or LEASE_MS, secrets=secrets)
     from twophase.stores.sqlite.store import SqliteStore  # noqa: PLC0415 -- the same
 
     return SqliteStore(sqlite_path(url), clock=clock)

@@ -43,7 +43,7 @@ import msgspec
 
 if TYPE_CHECKING:
     from twophase.stores.batch import Batch, FlushResult
-    from twophase.stores.rows import Attempt, HistoryRow, Holder, LiveRow, NodeSeen, Subscriber, Topics
+    from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
     from twophase.stores.search import Found, Search
 
 
@@ -117,15 +117,6 @@ class Store(Protocol):
         """The node and the epoch that this process holds; (0, 0) before `start`.
 
         Logs and metrics show them.
-        """
-        ...
-
-    @property
-    def holder(self) -> Holder | None:
-        """This process as the holder of its slot.
-
-        None before `start`, and where there is one slot. Who knows that this process has ended may give it to `former`
-        of the next, which then has the rows at once; else they wait for the lease.
         """
         ...
 

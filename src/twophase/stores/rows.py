@@ -21,14 +21,16 @@ class DecidedBy(enum.StrEnum):
     OPERATOR = "operator"
 
 
-class Holder(msgspec.Struct, frozen=True):
-    """A process as the holder of a node slot of a shared store.
+class Secrets(msgspec.Struct, frozen=True):
+    """The secret by which a process holds its node slot of a shared store.
 
-    `owner` is a secret of the process.
+    Arguments:
+        own: no other process has it.
+        former: of processes that are known to have ended, and whose messages this one continues.
     """
 
-    node: int
-    owner: str
+    own: str
+    former: tuple[str, ...] = ()
 
 
 class LiveRow(msgspec.Struct, frozen=True):

@@ -12,24 +12,24 @@ from twophase.core.errors import StoreFenced
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Batch, Insert
 from twophase.stores.postgres.store import PostgresStore
-from twophase.stores.rows import Holder, LiveRow
+from twophase.stores.rows import LiveRow, Secrets
 
 pytestmark = pytest.mark.postgres
 _LEASE_MS = 600_000
 
 
-def _store(database: Database, former: Holder | None = None) -> PostgresStore:
-    return PostgresStore(database.dsn, lease_ms=_LEASE_MS, former=former)
+def _store(database: Database, own: str, *former: str) -> PostgresStore:
+    return PostgresStore(database.dsn, lease_ms=_LEASE_MS, secrets=Secrets(own, former))
 
 
 async def test_the_rows_of_a_former_process_need_no_lease(postgres_database: Database) -> None:
-    ended, other = _store(postgres_database), _store(postgres_database)
+    ended, other = _store(postgres_database, "ended"), _store(postgres_database, "other")
     await ended.start()
     await other.start()
     await ended.flush(Batch([Insert("g", State.PREPARED, 0, b"x")], []))
-    assert ended.holder is not None
 
-    next_ = _store(postgres_database, former=ended.holder)  # `ended` has not given its slot back
+    # `ended` has not given its slot back, and the one after it was killed before it did.
+    next_ = _store(postgres_database, "next", "ended", "killed while it started")
     await next_.start()
     try:
         assert next_.slot == ended.slot
@@ -45,11 +45,10 @@ async def test_the_rows_of_a_former_process_need_no_lease(postgres_database: Dat
             await store.stop()
 
 
-async def test_only_the_holder_itself_is_put_out(postgres_database: Database) -> None:
-    holds = _store(postgres_database)
+async def test_only_former_processes_are_put_out(postgres_database: Database) -> None:
+    holds = _store(postgres_database, "holds")
     await holds.start()
-    assert holds.holder is not None
-    next_ = _store(postgres_database, former=Holder(holds.holder.node, "another/600000"))
+    next_ = _store(postgres_database, "next", "another")
     await next_.start()
     try:
         assert next_.slot[0] != holds.slot[0]

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from twophase.server.settings import Settings
-from twophase.stores.rows import Holder
+from twophase.stores.rows import Secrets
 
 _PIECE_BYTES: Final = 1024
 
@@ -24,7 +24,6 @@ class Ready(msgspec.Struct, frozen=True):
     """The ready line of a worker."""
 
     urls: list[str]
-    holder: Holder | None
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -34,13 +33,13 @@ class Assignment(msgspec.Struct, frozen=True):
         settings: with ports that the supervisor has chosen.
         number: from 1.
         folder: of the workers' sockets for metrics; only this user may enter it.
-        former: the worker of this number before, which has ended: its node slot is given back at once.
+        secrets: by which it holds its node slot, and by which the workers of this number before held one.
     """
 
     settings: Settings
     number: int
     folder: str
-    former: Holder | None = None
+    secrets: Secrets
 
     def line(self) -> bytes:
         """Return it as a line for a worker's standard input."""

@@ -18,6 +18,7 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
+from secrets import token_hex
 from typing import Final
 
 import msgspec
@@ -30,7 +31,7 @@ from twophase.server import logs
 from twophase.server.api import grpc_port
 from twophase.server.settings import Settings
 from twophase.server.workers.assignment import Assignment, Ready
-from twophase.stores.rows import Holder
+from twophase.stores.rows import Secrets
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
@@ -39,6 +40,8 @@ _PAUSES: Final = Schedule(first_ms=100, cap_ms=10_000, jitter=0.0)
 _STEADY_S: Final = 60.0
 """A worker that ran this long begins anew with the shortest pause."""
 _KILL_AFTER_DRAIN_S: Final = 5.0
+_FORMER_MAX: Final = 100
+"""Former processes that are remembered. With the pauses between, the lease of an older one is over."""
 
 _log = structlog.get_logger("twophase.workers")
 
@@ -64,7 +67,11 @@ class _Supervisor:
         self._folder = folder
         self._stopping = asyncio.Event()
         self._running: dict[int, Process] = {}
-        self._holders: dict[int, Holder | None] = {}
+        self._former: dict[int, tuple[str, ...]] = {}
+        """The secrets of each number's processes, since the last one that was ready.
+
+        One that is killed while it starts may hold a slot, or may not have given back the slot before.
+        """
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -113,6 +120,9 @@ class _Supervisor:
 
     async def _start(self, number: int) -> Ready | None:
         """Start a worker; None when it ended before it was ready."""
+        # The former processes have ended: only what the database is committing of them can still be written.
+        given = Secrets(token_hex(16), self._former.get(number, ()))
+        self._former[number] = (*given.former, given.own)[-_FORMER_MAX:]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "twophase.server.workers", stdin=PIPE, stdout=PIPE, env=dict(os.environ)
         )
@@ -120,16 +130,13 @@ class _Supervisor:
         assert process.stdin is not None, "a pipe"
         assert process.stdout is not None, "a pipe"
         with contextlib.suppress(OSError):  # it may have ended already
-            # The former process has ended: only what the database is committing of it can still be written.
-            former = self._holders.get(number)
-            process.stdin.write(Assignment(self._settings, number, self._folder, former).line())
+            process.stdin.write(Assignment(self._settings, number, self._folder, given).line())
             await process.stdin.drain()
         line = await process.stdout.readline()
         if not line:
             return None
-        ready = msgspec.json.decode(line, type=Ready)
-        self._holders[number] = ready.holder
-        return ready
+        self._former[number] = (given.own,)
+        return msgspec.json.decode(line, type=Ready)
 
     async def _keep(self, number: int) -> None:
         """Start a worker again whenever it ends."""
@@ -143,9 +150,8 @@ class _Supervisor:
             _log.error("a worker ended; it is started again", worker=number, exit_code=code, pause_ms=pause_ms)
             await asyncio.sleep(pause_ms / 1000)
             started_s = loop.time()
-            ready = await self._start(number)
-            if ready is not None:
-                _log.info("a worker is ready again", worker=number, node=ready.holder and ready.holder.node)
+            if await self._start(number) is not None:
+                _log.info("a worker is ready again", worker=number)
 
     async def _exit_code(self, number: int) -> int:
         code = await self._running[number].wait()

@@ -19,15 +19,13 @@ start at once, the later to look sees the other.
 
 from __future__ import annotations
 
-import secrets
-
 import msgspec
 
 from twophase.core.errors import ConfigurationError, StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
-from twophase.stores.rows import Holder
+from twophase.stores.rows import Secrets
 
 _TRIES_MAX = 100
 _FREE = -1
@@ -58,17 +56,17 @@ class Settled(msgspec.Struct, frozen=True):
     refused: list[int]
 
 
-async def take(connection: Connection, clock: Clock | None, lease_ms: int, former: Holder | None = None) -> NodeSlot:
+async def take(connection: Connection, clock: Clock | None, lease_ms: int, secrets: Secrets) -> NodeSlot:
     """Take a slot: a vacant one, or else a new one.
 
-    The slot of `former`, a process that is known to have ended, is given back first: no lease has to run out.
+    The slots of former processes are given back first: no lease has to run out.
 
     Raises:
         ConfigurationError: another slot is held by another lease; this one was given back.
     """
-    if former is not None:
-        await leave(connection, former)
-    owner = f"{secrets.token_hex(16)}/{lease_ms}"
+    if secrets.former:
+        await leave(connection, *(_owner(secret, lease_ms) for secret in secrets.former))
+    owner = _owner(secrets.own, lease_ms)
     await _require_one_lease(connection, _FREE, lease_ms, clock.now_ms() if clock else None)
     for _ in range(_TRIES_MAX):
         clock_ms = clock.now_ms() if clock else None
@@ -80,7 +78,7 @@ async def take(connection: Connection, clock: Clock | None, lease_ms: int, forme
             try:
                 await _require_one_lease(connection, slot.node, lease_ms, clock_ms)
             except ConfigurationError:
-                await leave(connection, slot)
+                await leave(connection, owner)
                 raise
             return slot
     raise StoreError(f"Others took {_TRIES_MAX} node slots before this process; are thousands of nodes starting?")
@@ -95,9 +93,13 @@ async def _require_one_lease(connection: Connection, own: int, lease_ms: int, cl
         raise _two_leases(other["id"], other["lease_ms"], lease_ms)
 
 
-async def leave(connection: Connection, slot: NodeSlot | Holder) -> None:
-    """Give the slot back, with its rows."""
-    await connection.execute(statements.LEAVE_SLOT, slot.node, slot.owner)
+async def leave(connection: Connection, *owners: str) -> None:
+    """Give the slots of these owners back, with their rows."""
+    await connection.execute(statements.LEAVE_SLOT, owners)
+
+
+def _owner(secret: str, lease_ms: int) -> str:
+    return f"{secret}/{lease_ms}"
 
 
 def _two_leases(other: int, others_ms: int, own_ms: int) -> ConfigurationError:

@@ -10,6 +10,7 @@ between calls, no session setting, no session lock, no open transaction.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from secrets import token_hex
 
 from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
@@ -21,7 +22,7 @@ from twophase.stores.postgres.grouped import GroupedReads
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
 from twophase.stores.postgres.writer import Writer
-from twophase.stores.rows import Attempt, HistoryRow, Holder, LiveRow, NodeSeen, Subscriber, Topics
+from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Secrets, Subscriber, Topics
 from twophase.stores.search import Found, Search
 from twophase.stores.topic_rows import subscribers_text
 
@@ -38,7 +39,7 @@ class PostgresStore:
         clock: overrides the database's clock, for tests; None, the default, for the database's own.
         lease_ms: how long a node may be silent before others end its epoch, and adopt its rows; the same on all nodes.
         outage_wait_ms: how long a call waits for a database that is away before it raises `StoreUnavailable`.
-        former: a process that is known to have ended; its slot is given back before this one takes one.
+        secrets: of this process, and of the one whose slot it gives back first; random, and none, by default.
     """
 
     def __init__(
@@ -48,10 +49,10 @@ class PostgresStore:
         clock: Clock | None = None,
         lease_ms: int = LEASE_MS,
         outage_wait_ms: int = OUTAGE_WAIT_MS,
-        former: Holder | None = None,
+        secrets: Secrets | None = None,
     ) -> None:
         assert lease_ms > 0, "a lease lasts"
-        self._former = former
+        self._secrets = secrets or Secrets(token_hex(16))
         self._clock = clock
         self._lease_ms = lease_ms
         self._reconnecting = ReconnectingConnection(url, outage_wait_ms)
@@ -78,11 +79,6 @@ class PostgresStore:
         """See `Store.slot`."""
         return (self._slot.node, self._slot.epoch) if self._slot else (0, 0)
 
-    @property
-    def holder(self) -> Holder | None:
-        """This process as the holder of its slot; None before `start`."""
-        return None if self._slot is None else Holder(self._slot.node, self._slot.owner)
-
     async def start(self) -> None:
         """See `Store.start`.
 
@@ -97,7 +93,7 @@ class PostgresStore:
                 try:
                     await make_ready(self._reconnecting, connection, deadline)
                     # A deadline of its own: a migration may have taken long.
-                    taking = node_slots.take(connection, self._clock, self._lease_ms, self._former)
+                    taking = node_slots.take(connection, self._clock, self._lease_ms, self._secrets)
                     self._slot = await self._reconnecting.within(self._reconnecting.deadline(), taking)
                 except FAILURES as error:
                     raise store_error(error, self._reconnecting.database, "starting") from error
@@ -233,8 +229,8 @@ class PostgresStore:
             deadline = self._reconnecting.deadline()
             connection = await self._reconnecting.connected(deadline)
             try:
-                await self._reconnecting.within(deadline, node_slots.leave(connection, old))
-                taking = node_slots.take(connection, self._clock, self._lease_ms)
+                await self._reconnecting.within(deadline, node_slots.leave(connection, old.owner))
+                taking = node_slots.take(connection, self._clock, self._lease_ms, self._secrets)
                 self._slot = await self._reconnecting.within(deadline, taking)
             except FAILURES as error:
                 self._reconnecting.drop()
@@ -256,7 +252,7 @@ class PostgresStore:
         deadline = self._reconnecting.deadline()
         try:
             connection = await self._reconnecting.connected(deadline)
-            await self._reconnecting.within(deadline, node_slots.leave(connection, slot))
+            await self._reconnecting.within(deadline, node_slots.leave(connection, slot.owner))
         except (StoreError, *FAILURES):
             # Then the lease runs out by itself.
             self._reconnecting.drop()

@@ -19,7 +19,7 @@ from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock, WallClock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.rows import Attempt, HistoryRow, Holder, LiveRow, NodeSeen, Subscriber, Topics
+from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
 from twophase.stores.search import Found, Search
 from twophase.stores.sqlite import purge, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
@@ -72,11 +72,6 @@ class SqliteStore:
     def shared(self) -> bool:
         """False: a file belongs to one process."""
         return False
-
-    @property
-    def holder(self) -> Holder | None:
-        """None: there is one slot."""
-        return None
 
     @property
     def lease_ms(self) -> int:

@@ -1,3 +1,4 @@
--- A process that stops gives its place back: the next start takes it at once, with the rows. $1 node, $2 owner.
--- Served by: the primary key of node.
-update node set owner = '', fence = fence + 1 where id = $1 and owner = $2
+-- A process that stops gives its slot back: the next start takes it at once, with the rows. So does the next worker for
+-- those that were killed. $1 owners.
+-- Served by: the primary key of node; there are as many rows as there ever were nodes at once.
+update node set owner = '', fence = fence + 1 where owner = any($1::text[])
