@@ -97,7 +97,7 @@ class Operator:
         reply = await self._perform(gid, Event.FORCE_STOP, "stop", act.describe("stopped"))
         if reply.error is None and reply.state is not State.FAILED:
             how = "its producer has committed" if row.state is State.PREPARED else "it is delivered"
-            error = StateConflict(f"current status '{reply.state.name.lower()}', cannot stop: {how}.", gid=gid)
+            error = StateConflict(f"current status '{reply.state}', cannot stop: {how}.", gid=gid)
             return Reply(error, reply.state, reply.prepared_at_ms)
         return reply
 
@@ -195,7 +195,7 @@ class Operator:
             return None, Reply(unknown, State.ABSENT)
         if isinstance(row, LiveRow):
             return row, Reply(None, row.state, row.created_ms)
-        final = StateConflict(f"current status '{row.state.name.lower()}', cannot {verb}.", gid=gid)
+        final = StateConflict(f"current status '{row.state}', cannot {verb}.", gid=gid)
         return None, Reply(final, row.state, row.created_ms)
 
     async def _perform(self, gid: str, event: Event, verb: str, reason: str) -> Reply:

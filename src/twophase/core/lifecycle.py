@@ -23,6 +23,9 @@ class State(enum.IntEnum):
     """The state of a message.
 
     The first two are never stored: there is no such message.
+
+    >>> print(State.SUBMITTED)
+    submitted
     """
 
     ABSENT = 0
@@ -31,6 +34,10 @@ class State(enum.IntEnum):
     SUBMITTED = 3
     SUCCEEDED = 4
     FAILED = 5
+
+    def __str__(self) -> str:
+        """Return the word for it; the number is what is stored."""
+        return self.name.lower()
 
 
 FINAL: frozenset[State] = frozenset({State.SUCCEEDED, State.FAILED})

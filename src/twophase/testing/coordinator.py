@@ -159,9 +159,7 @@ class InProcessCoordinator:
             if state in states:
                 return state
             if time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"message {gid!r} is {state.name.lower()} after {as_seconds(timeout):g} s{_HINTS.get(state, '')}"
-                )
+                raise TimeoutError(f"message {gid!r} is {state} after {as_seconds(timeout):g} s{_HINTS.get(state, '')}")
             time.sleep(_POLL_S)
 
     def settled(self, timeout: float | timedelta = 10.0) -> dict[str, State]:
@@ -184,7 +182,7 @@ class InProcessCoordinator:
             if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"{len(due)} of {len(views)} messages are still due after {as_seconds(timeout):g} s, such as "
-                    f"{due[0].message.gid!r}, which is {due[0].state.name.lower()}: nobody has answered its last call"
+                    f"{due[0].message.gid!r}, which is {due[0].state}: nobody has answered its last call"
                 )
             time.sleep(_POLL_S)
 

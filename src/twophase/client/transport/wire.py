@@ -263,7 +263,7 @@ def read_answer(operation: Operation, gid: str, answer: HttpAnswer) -> int:
 def _described(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) -> str:
     """The answer in words; dtm's own, among them FAILURE, are for its clients."""
     if answer.status == 409 and _STATE_IN_MESSAGE.match(reply.message) and state in _STATES:
-        return f"{operation.value} is refused: the message is {_STATES[state].name.lower()}."
+        return f"{operation.value} is refused: the message is {_STATES[state]}."
     default = f"the coordinator answered {operation.value} with status {answer.status}."
     return reply.message.removesuffix("FAILURE").rstrip() or default
 

@@ -213,7 +213,7 @@ def _redirect(context: Context, active: ActiveMessage, trigger: Trigger, _: Stat
     message = active.message
     try:
         if redirection.check and active.state is not _PREPARED:
-            text = f"current status '{active.state.name.lower()}', cannot redirect: its producer is asked no more."
+            text = f"current status '{active.state}', cannot redirect: its producer is asked no more."
             raise StateConflict(text, gid=message.gid)
         redirected, moves = redirect(message, active.done, redirection)
     except (InvalidRequest, StateConflict) as error:
@@ -256,13 +256,13 @@ def _store_early(context: Context, active: ActiveMessage, trigger: Trigger) -> N
 
 def report_incident(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -> None:
     """Record and report a contrary decision."""
-    what = f"{trigger.event.name.lower()} arrived when the message was {active.state.name.lower()}"
+    what = f"{trigger.event.name.lower()} arrived when the message was {active.state}"
     context.runtime.observer.incident(active.message.gid, what)
     _note(context, active, AttemptKind.INCIDENT, what)
 
 
 def _record_late(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -> None:
-    what = f"{trigger.event.name.lower()} arrived late, the message was {active.state.name.lower()}"
+    what = f"{trigger.event.name.lower()} arrived late, the message was {active.state}"
     _note(context, active, AttemptKind.BRANCH, what)
 
 

@@ -34,7 +34,7 @@ def conditions(options: ReadOptions, engine: str) -> tuple[str, ...]:
     """
     found: list[str] = []
     if options.kind in HAS_STATE and options.states:
-        found.append(f"state in ({', '.join(str(state) for state in sorted(options.states))})")
+        found.append(f"state in ({', '.join(str(int(state)) for state in sorted(options.states))})")
     for column, sign, bound in _bounds(options):
         found.append(f"{column} {sign} {bound}")
     if options.gid_prefix:
