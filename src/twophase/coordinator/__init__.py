@@ -2,7 +2,7 @@
 
 Its packages, in reading order:
 
-* `state`: the messages in memory (`active_message`, `active_set`) and their due times (`times`, `timers`). `machine` is
+* `state`: the messages in memory (`active_message`, `active_set`) and their due times (`times`). `machine` is
   the only module that applies the lifecycle table, `actions` has the function of each action, `group_commit` makes the
   changes durable, `committed` and `refusal` are what follows a change;
 * `dispatch`: `delivery` calls branches and `check_back` asks producers, by `calls` within the bounds of `limiter`;

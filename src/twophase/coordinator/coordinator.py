@@ -34,7 +34,6 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.machine import StateMachine
-from twophase.coordinator.state.timers import Timers
 from twophase.coordinator.state.times import Times
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.coordinator.view import MessageView, view_of
@@ -91,9 +90,8 @@ class Coordinator:
         self._settings = settings
         self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
         runtime = self._runtime = Runtime(store, self.clock, random, settings, observer)
-        timers = Timers(self.clock, self._due)
         memory = self._memory = ActiveSet(
-            timers, Times(settings, self.clock), settings.active_max, settings.active_bytes_max
+            self.clock, self._due, Times(settings, self.clock), settings.active_max, settings.active_bytes_max
         )
         check_address = partial(why_not_callable, destinations)
         self.topics = ChangeableTopics(store, settings.topics_interval_ms, random, observer, check_address)
@@ -170,7 +168,7 @@ class Coordinator:
 
     async def _end_work(self) -> None:
         self._admission.drain()
-        self._memory.timers.stop()
+        self._memory.due_times.stop()
         self._dispatcher.drain()
         await self._ownership.stop()
         await self._recovery.stop()
@@ -200,7 +198,7 @@ class Coordinator:
         self._retention.wake()
         self.probing.wake()
         self.topics.wake()
-        self._memory.timers.tick()
+        self._memory.due_times.tick()
 
     def prepare(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
         """Keep a message whose fate its producer's local transaction will decide.
@@ -326,7 +324,7 @@ class Coordinator:
             return  # scheduled again when it is redriven, or when its round ends
         if active.busy:
             # Most changes set a time when they are durable; one that turns out to change nothing does not.
-            self._memory.timers.schedule(active, self.clock.now_ms() + _BUSY_MS)
+            self._memory.schedule(active, self.clock.now_ms() + _BUSY_MS)
         elif active.state is State.PREPARED or active.state is State.SUBMITTED:
             if self._runtime.store.shared:
                 self._ownership.check(active)

@@ -104,7 +104,10 @@ async def test_messages_are_delivered_whichever_worker_a_request_reaches(
 async def test_a_killed_worker_is_started_again_and_loses_no_message(
     server: ServerProcess, branch: BranchService, kills: int
 ) -> None:
-    """What a worker was doing waits for no lease, also when those that follow it are killed while they start."""
+    """The messages of a worker wait for no lease.
+
+    That includes a worker whose successors are killed while they start.
+    """
     before = server.workers
     assert len(before) == 2
     branch.open.clear()

@@ -373,3 +373,13 @@ def test_a_word_that_decided_is_named(state: str, attempt: ShownAttempt) -> None
     assert "strict judges by status alone" in said
     plain = msgspec.structs.replace(attempt, status=409 if attempt.result == "failed" else 425)
     assert "word" not in text_of(explain(message(state, log=[plain], attempts=1), NOW))
+
+
+def test_the_stop_that_decided_it_is_named_once() -> None:
+    reason = "stopped by eve: cancelled"
+    stopped = message(
+        "failed", decided_by="operator", reason=reason, log=[acted("park", "parked by eve"), acted("stop", reason)]
+    )
+    happened = " ".join(explain(stopped, NOW).happened)
+    assert happened.count("topped by eve") == 1
+    assert "Parked by eve" in happened

@@ -474,11 +474,11 @@ class Promises(RuleBasedStateMachine):
 
     async def _is_over(self) -> bool:
         for _ in range(25):
+            # An operator's act may move on a message that is parked, which is not live: so this is asked first.
+            answered = all(self.replies) and all(act.done() for act in self.acts)
             overview = await self.harness.coordinator.overview()
             gauges = self.harness.coordinator.gauges()
             live = overview.prepared + overview.submitted - overview.parked
-            # An operator's act may move on a message that is parked, which is not live.
-            answered = all(self.replies) and all(act.done() for act in self.acts)
             if live == 0 and gauges.waiting_for_store == 0 and answered:
                 return True
             await asyncio.sleep(0.002)

@@ -151,7 +151,10 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
         effect = "No branch call is recorded; one that was in progress at the time may have had an effect."
     else:
         effect = "No branch was called."
-    happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *_history(message, now_ms)]
+    # The stop that decided it is named already.
+    others = [one for one in message.log if one.result != "stop" or one.error != message.reason]
+    history = _history(msgspec.structs.replace(message, log=others), now_ms)
+    happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *history]
     then = ["Nothing: it is final. If the operation should happen after all, send a new message with a new gid."]
     return Explanation(f"{message.gid} has failed: its branches are not called.", happened, [], then)
 

@@ -87,7 +87,7 @@ class Node:
     def fail(self, error: StoreError) -> None:
         """Note that this node cannot continue."""
         self._admission.close()
-        self._memory.timers.stop()
+        self._memory.due_times.stop()
         self._dispatcher.drain()
         if self._fatal is not None and not self._fatal.done():
             self._fatal.set_result(error)

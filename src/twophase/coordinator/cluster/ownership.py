@@ -118,7 +118,7 @@ class Ownership:
             return
         if _in_doubt(active):
             if not active.parked and active.slot is None:
-                self._memory.timers.schedule(active, self._clock.now_ms() + _LATER_MS)
+                self._memory.schedule(active, self._clock.now_ms() + _LATER_MS)
         else:
             self._machine.evict_if_idle(active)
 

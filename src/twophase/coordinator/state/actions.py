@@ -127,7 +127,7 @@ def _decide_early(context: Context, active: ActiveMessage, trigger: Trigger) -> 
     The row stays PREPARED until the branches have succeeded, which is then one change instead of two, or until one has
     not. If this process dies before, the check-back finds the decision again (correctness rule 25, decision 7).
     """
-    context.memory.timers.cancel(active)
+    context.memory.unschedule(active)
     active.state = _SUBMITTED
     active.early = True
     active.decided_by = trigger.decided_by

@@ -121,7 +121,7 @@ class ActiveMessage:
     `busy`: a change of it, or its look-up, is with the store; `queue` holds the triggers that wait for that.
     `calls`: the number of answers it waits for, of branches, producers and the store; memory keeps it for them.
     `round`: the delivery round under way. `waiters`: the wait_result requests that the round's end answers.
-    `slot`: its slot in the timers, None when nothing is due.
+    `slot`: the slot of its due time, None when it has none.
     `detached`: no longer in memory; a late answer changes nothing through it.
     """
 

@@ -6,28 +6,50 @@ the store keeps it, and `recovery` brings it back when it is due or requested.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable
 
 import msgspec
 
 from twophase.coordinator.state.active_message import ActiveMessage
-from twophase.coordinator.state.timers import Timers
 from twophase.coordinator.state.times import Times
 from twophase.core.errors import StoreCorrupt
+from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message, decode
+from twophase.core.wheel import Timer, Wheel
 from twophase.stores.batch import Forgotten
 from twophase.stores.rows import HistoryRow, LiveRow
 
 _MESSAGE_BYTES = 256
 """Approximate cost of a message in memory beside its addresses and payloads."""
+_SLOT_MS = 32
+_NEVER_MS = 2**62
 
 
 class ActiveSet:
-    """Messages in memory by gid, with their timers."""
+    """Messages in memory by gid, with their due times by the store's clock.
 
-    def __init__(self, timers: Timers, times: Times, messages_max: int, bytes_max: int) -> None:
-        self.timers = timers
+    Arguments:
+        clock: of all due times.
+        on_due: called with each message that is due.
+        times: the rules of due times.
+        messages_max, bytes_max: beyond these, messages that need not be in memory leave it.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        on_due: Callable[[ActiveMessage], None],
+        times: Times,
+        messages_max: int,
+        bytes_max: int,
+    ) -> None:
+        self._on_due = on_due
+        self.due_times = Wheel(clock.now_ms, self._call, _call_later, width=_SLOT_MS, unit_s=0.001)
+        self._far_ms = _NEVER_MS
+        """A due time later than this goes into `_far`, where its reason is checked."""
+        self._far: dict[ActiveMessage, None] = {}
         self.times = times
         self._messages_max = messages_max
         self._bytes_max = bytes_max
@@ -35,6 +57,8 @@ class ActiveSet:
         self.get: Callable[[str], ActiveMessage | None] = self._messages.get
         """Returns the message of a gid, or None."""
         self.bytes = 0
+        self.crowded = False
+        """True when messages that need not be in memory should leave it."""
         self.left: dict[str, bool] | None = None
         """Gids that left memory while a page is read, True for those that this node owned.
 
@@ -55,11 +79,6 @@ class ActiveSet:
     def roomy(self) -> bool:
         """True when messages that are not due yet may come in, too."""
         return len(self._messages) < self._messages_max and self.bytes < self._bytes_max
-
-    @property
-    def crowded(self) -> bool:
-        """True when messages that need not be in memory should leave it."""
-        return len(self._messages) > self._messages_max or self.bytes > self._bytes_max
 
     @property
     def overcrowded(self) -> bool:
@@ -85,6 +104,7 @@ class ActiveSet:
         for branch in message.branches:
             active.bytes += len(branch.payload) + len(branch.url)
         self.bytes += active.bytes
+        self._count()
         return active
 
     def weigh(self, active: ActiveMessage) -> None:
@@ -93,6 +113,7 @@ class ActiveSet:
         self.bytes -= active.bytes
         active.bytes = _MESSAGE_BYTES + sum([len(branch.payload) + len(branch.url) for branch in branches])
         self.bytes += active.bytes
+        self._count()
 
     def load_row(self, active: ActiveMessage, row: LiveRow | HistoryRow | Forgotten | None) -> None:
         """Give a message in memory the content of its stored row; None: no such message.
@@ -102,7 +123,7 @@ class ActiveSet:
         Raises:
             StoreCorrupt: the row's body cannot be read.
         """
-        self.timers.cancel(active)
+        self.unschedule(active)
         active.early = False
         if row is None or isinstance(row, Forgotten):
             active.state = State.ABSENT if row is None else State.FORGOTTEN
@@ -125,7 +146,26 @@ class ActiveSet:
             active.owned = row.owned
             active.stored_due_ms = row.due_ms
             if row.owned and not row.parked:
-                self.timers.schedule(active, self.latest_ms(active, row.due_ms))
+                self.schedule(active, self.latest_ms(active, row.due_ms))
+
+    def schedule(self, active: ActiveMessage, due_ms: int) -> None:
+        """Call `on_due(active)` once at `due_ms`, instead of at any time scheduled before."""
+        if active.slot is not None:
+            active.slot.pop(active, None)
+        active.due_ms = due_ms
+        if due_ms > self._far_ms:
+            self._far[active] = None
+        active.slot = self.due_times.add(active, due_ms)
+
+    def unschedule(self, active: ActiveMessage) -> None:
+        """Cancel a message's due time, if it has one."""
+        if active.slot is not None:
+            active.slot.pop(active, None)
+            active.slot = None
+
+    def _call(self, active: ActiveMessage) -> None:
+        active.slot = None
+        self._on_due(active)
 
     def latest_ms(self, active: ActiveMessage, due_ms: int) -> int:
         """Return `due_ms`, or less where nothing explains a time so far away.
@@ -140,8 +180,8 @@ class ActiveSet:
         They are those scheduled since the last look. A clock that was ahead for less than the time between two looks
         leaves no other trace.
         """
-        far, self.timers.far = self.timers.far, {}
-        self.timers.far_ms = self.times.far_ms(now_ms)
+        far, self._far = self._far, {}
+        self._far_ms = self.times.far_ms(now_ms)
         self._hasten(far)
 
     def clock_fell_back(self) -> None:
@@ -153,7 +193,7 @@ class ActiveSet:
             if active.slot is not None:
                 due_ms = self.latest_ms(active, active.due_ms)
                 if due_ms < active.due_ms:
-                    self.timers.schedule(active, due_ms)
+                    self.schedule(active, due_ms)
 
     def remove(self, active: ActiveMessage) -> None:
         """Remove a message; answers to its calls under way are ignored from now on."""
@@ -161,9 +201,17 @@ class ActiveSet:
             return
         active.detached = True
         if active.slot is not None:
-            self.timers.cancel(active)
+            self.unschedule(active)
         known = self._messages.pop(active.message.gid, None)
         assert known is active, "the map holds the message that leaves"
         if self.left is not None:
             self.left[active.message.gid] = active.owned
         self.bytes -= active.bytes
+        self._count()
+
+    def _count(self) -> None:
+        self.crowded = len(self._messages) > self._messages_max or self.bytes > self._bytes_max
+
+
+def _call_later(pause_s: float, turn: Callable[[], None]) -> Timer:
+    return asyncio.get_running_loop().call_later(pause_s, turn)

@@ -23,7 +23,7 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
     """
     active.version += 1
     active.owned = True
-    timers = context.memory.timers
+    memory = context.memory
     if isinstance(item, Insert):
         active.state = item.state
         active.version = 1
@@ -34,7 +34,7 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         active.stored_due_ms = at_ms + item.due_in_ms
         active.due_ms = context.runtime.clock.now_ms() + item.due_in_ms
         if item.state is _PREPARED or item.due_in_ms:
-            timers.schedule(active, active.due_ms)
+            memory.schedule(active, active.due_ms)
     elif isinstance(item, Decide):
         active.decided_by = item.decided_by
         if trigger.merged is not None:
@@ -48,9 +48,9 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         active.parked = False
         due_ms = context.runtime.clock.now_ms() + item.due_in_ms
         if item.due_in_ms:
-            timers.schedule(active, due_ms)
+            memory.schedule(active, due_ms)
         else:
-            timers.cancel(active)
+            memory.unschedule(active)
             active.due_ms = due_ms
     elif isinstance(item, Finish):
         if failpoint.ARMED and trigger.event is _ALL_SUCCEEDED:
@@ -59,7 +59,7 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         context.runtime.observer.finished(item.state, item.decided_by or active.decided_by)
     elif isinstance(item, Reschedule):
         active.stored_due_ms = item.due_ms
-        timers.schedule(active, item.due_ms)
+        memory.schedule(active, item.due_ms)
     elif isinstance(item, Redirect):
         _redirected(context, active, trigger, item)
     else:
@@ -70,10 +70,10 @@ def _parked(context: Context, active: ActiveMessage, item: Park) -> None:
     active.stored_due_ms = item.due_ms
     active.parked = item.parked
     if item.parked:
-        context.memory.timers.cancel(active)
+        context.memory.unschedule(active)
     else:
         active.attempts = 0
-        context.memory.timers.schedule(active, item.due_ms)
+        context.memory.schedule(active, item.due_ms)
 
 
 def _redirected(context: Context, active: ActiveMessage, trigger: Trigger, item: Redirect) -> None:
@@ -84,7 +84,7 @@ def _redirected(context: Context, active: ActiveMessage, trigger: Trigger, item:
     for waiting in active.queue or ():
         waiting.outdate(active.state)
     if not active.parked:
-        context.memory.timers.schedule(active, item.due_ms)
+        context.memory.schedule(active, item.due_ms)
 
 
 def _become(context: Context, active: ActiveMessage, trigger: Trigger) -> None:

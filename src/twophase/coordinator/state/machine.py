@@ -187,7 +187,7 @@ class StateMachine:
     def _keep_early(self, active: ActiveMessage, decided_by: str) -> None:
         """Keep an early decision whose row has changed, or report an incident."""
         if active.state is _PREPARED:
-            self._memory.timers.cancel(active)
+            self._memory.unschedule(active)
             active.state = _SUBMITTED
             active.early = True
             active.decided_by = decided_by
@@ -272,11 +272,11 @@ class StateMachine:
             pause_ms = min(max(waited_ms, _DEFERRED_MS), _DEFERRED_MS_MAX)
             queues = max(1.0, len(self._memory) / self._settings.queue_waiting_max)
             spread_ms = min(pause_ms * queues, _DEFERRED_MS_MAX)
-            self._memory.timers.schedule(active, now_ms + pause_ms + int(spread_ms * self._random()))
+            self._memory.schedule(active, now_ms + pause_ms + int(spread_ms * self._random()))
 
     def wait_until(self, active: ActiveMessage, first_call_ms: int) -> None:
         """Call nothing before `first_call_ms`, whatever the row's due time."""
         if first_call_ms - self._clock.now_ms() > self._settings.page_ahead_ms:
             self.handle(active, Trigger(Event.HURRY))  # gives the row a time, so that memory may evict the message
         if not active.busy and not active.detached and active.slot is None:
-            self._memory.timers.schedule(active, first_call_ms)
+            self._memory.schedule(active, first_call_ms)

@@ -41,7 +41,10 @@ _STEADY_S: Final = 60.0
 """A worker that ran this long begins anew with the shortest pause."""
 _KILL_AFTER_DRAIN_S: Final = 5.0
 _FORMER_MAX: Final = 100
-"""Former processes that are remembered. With the pauses between, the lease of an older one is over."""
+"""Former processes that are remembered.
+
+With the pauses between them, the lease of an older one is over.
+"""
 
 _log = structlog.get_logger("twophase.workers")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.coordinator.harness import PATIENCE_S
+from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage
-from twophase.coordinator.state.timers import Timers
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.times import Times
 from twophase.core.message import Message
 
 SLOT_MS = 32
@@ -26,6 +29,11 @@ class Steps:
 
     def now_ms(self) -> int:
         return self.ms
+
+
+def _memory(clock: Steps, on_due: Callable[[ActiveMessage], None]) -> ActiveSet:
+    settings = CoordinatorSettings()
+    return ActiveSet(clock, on_due, Times(settings, clock), settings.active_max, settings.active_bytes_max)
 
 
 number = st.integers(0, ENTRIES - 1)
@@ -44,26 +52,26 @@ def test_it_calls_what_a_naive_list_of_times_would(steps: list[tuple[str, int, i
 async def _compare(steps: list[tuple[str, int, int]]) -> None:
     clock = Steps()
     called: list[ActiveMessage] = []
-    timers = Timers(clock, called.append)
+    memory = _memory(clock, called.append)
     messages = [ActiveMessage(Message(str(index), ())) for index in range(ENTRIES)]
     due: dict[ActiveMessage, int] = {}
     for what, index, ms in [*steps, ("advance", 0, 1_000)]:
         if what == "schedule":
             due[messages[index]] = clock.ms + ms
-            timers.schedule(messages[index], clock.ms + ms)
+            memory.schedule(messages[index], clock.ms + ms)
         elif what == "cancel":
             due.pop(messages[index], None)
-            timers.cancel(messages[index])
+            memory.unschedule(messages[index])
         else:
             clock.ms += ms
             called.clear()
-            timers.tick()
+            memory.due_times.tick()
             assert len(called) == len(set(called))
             for active in called:
                 assert due.pop(active) <= clock.ms
             assert all(due_ms > clock.ms - SLOT_MS for due_ms in due.values())
     assert due == {}
-    timers.stop()
+    memory.due_times.stop()
 
 
 async def test_one_called_may_cancel_another_of_the_same_slot() -> None:
@@ -74,15 +82,15 @@ async def test_one_called_may_cancel_another_of_the_same_slot() -> None:
     def on_due(active: ActiveMessage) -> None:
         called.append(active)
         for other in messages:
-            timers.cancel(other)
+            memory.unschedule(other)
 
-    timers = Timers(clock, on_due)
+    memory = _memory(clock, on_due)
     for active in messages:
-        timers.schedule(active, START_MS)
+        memory.schedule(active, START_MS)
     clock.ms += 2 * SLOT_MS
-    timers.tick()
+    memory.due_times.tick()
     assert len(called) == 1
-    timers.stop()
+    memory.due_times.stop()
 
 
 async def test_one_called_may_schedule_another_of_the_same_slot_for_later() -> None:
@@ -93,18 +101,18 @@ async def test_one_called_may_schedule_another_of_the_same_slot_for_later() -> N
     def on_due(active: ActiveMessage) -> None:
         called.append(active.message.gid)
         if len(called) == 1:
-            timers.schedule(first if active is second else second, clock.ms + 500)
+            memory.schedule(first if active is second else second, clock.ms + 500)
 
-    timers = Timers(clock, on_due)
-    timers.schedule(first, START_MS)
-    timers.schedule(second, START_MS)
+    memory = _memory(clock, on_due)
+    memory.schedule(first, START_MS)
+    memory.schedule(second, START_MS)
     clock.ms += 2 * SLOT_MS
-    timers.tick()
+    memory.due_times.tick()
     assert len(called) == 1
     clock.ms += 600
-    timers.tick()
+    memory.due_times.tick()
     assert sorted(called) == ["first", "second"]
-    timers.stop()
+    memory.due_times.stop()
 
 
 async def test_one_that_fails_does_not_stop_the_others() -> None:
@@ -119,23 +127,23 @@ async def test_one_that_fails_does_not_stop_the_others() -> None:
         raise RuntimeError("a fault")
 
     asyncio.get_running_loop().set_exception_handler(lambda _loop, _context: None)
-    timers = Timers(clock, on_due)
+    memory = _memory(clock, on_due)
     for index in range(3):
-        timers.schedule(ActiveMessage(Message(str(index), ())), START_MS)
+        memory.schedule(ActiveMessage(Message(str(index), ())), START_MS)
     clock.ms += 2 * SLOT_MS
     with pytest.raises(RuntimeError):
-        timers.tick()
+        memory.due_times.tick()
     await asyncio.wait_for(done.wait(), PATIENCE_S)
-    timers.stop()
+    memory.due_times.stop()
 
 
 async def test_stopped_it_calls_nothing() -> None:
     clock = Steps()
     called: list[ActiveMessage] = []
-    timers = Timers(clock, called.append)
-    timers.schedule(ActiveMessage(Message("before", ())), START_MS)
-    timers.stop()
-    timers.schedule(ActiveMessage(Message("after", ())), START_MS)
+    memory = _memory(clock, called.append)
+    memory.schedule(ActiveMessage(Message("before", ())), START_MS)
+    memory.due_times.stop()
+    memory.schedule(ActiveMessage(Message("after", ())), START_MS)
     clock.ms += 1_000
-    timers.tick()
+    memory.due_times.tick()
     assert called == []
