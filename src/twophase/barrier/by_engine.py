@@ -8,6 +8,7 @@ alias of Django's, an identity) the last thousand are kept.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import Any, Final, Generic, TypeVar
 
@@ -89,3 +90,21 @@ def _lasting(engine: Any) -> Any:
     SQLAlchemy's async engines are thin wrappers, made anew for each AsyncSession; the wrapped engine lasts.
     """
     return getattr(engine, "sync_engine", engine)
+
+
+def chooses_at_checkout(engine: Any) -> bool:
+    """Return True when the application prepares each connection before its use.
+
+    It may choose a schema, for example. The database that a Django alias names may change with its settings.
+    """
+    if isinstance(engine, str):
+        return True
+    if hasattr(engine, "acquire"):
+        return getattr(engine, "_setup", None) is not None  # asyncpg has no other way to ask
+    engine = getattr(engine, "sync_engine", engine)
+    pool = getattr(engine, "pool", None)
+    if pool is None or "sqlalchemy" not in sys.modules:
+        return False
+    # On SQLite a listener to `begin` is the recipe for SAVEPOINT.
+    begins = engine.dialect.name != "sqlite" and bool(engine.dispatch.begin)
+    return begins or bool(pool.dispatch.checkout) or bool(engine.dialect.dispatch.do_connect)

@@ -26,6 +26,8 @@ Those of any other barrier table than `barrier` carry its name (`meta_row`).
 """
 
 _ROW_NAME_MAX = 40
+_KEY_NAME_MAX = 58
+"""PostgreSQL takes 63 bytes for a name; `uniq_` stands before it."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}(\.[A-Za-z_][A-Za-z0-9_]{0,62})?")
 
@@ -76,7 +78,10 @@ def constraint_of(table: str) -> str:
     >>> constraint_of("bank.barrier"), constraint_of("orders_barrier")
     ('uniq_barrier', 'uniq_orders_barrier')
     """
-    return f"uniq_{split_table(table)[1]}"[:63]
+    _, name = split_table(table)
+    if len(name) > _KEY_NAME_MAX:
+        name = f"{name[: _KEY_NAME_MAX - 17]}_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    return f"uniq_{name}"
 
 
 @functools.cache

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from twophase.barrier.by_engine import ByEngine
-from twophase.barrier.dialect import Dialect, split_table
+from twophase.barrier.by_engine import ByEngine, chooses_at_checkout
+from twophase.barrier.dialect import MYSQL, Dialect, split_table
 from twophase.barrier.durability import warn_once
 from twophase.barrier.fault import code_of
 from twophase.barrier.transaction import Row, Steps, say
@@ -34,7 +34,9 @@ def look_once(engine: Any, dialect: Dialect, table: str) -> Steps[None]:
     """
     if not _PROVEN.get(engine, table):
         yield from require_table(dialect, table)
-        _PROVEN.remember(engine, table, True)
+        # MySQL's insert does not name the key, so it does not prove the table of another tenant.
+        if dialect is not MYSQL or isinstance(engine, str) or not chooses_at_checkout(engine):
+            _PROVEN.remember(engine, table, True)
     yield from warn_once(engine, dialect, table)
 
 

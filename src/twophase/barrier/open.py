@@ -200,6 +200,27 @@ def ask_engine(engine: Any) -> Any:
     return engine
 
 
+def identity_source(engine: Any) -> Any:
+    """Return what to read the barrier table's identity on: the given connection, where one is given.
+
+    The application may have chosen a schema or a database on it. A Session is not used itself, because the end of a
+    transaction expires its objects.
+    """
+    match _kind_of(engine.__class__):
+        case _Kind.CONNECTION | _Kind.ASYNC_CONNECTION:
+            return engine
+        case _Kind.SCOPED_SESSION:
+            return identity_source(engine())
+        case _Kind.SESSION:
+            return engine.get_bind()
+        case _Kind.ASYNC_SESSION if _kind_of(engine.sync_session.get_bind().__class__) is _Kind.CONNECTION:
+            from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine  # noqa: PLC0415 -- an extra
+
+            bind = engine.sync_session.get_bind()
+            return AsyncConnection(AsyncEngine(bind.engine), bind)
+    return ask_engine(engine)
+
+
 def peek_identity(engine: Any, table: str) -> str | None:
     """Read a barrier table's identity on an idle connection, without a transaction.
 

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.asking import acheck_back
-from twophase.barrier.open import aopen_transaction, ask_engine
+from twophase.barrier.open import aopen_transaction, ask_engine, identity_source
 from twophase.barrier.producer import read_identity
 from twophase.barrier.shelter import settle
 from twophase.barrier.transaction import aperform
@@ -175,7 +175,7 @@ class AsyncDriver:
         known = self._identities.get(engine, table)
         if known is not None:
             return known
-        transaction = await aopen_transaction(engine)
+        transaction = await aopen_transaction(identity_source(self._engine))
         try:
             identity: str = await aperform(
                 read_identity(transaction.dialect, table, allow_unsafe=allow_unsafe), transaction

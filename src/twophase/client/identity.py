@@ -10,10 +10,9 @@ without a transaction, and what is remembered is that the table of this identity
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from twophase.barrier.by_engine import ByEngine
+from twophase.barrier.by_engine import ByEngine, chooses_at_checkout
 from twophase.barrier.open import peek_identity
 from twophase.barrier.outer import outer_of
 from twophase.core.errors import OpenTransaction
@@ -44,7 +43,7 @@ class Identities:
         It is not kept for the engine when that gives connections of several databases.
         """
         self._proven.remember(identity, table, True)
-        if not self._switching.get(engine, table) and not _chooses_at_checkout(engine):
+        if not self._switching.get(engine, table) and not chooses_at_checkout(engine):
             self._known.remember(engine, table, identity)
 
     def distrust(self, engine: Any, table: str) -> None:
@@ -54,24 +53,6 @@ class Identities:
         """
         self._switching.remember(engine, table, True)
         self._known.forget(engine, table)
-
-
-def _chooses_at_checkout(engine: Any) -> bool:
-    """Return True when the application prepares each connection before its use.
-
-    It may choose a schema, for example. The database that a Django alias names may change with its settings.
-    """
-    if isinstance(engine, str):
-        return True
-    if hasattr(engine, "acquire"):
-        return getattr(engine, "_setup", None) is not None  # asyncpg has no other way to ask
-    engine = getattr(engine, "sync_engine", engine)
-    pool = getattr(engine, "pool", None)
-    if pool is None or "sqlalchemy" not in sys.modules:
-        return False
-    # On SQLite a listener to `begin` is the recipe for SAVEPOINT.
-    begins = engine.dialect.name != "sqlite" and bool(engine.dispatch.begin)
-    return begins or bool(pool.dispatch.checkout) or bool(engine.dialect.dispatch.do_connect)
 
 
 def require_idle(engine: Any) -> None:

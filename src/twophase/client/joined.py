@@ -166,15 +166,14 @@ def _before_commit(session: Any) -> None:
         for joined in session.info[_JOINED]:
             joined.refused = error
         raise
-    others = len(session.dispatch.before_commit) > 1
-    if others and not event.contains(session, "after_begin", _after_begin):
+    if not event.contains(session, "after_begin", _after_begin):
         event.listen(session, "after_begin", _after_begin)
 
 
 def _after_begin(session: Any, _transaction: Any, begun: Any) -> None:
-    """Refuse another connection that a later `before_commit` listener begins on.
+    """Refuse another connection that the commit begins on.
 
-    Its COMMIT might be the first one sent.
+    A listener to the commit, or to a flush, may write to another database, whose COMMIT might be the first one sent.
     """
     from twophase.barrier.adapters.sqlalchemy_commit import several_databases  # noqa: PLC0415 -- an extra
 
@@ -265,6 +264,7 @@ def _usable(session: Any) -> Any:
         raise OpenTransaction("The Session is bound to a Connection, whose transaction may outlive the Session's.")
     if session.in_nested_transaction():
         raise OpenTransaction("The Session is inside a savepoint, which may be rolled back alone.")
-    if session.twophase:
-        raise UnsupportedEngine("The Session prepares its commits (twophase=True), which are not seen here.")
+    from twophase.barrier.adapters.sqlalchemy_commit import require_plain_commit  # noqa: PLC0415 -- an extra
+
+    require_plain_commit(session)
     return session

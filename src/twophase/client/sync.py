@@ -13,7 +13,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twophase.barrier.asking import check_back
-from twophase.barrier.open import ask_engine, open_transaction
+from twophase.barrier.open import ask_engine, identity_source, open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import perform
 from twophase.client.flow import (
@@ -164,7 +164,7 @@ class SyncDriver:
         known = self._identities.get(engine, table)
         if known is not None:
             return known
-        transaction = open_transaction(engine)
+        transaction = open_transaction(identity_source(self._engine))
         try:
             identity: str = perform(read_identity(transaction.dialect, table, allow_unsafe=allow_unsafe), transaction)
         finally:

@@ -17,7 +17,7 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 from tests.support.business_databases import begin, new_gid, verify
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.installing import ainstall, install
-from twophase.barrier.open import aopen_transaction, open_transaction
+from twophase.barrier.open import aopen_transaction, join_transaction, open_transaction
 from twophase.core.errors import OpenTransaction
 from twophase.core.verdict import Verdict
 
@@ -40,6 +40,33 @@ def test_check_back_leaves_the_open_transaction_of_a_shared_connection(
     producer.rollback()
     producer.close()
     assert check_back(asked, gid).verdict is Verdict.ROLLED_BACK
+    engine.dispose()
+
+
+@pytest.mark.parametrize("pool", [StaticPool, SingletonThreadPool])
+@pytest.mark.parametrize("begun_before", [False, True])
+def test_no_session_joins_the_open_transaction_of_a_shared_connection(
+    tmp_path: Path, pool: type[sqlalchemy.Pool], begun_before: bool
+) -> None:
+    """Its commit would commit what the other one has not decided yet."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'bank.db'}", poolclass=pool)
+    install(engine)
+    with Session(engine) as session:
+        if begun_before:
+            session.execute(text("select 1"))
+        producer = open_transaction(engine) if not begun_before else None
+        other = Session(engine) if begun_before else None
+        if other is not None:
+            join_transaction(other)
+        with pytest.raises(OpenTransaction):
+            join_transaction(session)
+        for one in (producer, other):
+            if one is not None:
+                one.rollback()
+                one.close()
+        session.rollback()
+        join_transaction(session)  # the other one has ended
+        join_transaction(session)  # a second message of the same transaction
     engine.dispose()
 
 

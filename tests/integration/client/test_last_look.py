@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, create_engine, event, select, text
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 
 from tests.integration.client.banks import CHECK, Bank, BusinessHandle
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Ledger, MariadbLedger, mariadb_connection
@@ -24,7 +24,7 @@ from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncClient, AsyncMessage, Message, Progress, Verdict
 from twophase.barrier import check_back, once
 from twophase.barrier.fault import code_of
-from twophase.errors import RolledBack, TransactionLost, Undecided
+from twophase.errors import RolledBack, TransactionLost, Undecided, UnsupportedEngine
 
 SQLALCHEMY = ("engine", "connection", "session")
 POSTGRES = pytest.mark.kinds(
@@ -335,6 +335,85 @@ def test_a_listener_begins_on_no_second_database_once_the_commit_is_under_way(
     assert written == []
     assert second.rows() == 0
     assert_rolled_back(bank.ledger, message, coordinator)
+
+
+class _Base(DeclarativeBase):
+    pass
+
+
+class Note(_Base):
+    """A row beside the account."""
+
+    __tablename__ = "note"
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+
+
+class Audit(_Base):
+    """A row of the second database."""
+
+    __tablename__ = "trail"
+    number: Mapped[int] = mapped_column(primary_key=True, autoincrement=True)
+
+
+def _pending(session: Session) -> None:
+    session.add(Audit())
+
+
+def _by_a_listener(session: Session) -> None:
+    event.listen(session, "after_flush_postexec", lambda _session, _context: session.add(Audit()), once=True)
+
+
+@SQLITE
+@pytest.mark.filterwarnings("ignore:transaction already deassociated")  # SQLAlchemy's, of the one that was refused
+@pytest.mark.parametrize("way", ["once", "transaction", "join"])
+@pytest.mark.parametrize("write", [_pending, _by_a_listener])
+def test_flush_of_the_commit_begins_on_no_second_database(
+    bank: Bank, coordinator: RecordingCoordinator, second: Second, way: str, write: Callable[[Session], None]
+) -> None:
+    """A Session writes its objects when it commits, each to the database that its class is bound to."""
+    _Base.metadata.tables["note"].create(bank.engine)
+    _Base.metadata.tables["trail"].create(second.engine)
+
+    def business(session: Session) -> None:
+        session.add(Note())
+        write(session)
+
+    def attempt(session: Session) -> None:
+        message = transfer_message(coordinator)
+        if way == "once":
+            once(session, CALL, business)
+        elif way == "transaction":
+            with message.transaction(session, CHECK):
+                business(session)
+        else:
+            message.join(session, CHECK)
+            business(session)
+            session.commit()
+
+    for _ in range(5):  # in which order a Session commits its databases is chance
+        with Session(binds={Note: bank.engine, Audit: second.engine}, bind=bank.engine) as session:
+            with pytest.raises((TransactionLost, RolledBack), match="2 databases"):
+                attempt(session)
+            with contextlib.suppress(RolledBack):
+                session.rollback()
+        with Session(second.engine) as reader:
+            assert reader.scalars(select(Audit)).all() == []
+        with Session(bank.engine) as reader:
+            assert reader.scalars(select(Note)).all() == []
+    assert "submit" not in coordinator.operations
+
+
+@SYNC
+def test_a_session_that_prepares_its_commits_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    """SQLAlchemy announces no COMMIT of it, so nothing could look before."""
+    with Session(bank.engine, twophase=True) as session:
+        message = transfer_message(coordinator)
+        with pytest.raises(UnsupportedEngine, match="twophase=True"), message.transaction(session, CHECK):
+            pytest.fail("the business ran")
+        with pytest.raises(UnsupportedEngine, match="twophase=True"):
+            once(session, CALL, lambda _: pytest.fail("the business ran"))
+    assert bank.ledger.barrier() == []
+    assert "submit" not in coordinator.operations
 
 
 @SQLITE

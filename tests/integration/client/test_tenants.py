@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import itertools
 import secrets
 import time
 from collections.abc import Iterator
@@ -24,8 +25,8 @@ from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
 from tests.support.recording_coordinator import RecordingCoordinator, Told
 from twophase import Client, Progress
-from twophase.barrier import check_back, install
-from twophase.core.errors import BeginDeadlinePassed, DatabaseSwitched
+from twophase.barrier import check_back, install, once
+from twophase.core.errors import BarrierTableUnusable, BeginDeadlinePassed, DatabaseSwitched
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.verdict import Verdict
 
@@ -195,3 +196,59 @@ def test_message_of_another_schema_than_was_read_is_refused_and_the_next_is_righ
         connection.rollback()
     assert coordinator.operations == ["prepare", "submit", "prepare", "abort", "prepare", "submit"]
     assert coordinator.last("prepare")["query_prepared"] == f"http://a/check?barrier={rows[0][0]}"
+
+
+def test_tenant_that_the_application_chose_on_a_connection_is_the_one_that_is_read(
+    place: tuple[str, str], coordinator: RecordingCoordinator
+) -> None:
+    """Once the engine was seen to serve several tenants, the identity is read on the Connection itself."""
+    url, choose = place
+    engine = sqlalchemy.create_engine(url)
+    outcomes = []
+    with Client(coordinator.url) as client:
+        for tenant in (RED, BLUE, BLUE, RED):
+            with engine.connect() as connection:
+                connection.exec_driver_sql(choose.format(tenant))
+                connection.commit()
+                message = client.message().add("http://b")
+                try:
+                    with message.transaction(connection, check=f"http://a/check?tenant={tenant}") as begun:
+                        begun.execute(text(SPEND))
+                    outcomes.append("committed")
+                except DatabaseSwitched:
+                    outcomes.append("switched")
+                connection.invalidate()  # it keeps its tenant
+    engine.dispose()
+    assert outcomes == ["committed", "switched", "committed", "committed"]
+
+
+@pytest.mark.mariadb
+def test_each_tenants_barrier_table_is_proven(databases: str) -> None:
+    """MariaDB's insert does not name the key, so a sound table proves nothing for another tenant's."""
+    engine = sqlalchemy.create_engine(databases)
+    _choose_by(engine, "checkout", "use {}")
+    calls = itertools.count(1)
+
+    def effect(tenant: str) -> str | None:
+        call = {"gid": f"proven-{next(calls)}", "branch_id": "01", "op": "action", "trans_type": "msg"}
+        chosen = TENANT.set(tenant)
+        try:
+            return once(engine, call, lambda _: "done")
+        finally:
+            TENANT.reset(chosen)
+
+    assert effect(RED) == "done"
+    plain = sqlalchemy.create_engine(databases)
+    with plain.connect() as connection:
+        connection.exec_driver_sql(f"alter table {BLUE}.barrier drop key uniq_barrier")
+    try:
+        with pytest.raises(BarrierTableUnusable):
+            effect(BLUE)
+        assert effect(RED) == "done"
+    finally:
+        with plain.connect() as connection:
+            connection.exec_driver_sql(
+                f"alter table {BLUE}.barrier add constraint uniq_barrier unique (gid, branch_id, op, barrier_id)"
+            )
+        plain.dispose()
+        engine.dispose()

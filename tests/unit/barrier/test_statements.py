@@ -7,7 +7,16 @@ import re
 
 import pytest
 
-from twophase.barrier.dialect import MYSQL, POSTGRESQL, SQLITE, Dialect, dialect_named, meta_table, validate_table
+from twophase.barrier.dialect import (
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    Dialect,
+    constraint_of,
+    dialect_named,
+    meta_table,
+    validate_table,
+)
 from twophase.barrier.placeholders import numbered, pyformat
 from twophase.core.errors import ConfigurationError
 
@@ -24,6 +33,12 @@ COMMON = (
 @pytest.mark.parametrize("statement", COMMON.split())
 def test_every_database_has_every_common_statement(dialect: Dialect, statement: str) -> None:
     assert statement in dialect.statements
+
+
+def test_keys_of_two_long_table_names_have_names_of_their_own() -> None:
+    names = {constraint_of("b" * 62 + end) for end in "xy"}
+    assert len(names) == 2
+    assert max(map(len, names)) <= 63
 
 
 @DIALECTS

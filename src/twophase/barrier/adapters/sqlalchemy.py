@@ -16,8 +16,9 @@ from twophase.barrier.adapters.sqlalchemy_commit import (
     held_to_one_database,
     looking_last,
     require_one_database,
+    require_plain_commit,
 )
-from twophase.barrier.adapters.sqlalchemy_sharing import require_outside, require_unshared
+from twophase.barrier.adapters.sqlalchemy_sharing import claim, require_outside, require_unshared
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.transaction import Row, Statement, Steps
@@ -114,6 +115,7 @@ class ConnectionTransaction:
                 require_outside(self._connection)
                 self._settings.prepare(lock_timeout_ms)
             self._root = self._connection.begin()
+            claim(self._connection)
             _begin_on_driver(self._connection, self.dialect)
         except BaseException:
             self.rollback()
@@ -170,8 +172,10 @@ class SessionTransaction:
 
         Raises:
             OpenTransaction: the Session, or the Connection it is bound to, is in a transaction.
-            AutocommitRefused, UnsupportedEngine: as `ConnectionTransaction`.
+            UnsupportedEngine: as `ConnectionTransaction`, and for a Session with `twophase=True`.
+            AutocommitRefused: as `ConnectionTransaction`.
         """
+        require_plain_commit(session)
         bind = session.get_bind()
         if session.in_transaction() or (isinstance(bind, Connection) and bind.in_transaction()):
             raise OpenTransaction
@@ -183,6 +187,7 @@ class SessionTransaction:
         self._root = session.begin()
         try:
             self._connection = session.connection()
+            claim(self._connection)
             if self.dialect is SQLITE:
                 if lock_timeout_ms is not None:
                     self._settings.bound_wait(lock_timeout_ms)
@@ -200,6 +205,7 @@ class SessionTransaction:
     def commit(self, last: Steps[None] | None = None) -> None:
         if not self._root.is_active:
             raise TransactionLost
+        self._session.flush()  # here, because it may begin on another database
         require_one_database(self._session)
         self._restore()
         looking = nullcontext() if last is None else looking_last(self._look(last), self._connection, self.dialect)
@@ -234,11 +240,12 @@ class JoinedTransaction:
     """
 
     def __init__(self, session: Session) -> None:
-        """Join; raises AutocommitRefused, UnsupportedEngine."""
+        """Join; raises AutocommitRefused, OpenTransaction, UnsupportedEngine."""
         self.dialect = dialect_of(session.get_bind())
         self.handle: Any = session
         self._session = session
         self._connection = session.connection()
+        claim(self._connection)
         if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
             SqliteSettings(lambda sql: _run_below(self._connection, sql)).make_durable()
         _begin_on_driver(self._connection, self.dialect)

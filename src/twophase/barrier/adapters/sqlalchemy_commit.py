@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, perform
-from twophase.core.errors import TransactionLost
+from twophase.core.errors import TransactionLost, UnsupportedEngine
 
 T = TypeVar("T")
 _IN_TRANSACTION: Final = 2
@@ -227,6 +227,18 @@ def require_one_database(session: Session) -> None:
         raise several_databases(len(connections))
 
 
+def require_plain_commit(session: Session) -> None:
+    """Refuse a Session that prepares its commits.
+
+    SQLAlchemy announces no COMMIT of it, so nothing could look before.
+
+    Raises:
+        UnsupportedEngine: it has `twophase=True`.
+    """
+    if session.twophase:
+        raise UnsupportedEngine("The Session prepares its commits (twophase=True), which are not seen here.")
+
+
 def several_databases(databases: int) -> TransactionLost:
     """Make the refusal of a Session's transaction on several connections."""
     return TransactionLost(
@@ -237,14 +249,10 @@ def several_databases(databases: int) -> TransactionLost:
 
 @contextlib.contextmanager
 def held_to_one_database(session: Session, connection: Connection) -> Iterator[None]:
-    """Refuse another connection that a `before_commit` listener begins on.
+    """Refuse another connection that the commit begins on.
 
-    Its COMMIT might be the first one sent.
+    A listener to the commit, or to a flush, may write to another database, whose COMMIT might be the first one sent.
     """
-    if not session.dispatch.before_commit:
-        yield
-        return
-
     refused: list[TransactionLost] = []
 
     def refuse(_session: Session, _transaction: Any, begun: Connection) -> None:

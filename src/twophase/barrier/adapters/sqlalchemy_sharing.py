@@ -7,7 +7,7 @@ back would roll that one back.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
@@ -34,6 +34,26 @@ def require_unshared(bind: Engine | Connection) -> None:
         # This pool counts who has the connection of the thread, so taking and giving it back ends nothing.
         with bind.connect() as connection:
             require_outside(connection)
+
+
+_OPEN: Final = "twophase.transaction"
+
+
+def claim(connection: Connection) -> None:
+    """Note that a transaction of this library is open on a shared connection.
+
+    A Session that has begun before cannot see that the driver's transaction is another one's.
+
+    Raises:
+        OpenTransaction: another transaction of this library is open on it.
+    """
+    if not isinstance(connection.engine.pool, StaticPool | SingletonThreadPool):
+        return
+    root = connection.get_transaction()
+    other = connection.info.get(_OPEN)
+    if other is not None and other is not root and other.is_active:
+        raise OpenTransaction
+    connection.info[_OPEN] = root
 
 
 def require_outside(connection: Connection) -> None:

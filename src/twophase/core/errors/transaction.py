@@ -98,7 +98,10 @@ class TransactionLost(TransactionError):
 
     code = "TP-5009"
     fate = Fate.UNDECIDED
-    remedy = "Inside the block, do not commit, roll back, run statements that commit implicitly, or swallow errors."
+    remedy = (
+        "Inside the block, do not commit, roll back, run statements that commit implicitly, or swallow errors. A block "
+        "that chooses another schema or database (search_path, USE) needs a table named with its schema."
+    )
 
 
 class FunctionRefused(TransactionError):
