@@ -201,9 +201,10 @@ def ask_engine(engine: Any) -> Any:
 
 
 def identity_source(engine: Any) -> Any:
-    """Return what to read the barrier table's identity on: the given connection, where one is given.
+    """Return the object to read the barrier table's identity on.
 
-    The application may have chosen a schema or a database on it. A Session is not used itself, because the end of a
+    It is the given connection, where one is given: the application may have chosen a schema or a database on it. A
+    Session is not used itself, because the end of a
     transaction expires its objects.
     """
     match _kind_of(engine.__class__):

@@ -370,7 +370,7 @@ def _by_a_listener(session: Session) -> None:
 def test_flush_of_the_commit_begins_on_no_second_database(
     bank: Bank, coordinator: RecordingCoordinator, second: Second, way: str, write: Callable[[Session], None]
 ) -> None:
-    """A Session writes its objects when it commits, each to the database that its class is bound to."""
+    """A Session writes its objects when it commits, each to the database of its class."""
     _Base.metadata.tables["note"].create(bank.engine)
     _Base.metadata.tables["trail"].create(second.engine)
 

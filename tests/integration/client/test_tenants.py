@@ -201,7 +201,7 @@ def test_message_of_another_schema_than_was_read_is_refused_and_the_next_is_righ
 def test_tenant_that_the_application_chose_on_a_connection_is_the_one_that_is_read(
     place: tuple[str, str], coordinator: RecordingCoordinator
 ) -> None:
-    """Once the engine was seen to serve several tenants, the identity is read on the Connection itself."""
+    """The identity is read on the Connection once another tenant was met."""
     url, choose = place
     engine = sqlalchemy.create_engine(url)
     outcomes = []
@@ -224,7 +224,7 @@ def test_tenant_that_the_application_chose_on_a_connection_is_the_one_that_is_re
 
 @pytest.mark.mariadb
 def test_each_tenants_barrier_table_is_proven(databases: str) -> None:
-    """MariaDB's insert does not name the key, so a sound table proves nothing for another tenant's."""
+    """MariaDB's insert does not name the key, so one table proves nothing for another."""
     engine = sqlalchemy.create_engine(databases)
     _choose_by(engine, "checkout", "use {}")
     calls = itertools.count(1)
