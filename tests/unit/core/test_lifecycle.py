@@ -107,3 +107,8 @@ def test_a_lookup_is_a_few_steps_and_runs_no_other_python() -> None:
 
     assert called == ["transition"], "neither a key's hash nor its comparison is Python"
     assert len(list(dis.get_instructions(transition))) < 12
+
+
+def test_a_state_prints_as_its_word_and_is_stored_as_its_number() -> None:
+    assert f"{State.SUBMITTED}" == "submitted"
+    assert int(State.SUBMITTED) == 3
