@@ -141,6 +141,28 @@ async def test_sigterm_drains_every_worker(server: ServerProcess, branch: Branch
     assert not any(map(_runs, workers))
 
 
+@pytest.mark.parametrize("starting", [False, True], ids=["waits to be started again", "starts again"])
+async def test_sigterm_while_a_killed_worker_is_replaced_is_a_clean_end(
+    server: ServerProcess, *, starting: bool
+) -> None:
+    before = server.workers
+    victim = min(before)
+    killed: set[int] = set()
+    async with asyncio.timeout(_PATIENCE_S):
+        for _ in range(3):  # each time the pause before the next start is longer
+            os.kill(victim, signal.SIGKILL)
+            killed.add(victim)
+            while victim in server.workers:
+                await asyncio.sleep(0.005)
+            if len(killed) == 3 and not starting:
+                break
+            while not (successors := server.workers - before - killed):
+                await asyncio.sleep(0.005)
+            (victim,) = successors
+    code, errors = await server.terminate()
+    assert code == 0, errors
+
+
 async def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess) -> None:
     workers = server.workers
     server.process.kill()

@@ -36,6 +36,8 @@ from twophase.stores.rows import Secrets
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
 EXIT_KILLED: Final = 1
+_DRAINED: Final = frozenset({EXIT_CLEAN, -signal.SIGTERM})
+"""Exit codes of workers that lose nothing by ending: SIGTERM ends at once what only starts."""
 _PAUSES: Final = Schedule(first_ms=100, cap_ms=10_000, jitter=0.0)
 _STEADY_S: Final = 60.0
 """A worker that ran this long begins anew with the shortest pause."""
@@ -107,7 +109,7 @@ class _Supervisor:
             task.cancel()
         await asyncio.wait(kept)
         codes = await self._stop()
-        return EXIT_CLEAN if set(codes) <= {EXIT_CLEAN} else EXIT_KILLED
+        return EXIT_CLEAN if set(codes) <= _DRAINED else EXIT_KILLED
 
     async def _start_all(self) -> list[str]:
         """Start the first worker, then the others.
@@ -163,13 +165,12 @@ class _Supervisor:
     async def _stop(self) -> list[int]:
         """Drain every worker, and kill those that take too long.
 
-        Returns their exit codes.
+        Returns their exit codes. A worker that had ended before, and was to be started again, has nothing to drain.
         """
-        alive = list(self._running.values())
+        alive = [process for process in self._running.values() if process.returncode is None]
         for process in alive:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
         waiting = [asyncio.create_task(process.wait()) for process in alive]
         if waiting:
             await asyncio.wait(waiting, timeout=self._settings.drain_timeout_ms / 1000 + _KILL_AFTER_DRAIN_S)
