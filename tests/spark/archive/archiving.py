@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.dataset as ds
 
 from tests.spark.source.stores import BORN_MS, StoreUnderTest
@@ -21,6 +22,8 @@ from twophase_spark.archive.workers import here
 DAY_MS = 86_400_000
 MADE_MS = 1_700_000_000_000
 ROWS_PER_TASK = 10
+ARCHIVING = (__name__, "tests.spark.archive.test_killed", "tests.spark.archive.test_purge")
+"""Modules whose work is done in a process of its own."""
 
 
 def fail_early(store: StoreUnderTest, gids: Sequence[str], apart_ms: int = 1) -> None:
@@ -61,13 +64,19 @@ class InProcess:
         pass
 
 
+class StoreAt(msgspec.Struct, frozen=True):
+    """A store as a child process knows it."""
+
+    url: str
+
+
 class Archive:
     """A lake at a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def run(self, store: StoreUnderTest, spread: Spread = here, **settings: Any) -> Archived:
+    def run(self, store: StoreUnderTest | StoreAt, spread: Spread = here, **settings: Any) -> Archived:
         """Archive, a day after the planted rows were finished."""
         clock = StoppedClock(BORN_MS + DAY_MS + SETTLING_MS)
         known = Settings(clock, InProcess(spread), rows_per_task=ROWS_PER_TASK)

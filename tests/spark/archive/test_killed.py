@@ -16,16 +16,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.spark.archive.archiving import Archive, fail_early
+from tests.spark.archive.archiving import ARCHIVING, Archive, StoreAt, fail_early
 from tests.spark.source.stores import SqliteUnderTest, finish, gid_of
+from tests.support.dying_child import exit_code_of
 from twophase_spark.archive.lake import Lake
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.crash,
-    # A child that only archives and dies; a new process would take seconds to import all.
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.crash]
 POINTS = ("claimed", "taken", "copied", "checked", "linked", "committed", "moved", "published", "released")
 PASSAGES = (1, 2)
 
@@ -35,27 +31,21 @@ def killed(archive: Archive, store: SqliteUnderTest, point: str, passage: int) -
 
     False when it ended before.
     """
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            assert os.WTERMSIG(status) == signal.SIGKILL
-            return True
-        assert os.waitstatus_to_exitcode(status) == 0
-        return False
+    code = exit_code_of(_archive_until, archive.folder, store.url, point, passage, imports=ARCHIVING)
+    assert code in {0, -signal.SIGKILL}
+    return code == -signal.SIGKILL
+
+
+def _archive_until(folder: Path, url: str, point: str, passage: int) -> None:
+    """Archive, and die when the point is reached for the `passage`-th time."""
     passed = itertools.count(1)
 
     def reached(name: str) -> None:
         if name == point and next(passed) == passage:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    code = 1
-    try:
-        _cut_short(reached)
-        archive.run(store, reached=reached)
-        code = 0
-    finally:
-        os._exit(code)
+    _cut_short(reached)
+    Archive(folder).run(StoreAt(url), reached=reached)
 
 
 def _cut_short(reached: Callable[[str], None]) -> None:

@@ -15,7 +15,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.spark.archive.archiving import DAY_MS, ROWS_PER_TASK, Archive, StoppedClock, fail_early
+from tests.spark.archive.archiving import (
+    ARCHIVING,
+    DAY_MS,
+    ROWS_PER_TASK,
+    Archive,
+    StoppedClock,
+    StoreAt,
+    fail_early,
+)
 from tests.spark.source import reads
 from tests.spark.source.stores import (
     BORN_MS,
@@ -27,6 +35,7 @@ from tests.spark.source.stores import (
     history_row,
     live,
 )
+from tests.support.dying_child import exit_code_of
 from twophase.core.errors import ArchiveRefused, ConfigurationError, HistoryGap
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
@@ -34,14 +43,11 @@ from twophase.core.message import Message, encode
 from twophase.stores.batch import Batch, Forgotten, Insert
 from twophase.stores.postgres.store import PostgresStore
 from twophase.stores.sqlite import SqliteStore
+from twophase_spark.archive import planning, purging
 from twophase_spark.archive.planning import SETTLING_MS
 from twophase_spark.archive.purging import Purged, PurgeSettings, _Purge, purge
 
-pytestmark = [
-    pytest.mark.spark,
-    # A child that only purges and dies; a new process would take seconds to import all.
-    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
-]
+pytestmark = pytest.mark.spark
 HOUR_MS = 3_600_000
 NOW_MS = BORN_MS + DAY_MS + SETTLING_MS
 BEFORE_MS = BORN_MS + DAY_MS
@@ -55,7 +61,7 @@ def _one_clock(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"twophase_spark.archive.{module}.store_now_ms", lambda *_: NOW_MS)
 
 
-def purged(store: StoreUnderTest, archive: Archive, **settings: Any) -> Purged:
+def purged(store: StoreUnderTest | StoreAt, archive: Archive, **settings: Any) -> Purged:
     known: dict[str, Any] = {"clock": StoppedClock(NOW_MS), "older_than_ms": 2 * HOUR_MS, "pause": lambda _: None}
     return purge(store.url, archive.folder, PurgeSettings(**{**known, **settings}))
 
@@ -240,11 +246,8 @@ def test_what_cannot_be_purged_is_refused(sqlite_store: SqliteUnderTest, archive
     assert len(places(sqlite_store)) == 5
 
 
-@pytest.mark.crash
-@pytest.mark.parametrize("point", ["verified", "removing", "removed"])
-def test_a_purge_that_is_killed_is_finished_by_the_next(store: StoreUnderTest, archive: Archive, point: str) -> None:
-    finish(store, 1, 1, 30)
-    archive.run(store)
+def _purge_until(folder: Path, url: str, point: str) -> None:
+    """Purge, and die when the point is reached for the second time."""
     passed: list[str] = []
 
     def reached(name: str) -> None:
@@ -252,15 +255,20 @@ def test_a_purge_that_is_killed_is_finished_by_the_next(store: StoreUnderTest, a
         if passed.count(point) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    child = os.fork()
-    if not child:
-        try:
-            purged(store, archive, rows_per_step=4, reached=reached)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert os.WTERMSIG(status) == signal.SIGKILL
+    for module in (planning, purging):
+        setattr(module, "store_now_ms", lambda *_: NOW_MS)  # noqa: B010 -- in a process that is about to end
+    purged(StoreAt(url), Archive(folder), rows_per_step=4, reached=reached)
 
+
+@pytest.mark.crash
+@pytest.mark.parametrize("point", ["verified", "removing", "removed"])
+def test_a_purge_that_is_killed_is_finished_by_the_next(store: StoreUnderTest, archive: Archive, point: str) -> None:
+    finish(store, 1, 1, 30)
+    archive.run(store)
+
+    code = exit_code_of(_purge_until, archive.folder, store.url, point, imports=ARCHIVING)
+
+    assert code == -signal.SIGKILL
     left = len(places(store))
     assert 0 < left < 30
     assert horizon_ms(store) == NOW_MS - 2 * HOUR_MS
