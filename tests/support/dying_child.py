@@ -15,7 +15,9 @@ _children = multiprocessing.get_context("forkserver")
 
 
 def exit_code_of(work: Callable[..., Any], *arguments: Any, imports: tuple[str, ...] = ()) -> int:
-    """Do work in a child, and return its exit code: negative is the signal that ended it.
+    """Do work in a child, and return its exit code.
+
+    A negative one is the signal that ended it.
 
     Arguments:
         work: a function of a module, which the child finds by its name.

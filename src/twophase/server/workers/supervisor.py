@@ -37,7 +37,10 @@ EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
 EXIT_KILLED: Final = 1
 _DRAINED: Final = frozenset({EXIT_CLEAN, -signal.SIGTERM})
-"""Exit codes of workers that lose nothing by ending: SIGTERM ends at once what only starts."""
+"""Exit codes of workers that lose nothing by ending.
+
+SIGTERM ends a worker at once that only starts.
+"""
 _PAUSES: Final = Schedule(first_ms=100, cap_ms=10_000, jitter=0.0)
 _STEADY_S: Final = 60.0
 """A worker that ran this long begins anew with the shortest pause."""
