@@ -15,6 +15,7 @@ The local transaction commits, and the calls that must follow it happen.
 from twophase.client.async_message import AsyncMessage
 from twophase.client.clients import AsyncClient, Client
 from twophase.client.draft import Progress
+from twophase.client.many import Outcome
 from twophase.client.message import Message
 from twophase.client.options import MessageOptions
 from twophase.client.retry import RetryPolicy
@@ -33,6 +34,7 @@ __all__ = [
     "Client",
     "Message",
     "MessageOptions",
+    "Outcome",
     "Progress",
     "RetryPolicy",
     "State",

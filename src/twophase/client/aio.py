@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.asking import acheck_back
@@ -27,7 +27,6 @@ from twophase.client.flow import (
     Command,
     Commit,
     DistrustIdentity,
-    Flow,
     Flush,
     ReadIdentity,
     Rollback,
@@ -54,9 +53,12 @@ async def _nothing() -> None:
 class AsyncDriver:
     """Runs one flow: up to the business, and from there to its end."""
 
-    def __init__(self, flow: Flow, transport: AsyncTransport, identities: Identities, engine: Any = None) -> None:
+    def __init__(
+        self, flow: Generator[Command, Any, Any], transport: AsyncTransport, identities: Identities, engine: Any = None
+    ) -> None:
         """Nothing happens yet; arguments as `sync.SyncDriver`."""
         self._flow = flow
+        self._result: Any = None
         self._transport = transport
         self._identities = identities
         self._engine = engine
@@ -85,6 +87,11 @@ class AsyncDriver:
                 raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
             raise
         return None if self._transaction is None else self._transaction.handle
+
+    async def run(self) -> Any:
+        """Run a flow without a business to its end, and return its result."""
+        await self.start()
+        return self._result
 
     async def finish(self, seen: BaseException | None) -> None:
         """Run from the business to the end; what it raises replaces `seen`."""
@@ -118,7 +125,8 @@ class AsyncDriver:
     def _advance(self, result: Any) -> Command | None:
         try:
             return self._flow.send(result)
-        except StopIteration:
+        except StopIteration as stop:
+            self._result = stop.value
             return None
 
     async def _step(self, command: Command) -> Command | None:
@@ -131,7 +139,8 @@ class AsyncDriver:
         except BaseException as error:  # noqa: BLE001 -- thrown into the flow, which decides
             try:
                 return self._flow.throw(error)
-            except StopIteration:
+            except StopIteration as stop:
+                self._result = stop.value
                 return None
         return self._advance(result)
 

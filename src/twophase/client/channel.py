@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import ssl
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 from twophase.client.identity import Identities
@@ -19,7 +20,7 @@ from twophase.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from twophase.client.aio import AsyncDriver
-    from twophase.client.flow import Flow
+    from twophase.client.flow import Command
     from twophase.client.transport.wire import AsyncTransport, Transport
     from twophase.core.options import Options
 
@@ -96,7 +97,7 @@ class SyncChannel(Channel):
             return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
         return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 
-    def driver(self, flow: Flow, engine: Any = None) -> SyncDriver:
+    def driver(self, flow: Generator[Command, Any, Any], engine: Any = None) -> SyncDriver:
         """Return a driver that performs `flow` on this channel."""
         return SyncDriver(flow, self.transport, self.identities, engine)
 
@@ -115,7 +116,7 @@ class AsyncChannel(Channel):
 
         return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 
-    def driver(self, flow: Flow, engine: Any = None) -> AsyncDriver:
+    def driver(self, flow: Generator[Command, Any, Any], engine: Any = None) -> AsyncDriver:
         """Return a driver that performs `flow` on this channel."""
         return self._drivers(flow, self.transport, self.identities, engine)
 

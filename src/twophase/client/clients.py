@@ -11,20 +11,24 @@ import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack, cast
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.client.channel import AsyncChannel, Channel, SyncChannel
+from twophase.client import many
+from twophase.client.channel import AsyncChannel, Channel, SyncChannel, speaks_grpc
 from twophase.client.draft import checked_url
+from twophase.client.many import M, Outcome
 from twophase.client.options import USUAL, MessageOptions, read_options
 from twophase.client.retry import RetryPolicy
 from twophase.client.transport.exchange import RequestBounds
-from twophase.core.errors import ConfigurationError, EventLoopBlocked
+from twophase.core.errors import ConfigurationError, EventLoopBlocked, InvalidRequest
 from twophase.core.options import Options
 from twophase.core.spans import as_ms, as_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
 
     from twophase.client.async_message import AsyncMessage
-    from twophase.client.message import Message
+    from twophase.client.flow import FlowContext
+    from twophase.client.message import BaseMessage, Message
 
 C = TypeVar("C", bound=Channel)
 
@@ -97,6 +101,35 @@ class BaseClient(Generic[C]):
         """The coordinator's address."""
         return self._channel.url
 
+    def _contexts(self, messages: Sequence[BaseMessage[Any]]) -> list[FlowContext]:
+        """The contexts of messages that travel in one request.
+
+        Raises:
+            ConfigurationError: one is another client's, or this wire has no such request.
+            InvalidRequest: one is there twice.
+        """
+        if speaks_grpc(self.url):
+            raise ConfigurationError(
+                "gRPC has no request for many messages.", remedy="Give the client the coordinator's http:// address."
+            )
+        for message in messages:
+            if message._server is not self:  # noqa: SLF001 -- a message knows its client
+                raise ConfigurationError(
+                    f"Message {message.gid} is not this client's.", remedy="Make it with client.message(…)."
+                )
+        contexts = [message._context(self._channel) for message in messages]  # noqa: SLF001 -- the same
+        many.require_distinct([context.draft for context in contexts])
+        return contexts
+
+    def _check(self, check: str | None) -> str:
+        check = self._channel.check if check is None else check
+        if check is None:
+            raise InvalidRequest(
+                "the messages have no check address.",
+                remedy="Give `check=…`, the address of your check-back route; or once for all: Client(url, check=…).",
+            )
+        return check
+
 
 class Client(BaseClient[SyncChannel]):
     """A coordinator for blocking code.
@@ -117,6 +150,43 @@ class Client(BaseClient[SyncChannel]):
         from twophase.client.message import Message  # noqa: PLC0415 -- Message knows its client, and this makes one
 
         return Message(self, gid, **options)
+
+    def prepare_many(
+        self, messages: Iterable[Message], check: str | None = None, *, foreign_check: bool = False
+    ) -> list[Outcome[Message]]:
+        """Prepare messages manually, up to 500 in one request.
+
+        Each has an outcome of its own.
+
+        Arguments:
+            messages: of this client. All of them are in memory, so give long streams in parts.
+            check, foreign_check: as `Message.prepare`, for all of them.
+
+        Returns:
+            the outcomes, in the order of `messages`; `error` is what `Message.prepare` would have raised.
+
+        Raises:
+            InvalidRequest: a message is there twice, or there is no check address. Nothing was sent.
+            ConfigurationError: a message is another client's, or the coordinator takes no such request.
+        """
+        asked = list(messages)
+        flow = many.prepare(self._contexts(asked), self._check(check), explicit_verdict=not foreign_check)
+        return _outcomes(asked, channel_of(self, "await AsyncClient(…).prepare_many(…)").driver(flow).run())
+
+    def submit_many(self, messages: Iterable[Message]) -> list[Outcome[Message]]:
+        """Submit messages manually, up to 500 in one request.
+
+        Each has an outcome of its own. The messages are plain, or were prepared manually; `wait_result` is refused.
+
+        Arguments, returns and raises: as `prepare_many`; `error` is what `Message.submit` would have raised.
+
+        >>> with Client("http://localhost:36789") as client:
+        ...     client.submit_many([])
+        []
+        """
+        asked = list(messages)
+        flow = many.submit(self._contexts(asked))
+        return _outcomes(asked, channel_of(self, "await AsyncClient(…).submit_many(…)").driver(flow).run())
 
     def close(self) -> None:
         """Close the idle connections. Messages may still be sent: it connects again."""
@@ -150,6 +220,19 @@ class AsyncClient(BaseClient[AsyncChannel]):
 
         return AsyncMessage(self, gid, **options)
 
+    async def prepare_many(
+        self, messages: Iterable[AsyncMessage], check: str | None = None, *, foreign_check: bool = False
+    ) -> list[Outcome[AsyncMessage]]:
+        """`Client.prepare_many`, awaited."""
+        asked = list(messages)
+        flow = many.prepare(self._contexts(asked), self._check(check), explicit_verdict=not foreign_check)
+        return _outcomes(asked, await self._channel.driver(flow).run())
+
+    async def submit_many(self, messages: Iterable[AsyncMessage]) -> list[Outcome[AsyncMessage]]:
+        """`Client.submit_many`, awaited."""
+        asked = list(messages)
+        return _outcomes(asked, await self._channel.driver(many.submit(self._contexts(asked))).run())
+
     async def aclose(self) -> None:
         """Close this event loop's connections.
 
@@ -162,6 +245,10 @@ class AsyncClient(BaseClient[AsyncChannel]):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _outcomes(messages: list[M], errors: many.Errors) -> list[Outcome[M]]:
+    return [Outcome(message, errors[message.gid]) for message in messages]
 
 
 def default_options(server: str | BaseClient[Any]) -> Options:

@@ -158,6 +158,10 @@ class FlowContext(msgspec.Struct, frozen=True):
         content = self.draft.content(branches=branches)
         return exchange(content, operation, self.bounds, self.runtime, self._encode_once)
 
+    def body(self, operation: Operation) -> bytes:
+        """The body of a request about this message, for one that holds many."""
+        return self._encode_once(self.draft.content(), operation)
+
     def _encode_once(self, content: Content, operation: Operation) -> bytes:
         """Encode a request's body once: a submit nearly always equals its prepare."""
         draft = self.draft

@@ -26,14 +26,9 @@ def prepare(context: FlowContext, check_url: str, *, explicit_verdict: bool) -> 
         MessageUsedTwice: this Message belongs to a transaction, or is decided.
         CoordinatorUnreachable, and what the coordinator refuses with.
     """
-    draft = context.draft
-    _require(draft, "prepare", _BEFORE_PREPARE)
-    draft.check_url = checked_url("check", check_url, identities_max=1)
-    if draft.options.explicit_verdict is not explicit_verdict:
-        draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
-    draft.prepared_at_ms = yield from context.request(Operation.PREPARE)
-    draft.fixed = len(draft.branches)
-    draft.progress = Progress.PREPARED
+    require_preparable(context.draft, check_url, explicit_verdict=explicit_verdict)
+    context.draft.prepared_at_ms = yield from context.request(Operation.PREPARE)
+    prepared(context.draft)
 
 
 def submit(context: FlowContext) -> Flow:
@@ -48,9 +43,7 @@ def submit(context: FlowContext) -> Flow:
         NotYetDelivered, ContraryDecision, and what the coordinator refuses with.
     """
     draft = context.draft
-    _require(draft, "submit", _BEFORE_SUBMIT)
-    if not draft.branches:
-        raise InvalidRequest("the message has no branch; add one.", gid=draft.gid)
+    require_submittable(draft)
     try:
         yield from context.request(Operation.SUBMIT)
     except NotYetDelivered:
@@ -70,6 +63,27 @@ def abort(context: FlowContext) -> Flow:
     _require(draft, "abort", _BEFORE_ABORT)
     yield from context.request(Operation.ABORT)
     draft.progress = Progress.ROLLED_BACK
+
+
+def require_preparable(draft: Draft, check_url: str, *, explicit_verdict: bool) -> None:
+    """Give a message its check address; raises as `prepare`."""
+    _require(draft, "prepare", _BEFORE_PREPARE)
+    draft.check_url = checked_url("check", check_url, identities_max=1)
+    if draft.options.explicit_verdict is not explicit_verdict:
+        draft.options = msgspec.structs.replace(draft.options, explicit_verdict=explicit_verdict)
+
+
+def prepared(draft: Draft) -> None:
+    """The coordinator has prepared the message: its branches are fixed."""
+    draft.fixed = len(draft.branches)
+    draft.progress = Progress.PREPARED
+
+
+def require_submittable(draft: Draft) -> None:
+    """Refuse what cannot be submitted; raises as `submit`."""
+    _require(draft, "submit", _BEFORE_SUBMIT)
+    if not draft.branches:
+        raise InvalidRequest("the message has no branch; add one.", gid=draft.gid)
 
 
 def _require(draft: Draft, request: str, allowed: tuple[Progress, ...]) -> None:

@@ -24,7 +24,6 @@ from twophase.client.flow import (
     Command,
     Commit,
     DistrustIdentity,
-    Flow,
     Flush,
     ReadIdentity,
     Rollback,
@@ -58,7 +57,9 @@ class SyncDriver:
     _open: SyncTransaction
     """The transaction, from `Begin` on."""
 
-    def __init__(self, flow: Flow, transport: Transport, identities: Identities, engine: Any = None) -> None:
+    def __init__(
+        self, flow: Generator[Command, Any, Any], transport: Transport, identities: Identities, engine: Any = None
+    ) -> None:
         """Nothing happens yet.
 
         Arguments:
@@ -67,7 +68,7 @@ class SyncDriver:
             identities: of databases known already.
             engine: what the local transaction is opened on; None for flows without one.
         """
-        self._flow: Generator[Command, Any, Any] = flow
+        self._flow = flow
         self._result: Any = None
         self._transport = transport
         self._identities = identities
@@ -92,8 +93,12 @@ class SyncDriver:
         It runs on the transaction of the flow before.
         """
         self._flow = flow
-        self.start()
-        return cast("T", self._result)
+        return cast("T", self.run())
+
+    def run(self) -> Any:
+        """Run a flow without a business to its end, and return its result."""
+        self._run(None)
+        return self._result
 
     def _run(self, result: Any) -> None:
         """Perform the flow's commands up to the business or the end.

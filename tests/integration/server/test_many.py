@@ -1,6 +1,6 @@
 """`prepare-many` and `submit-many`: each message has an outcome of its own.
 
-A submit begins nothing.
+A submit of gids begins nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.recording_coordinator import RecordingCoordinator
 from twophase.core.lifecycle import State
 from twophase.testing import InProcessCoordinator
 
@@ -63,7 +64,7 @@ def test_each_message_has_its_own_outcome(coordinator: InProcessCoordinator) -> 
     assert outcomes == [("", ""), ("TP-2002", "prepared"), ("TP-1002", ""), ("TP-1001", "")]
 
 
-def test_a_submit_begins_nothing(coordinator: InProcessCoordinator) -> None:
+def test_a_submit_of_gids_begins_nothing(coordinator: InProcessCoordinator) -> None:
     ask(coordinator, "prepare", {"messages": [message("a"), message("b")]})
 
     assert ask(coordinator, "submit", {"gids": ["a", "never"]}) == (200, [("", ""), ("TP-2004", "")])
@@ -85,6 +86,34 @@ def test_a_submit_of_what_failed_is_reported(coordinator: InProcessCoordinator) 
     assert ask(coordinator, "prepare", {"messages": [message("a")]}) == (200, [("TP-2001", "failed")])
 
 
+def test_a_submit_of_whole_messages_begins_them(coordinator: InProcessCoordinator) -> None:
+    ask(coordinator, "prepare", {"messages": [message("a"), message("b"), message("failed")]})
+    abort = urllib.request.Request(f"{coordinator.url}/api/dtmsvr/abort", b'{"gid":"failed","trans_type":"msg"}')
+    urllib.request.urlopen(abort, timeout=20).close()
+    asked = [
+        message("a"),
+        message("b", '{"other":1}'),
+        message("failed"),
+        message("new"),
+        message("w", wait_result=True),
+    ]
+
+    status, outcomes = ask(coordinator, "submit", {"messages": asked})
+
+    assert status == 200
+    assert outcomes == [("", ""), ("TP-2002", "prepared"), ("TP-2003", "failed"), ("", ""), ("TP-1000", "")]
+    states = {gid: found.state for gid in ("a", "b", "new", "w") if (found := coordinator.query(gid)) is not None}
+    assert states == {"a": State.SUBMITTED, "b": State.PREPARED, "new": State.SUBMITTED}
+
+
+def test_a_submit_of_whole_messages_may_be_repeated_after_their_delivery(coordinator: InProcessCoordinator) -> None:
+    with RecordingCoordinator().running() as service:
+        asked = {"messages": [message("a", steps=[{"action": f"{service.url}/in"}])]}
+        assert ask(coordinator, "submit", asked) == (200, [("", "")])
+        assert coordinator.wait_final("a") is State.SUCCEEDED
+        assert ask(coordinator, "submit", asked) == (200, [("", "")])
+
+
 @pytest.mark.parametrize(
     ("what", "body", "named"),
     [
@@ -102,6 +131,9 @@ def test_a_submit_of_what_failed_is_reported(coordinator: InProcessCoordinator) 
         ("submit", {"gids": ["a", ""]}, "gids[1]: gid is empty"),
         ("submit", {"gids": ["g" * 129]}, "gids[0]: gid is 129 bytes, at most 128"),
         ("submit", [], "Expected `object`, got `array`"),
+        ("submit", {}, "`messages` or `gids` is needed, and not both"),
+        ("submit", {"gids": ["a"], "messages": [message("b")]}, "`messages` or `gids` is needed, and not both"),
+        ("submit", {"messages": [message("a"), message("a")]}, "messages: 'a' stands there twice"),
     ],
 )
 def test_what_cannot_be_read_is_refused_as_a_whole_by_name(

@@ -217,7 +217,7 @@ def test_repr_of_a_coordinator_keeps_its_authorization_to_itself() -> None:
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_a_coordinator_shows_only_what_its_users_need(kind: type[Client | AsyncClient]) -> None:
     shown = {name for name in dir(kind(SERVER)) if not name.startswith("_")}
-    assert shown == {"url", "message", "close" if kind is Client else "aclose"}
+    assert shown == {"url", "message", "prepare_many", "submit_many", "close" if kind is Client else "aclose"}
 
 
 def test_both_kinds_of_message_have_the_same_methods() -> None:

@@ -5,7 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from twophase.core.many import ManyReply, OneResult, SubmitMany
+from twophase.core.errors import (
+    ContentConflict,
+    CoordinatorUnreachable,
+    Overloaded,
+    StoreLocked,
+    TwophaseError,
+    UnknownMessage,
+)
+from twophase.core.many import ManyReply, OneResult, SubmitMany, is_later
 from twophase.core.takeover import (
     Outcome,
     TakenBranch,
@@ -41,3 +49,17 @@ def test_a_list_of_gids_is_one_of_texts(body: bytes) -> None:
 def test_an_unknown_state_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"gid":"g","state":"succeed"}', type=TakenMessage)
+
+
+@pytest.mark.parametrize(
+    ("error", "later"),
+    [
+        (Overloaded, True),
+        (StoreLocked, True),
+        (CoordinatorUnreachable, False),
+        (ContentConflict, False),
+        (UnknownMessage, False),
+    ],
+)
+def test_only_a_coordinator_or_store_that_is_busy_is_asked_again(error: type[TwophaseError], *, later: bool) -> None:
+    assert is_later(error.code) is later

@@ -69,14 +69,14 @@ class AsyncTransport:
         target = self._target = address_of(server)
         scheme = "https" if target.tls else "http"
         self._urls = {
-            operation: f"{scheme}://{target.host_header}{target.path}/{operation.value}" for operation in Operation
+            operation: f"{scheme}://{target.host_header}{target.path}{operation.path}" for operation in Operation
         }
         self._authority = target.host_header
         self._headers = (("content-type", "application/json"), *headers)
         self._ssl = ssl_context or (ssl.create_default_context() if target.tls else None)
         lines = encode_headers(self._headers)
         self._heads = {
-            operation: f"POST {target.path}/{operation.value}{target.end_of_line}{lines}content-length: ".encode()
+            operation: f"POST {target.path}{operation.path}{target.end_of_line}{lines}content-length: ".encode()
             for operation in Operation
         }
         self._groups: bool | None = None

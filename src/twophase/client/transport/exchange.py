@@ -6,7 +6,7 @@ bound is what keeps a caller that has committed from hanging: the check-back fin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
 import msgspec
 
@@ -18,13 +18,17 @@ from twophase.client.transport.wire import (
     encode_request,
     pause_asked_ms,
     read_answer,
+    read_many,
 )
-from twophase.core.errors import CoordinatorUnreachable, ShuttingDown, TwophaseError
+from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, ShuttingDown, TwophaseError
+from twophase.core.many import is_later
 from twophase.core.message import Message
 from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
 
 _LATER = frozenset({502, 503, 504})
 """Statuses that say to come again, of a coordinator or of a proxy before it."""
+_UNKNOWN_PATH = frozenset({404, 405})
+_TOGETHER = {Operation.PREPARE: Operation.PREPARE_MANY, Operation.SUBMIT: Operation.SUBMIT_MANY}
 _GONE = (ShuttingDown, CoordinatorUnreachable)
 """Errors of `_LATER` that mean no coordinator is at work.
 
@@ -128,6 +132,59 @@ def exchange(
         pause_ms = asked_ms or bounds.backoff.pause_ms(tries, runtime.chance())
         if counted >= bounds.attempts or runtime.monotonic_s() + pause_ms / 1000 >= deadline_s:
             raise failure from cause
+        yield Pause(pause_ms)
+        left_ms = max(1, int((deadline_s - runtime.monotonic_s()) * 1000))
+
+
+def exchange_many(
+    operation: Operation, requests: Mapping[str, bytes], bounds: RequestBounds, runtime: FlowRuntime
+) -> Generator[Send | Pause, HttpAnswer, dict[str, TwophaseError | None]]:
+    """Send many messages in one request; those that must come again are sent again.
+
+    Arguments:
+        operation: the request that each message would be alone: PREPARE or SUBMIT.
+        requests: that request's body of each gid, at most `MESSAGES_MAX`.
+
+    Returns:
+        the error of each gid; None when it is done.
+
+    Raises:
+        ConfigurationError: the coordinator takes no such request.
+    """
+    together = _TOGETHER[operation]
+    ended: dict[str, TwophaseError | None] = {}
+    left = dict(requests)
+    left_ms = bounds.total_ms
+    deadline_s = runtime.monotonic_s() + left_ms / 1000
+    tries = counted = 0
+    while True:
+        tries += 1
+        asked_ms: int | None = None
+        try:
+            body = b'{"messages":[%b]}' % b",".join(left.values())
+            answer = yield Send(together, body, min(bounds.timeout_ms, left_ms))
+            if answer.status in _UNKNOWN_PATH:
+                raise ConfigurationError(
+                    f"the coordinator has no {together.value}: it answered with status {answer.status}.",
+                    remedy="Send each message alone. Only twophase's coordinator takes many in one request.",
+                )
+            asked_ms = pause_asked_ms(answer)
+            errors = read_many(operation, left, answer)
+            again = {
+                gid for gid, error in errors.items() if answer.status in _LATER or (error and is_later(error.code))
+            }
+            gone = any(isinstance(errors[gid], _GONE) for gid in again)
+        except TransportFailure as error:
+            text = f"{operation.value} got no answer in {tries} attempts: {error}."
+            errors = {gid: CoordinatorUnreachable(text, gid=gid) for gid in left}
+            again = set(left)
+            gone = isinstance(error, Disconnected)
+        ended |= errors
+        left = {gid: left[gid] for gid in left if gid in again}
+        counted += not gone
+        pause_ms = asked_ms or bounds.backoff.pause_ms(tries, runtime.chance())
+        if not left or counted >= bounds.attempts or runtime.monotonic_s() + pause_ms / 1000 >= deadline_s:
+            return ended
         yield Pause(pause_ms)
         left_ms = max(1, int((deadline_s - runtime.monotonic_s()) * 1000))
 

@@ -23,7 +23,10 @@ from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
 
 DEFAULT_PORT: Final = 36_790
-METHODS: Final = {operation: f"/{SERVICE}/{operation.value.capitalize()}" for operation in Operation}
+METHODS: Final = {
+    operation: f"/{SERVICE}/{operation.value.capitalize()}"
+    for operation in (Operation.PREPARE, Operation.SUBMIT, Operation.ABORT)
+}
 _REMEDY: Final = f"Write grpc://host:{DEFAULT_PORT}, the address at which `twophase server` listens."
 _CANCELLED, _UNKNOWN, _INVALID, _DEADLINE, _NOT_FOUND, _EXHAUSTED = 1, 2, 3, 4, 5, 8
 _ABORTED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE = 10, 11, 12, 14

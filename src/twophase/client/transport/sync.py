@@ -24,7 +24,7 @@ _REMEDY: Final = "Write http://host:port, the address at which `twophase server`
 
 
 def address_of(server: str) -> Address:
-    """Return a coordinator's address, with dtm's path.
+    """Return a coordinator's address, without dtm's path.
 
     Arguments:
         server: `http://host:port` or `https://…`, with or without dtm's path.
@@ -32,8 +32,8 @@ def address_of(server: str) -> Address:
     Raises:
         ConfigurationError: not such an address.
 
-    >>> address_of("http://localhost:36789").path, address_of("http://localhost:36789/api/dtmsvr/").path
-    ('/api/dtmsvr', '/api/dtmsvr')
+    >>> address_of("http://localhost:36789/behind").path, address_of("http://localhost:36789/api/dtmsvr/").path
+    ('/behind', '')
     """
     shown = without_credentials(server)
     try:
@@ -47,8 +47,7 @@ def address_of(server: str) -> Address:
         raise ConfigurationError(
             f"server {shown!r} has something in it that no address of a server has.", remedy=_REMEDY
         )
-    path = address.path.rstrip("/")
-    return address._replace(path=path if path.endswith(API_PATH) else path + API_PATH)
+    return address._replace(path=address.path.rstrip("/").removesuffix(API_PATH))
 
 
 class SyncTransport:
@@ -73,7 +72,7 @@ class SyncTransport:
         self._client = BlockingClient(
             address_of(server), answer_bytes_max=ANSWER_BYTES_MAX, headers=headers, ssl_context=ssl_context
         )
-        self._heads = {operation: self._client.head("POST", f"/{operation.value}") for operation in Operation}
+        self._heads = {operation: self._client.head("POST", operation.path) for operation in Operation}
 
     def send(self, operation: Operation, body: bytes, timeout_ms: int) -> HttpAnswer:
         """Send one request and wait for its answer, at most `timeout_ms`.

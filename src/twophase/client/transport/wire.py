@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import msgspec
 
-from twophase.core import errors
+from twophase.core import errors, many
 from twophase.core.errors import (
     ContraryDecision,
     CoordinatorUnreachable,
@@ -30,6 +31,7 @@ from twophase.core.errors import (
 )
 from twophase.core.lifecycle import State
 from twophase.core.limits import BODY_BYTES_MAX, require
+from twophase.core.many import OneResult
 from twophase.core.message import Message
 from twophase.core.options import USUAL_OPTIONS, OptionFields, option_fields
 from twophase.http_client.outcome import HttpResponse
@@ -43,6 +45,20 @@ class Operation(enum.Enum):
     PREPARE = "prepare"
     SUBMIT = "submit"
     ABORT = "abort"
+    PREPARE_MANY = "prepare-many"
+    SUBMIT_MANY = "submit-many"
+
+    @property
+    def path(self) -> str:
+        """The path below the coordinator's address.
+
+        >>> Operation.PREPARE.path, Operation.PREPARE_MANY.path
+        ('/api/dtmsvr/prepare', '/api/twophase/prepare-many')
+        """
+        return _PATHS_OF_MANY.get(self) or f"{API_PATH}/{self.value}"
+
+
+_PATHS_OF_MANY = {Operation.PREPARE_MANY: many.PREPARE_PATH, Operation.SUBMIT_MANY: many.SUBMIT_PATH}
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -151,6 +167,7 @@ class _Request(OptionFields, frozen=True, omit_defaults=True):
 _ABORT = Operation.ABORT
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Reply, strict=False).decode
+_decode_many = msgspec.json.Decoder(many.ManyReply).decode
 _STATES = {
     "prepared": State.PREPARED,
     "submitted": State.SUBMITTED,
@@ -258,6 +275,43 @@ def read_answer(operation: Operation, gid: str, answer: HttpAnswer) -> int:
         if operation is Operation.PREPARE and not isinstance(error, ForgottenMessage):
             error.fate = Fate.NOT_STARTED
     raise error
+
+
+def read_many(operation: Operation, gids: Collection[str], answer: HttpAnswer) -> dict[str, TwophaseError | None]:
+    """Return the error of each message of a request that holds many.
+
+    A message that is done has none.
+
+    Arguments:
+        operation: the request that each message would be alone: PREPARE or SUBMIT.
+        gids: the messages, in the order of the request.
+
+    >>> reply = b'{"results":[{},{"code":"TP-2001","state":"submitted","message":"other branches"}]}'
+    >>> read_many(Operation.PREPARE, ("a", "b"), HttpAnswer(200, reply))
+    {'a': None, 'b': ContentConflict('other branches')}
+    """
+    if answer.status != 200:
+        return {gid: _error_of(operation, gid, answer) for gid in gids}
+    try:
+        results = _decode_many(answer.body).results
+        return {gid: _error_of_one(operation, gid, one) for gid, one in zip(gids, results, strict=True)}
+    except (msgspec.MsgspecError, ValueError):
+        return {gid: _foreign(operation, gid, answer, Reply(), "") for gid in gids}
+
+
+def _error_of_one(operation: Operation, gid: str, result: OneResult) -> TwophaseError | None:
+    if not result.code:
+        return None
+    reply = Reply("FAILURE", result.message, result.code, result.state)
+    return _error_of(operation, gid, HttpAnswer(409, b"", reply=reply))
+
+
+def _error_of(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseError | None:
+    try:
+        read_answer(operation, gid, answer)
+    except TwophaseError as error:
+        return error.with_traceback(None)
+    return None
 
 
 def _described(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) -> str:

@@ -2,8 +2,8 @@
 
 They are for producers that have thousands of messages at once. All messages of a request go to the coordinator together
 and share its flushes; each message has an outcome of its own, and is judged by the same table as one that arrives
-alone. `submit-many` names gids only and begins nothing: an unknown gid is an outcome, so a coordinator whose store was
-replaced never delivers an empty message in good faith.
+alone. A `submit-many` that names gids begins nothing: an unknown gid is an outcome, so a coordinator whose store was
+replaced never delivers an empty message in good faith. One that holds whole messages may begin them, as a submit may.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 from starlette.requests import Request
 
 from twophase.coordinator.state.active_message import OnReply, Reply
-from twophase.core.errors import ContraryDecision, InvalidRequest, TwophaseError, UnknownMessage
+from twophase.core.errors import ContraryDecision, InvalidRequest, StateConflict, TwophaseError, UnknownMessage
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
-from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
+from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult
 from twophase.core.message import Message
 from twophase.server.api.operation import Operation, Served
 from twophase.server.codecs.decode import Decoder
@@ -28,7 +28,6 @@ from twophase.server.codecs.wire import WireRequest
 
 Asked = TypeVar("Asked")
 _DONE: Final = OneResult()
-_decode_submit = msgspec.json.Decoder(SubmitMany).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -36,6 +35,13 @@ class PrepareMany(msgspec.Struct):
     """The messages, each as `prepare` accepts one."""
 
     messages: list[WireRequest]
+
+
+class SubmitMany(msgspec.Struct):
+    """The messages, each as `submit` accepts one; or the gids of prepared ones."""
+
+    messages: list[WireRequest] | None = None
+    gids: tuple[str, ...] | None = None
 
 
 PREPARE: Final = Operation(
@@ -51,18 +57,24 @@ SUBMIT: Final = Operation(
     path=SUBMIT_PATH,
     methods=("POST",),
     tag="many at once",
-    summary="Submit up to 500 prepared messages",
-    description="By their gids; an unknown one is answered TP-2004 and never begun. May be repeated.",
+    summary="Submit up to 500 messages",
+    description=(
+        "Each as `submit` takes one, without `wait_result`; or the gids of prepared ones, of which an unknown one is"
+        " answered TP-2004 and never begun. May be repeated."
+    ),
     request=SubmitMany,
     answer=ManyReply,
 )
 _decode_prepare = msgspec.json.Decoder(PrepareMany).decode
+_decode_submit = msgspec.json.Decoder(SubmitMany).decode
 
 
 class Requests(Protocol):
     """The part of the coordinator that is used here."""
 
     def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+
+    def submit(self, message: Message, on_reply: OnReply) -> None: ...
 
     def confirm(self, gid: str, on_reply: OnReply) -> None: ...
 
@@ -82,6 +94,11 @@ class _Outcomes:
         self._missing -= 1
         if not self._missing and not self.complete.done():
             self.complete.set_result(None)
+
+    async def answer(self) -> Answer:
+        """Wait for the last outcome, and return the answer."""
+        await self.complete
+        return Answer(200, _encode(ManyReply(tuple(self.results))))
 
 
 class ManyApi:
@@ -103,27 +120,43 @@ class ManyApi:
         return [Served(PREPARE, self._prepare), Served(SUBMIT, self._submit)]
 
     async def _prepare(self, request: Request) -> Answer:
-        asked = _read_prepare(await request.body())
+        asked = _read(_decode_prepare, await request.body()).messages
+        return await self._each(asked, self._requests.prepare, _Prepared)
+
+    async def _submit(self, request: Request) -> Answer:
+        asked = _read(_decode_submit, await request.body())
+        if (asked.gids is None) is (asked.messages is None):
+            raise InvalidRequest("`messages` or `gids` is needed, and not both.")
+        if asked.messages is not None:
+            return await self._each(asked.messages, self._submit_one, _Submitted)
+        gids = _valid_gids(asked.gids or ())
+        outcomes = _Outcomes(len(gids))
+        for index, gid in enumerate(gids):
+            self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused))
+        return await outcomes.answer()
+
+    async def _each(
+        self,
+        asked: list[WireRequest],
+        send: Callable[[Message, OnReply], None],
+        taker: Callable[[_Outcomes, int], OnReply],
+    ) -> Answer:
+        """Send each message to the coordinator, and answer when all have an outcome."""
+        _require_distinct("messages", [one.gid for one in asked])
         outcomes = _Outcomes(len(asked))
         for index, one in enumerate(asked):
             try:
                 # Payloads are measured one by one where the request's length allows a large one.
-                message = self._decoder.message_of(one, _size_bytes(one))
+                send(self._decoder.message_of(one, _size_bytes(one)), taker(outcomes, index))
             except TwophaseError as error:
                 self._on_refused(error.code)
                 outcomes.set_result(index, _failed(error, State.ABSENT))
-            else:
-                self._requests.prepare(message, _Prepared(outcomes, index))
-        await outcomes.complete
-        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
+        return await outcomes.answer()
 
-    async def _submit(self, request: Request) -> Answer:
-        gids = _read_submit(await request.body())
-        outcomes = _Outcomes(len(gids))
-        for index, gid in enumerate(gids):
-            self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused))
-        await outcomes.complete
-        return Answer(200, _encode(ManyReply(tuple(outcomes.results))))
+    def _submit_one(self, message: Message, on_reply: OnReply) -> None:
+        if message.options.wait_result:
+            raise InvalidRequest("wait_result waits for branch calls; submit this message alone.", gid=message.gid)
+        self._requests.submit(message, on_reply)
 
 
 class _Prepared:
@@ -139,8 +172,20 @@ class _Prepared:
         self._outcomes.set_result(self._index, _DONE if reply.error is None else _failed(reply.error, reply.state))
 
 
-class _Confirmed:
+class _Submitted(_Prepared):
     """Takes the coordinator's reply to one submit."""
+
+    __slots__ = ()
+
+    def __call__(self, reply: Reply) -> None:
+        if isinstance(reply.error, StateConflict) and reply.state is State.SUCCEEDED:
+            self._outcomes.set_result(self._index, _DONE)  # delivered before
+        else:
+            super().__call__(reply)
+
+
+class _Confirmed:
+    """Takes the coordinator's reply to the submit of a gid."""
 
     __slots__ = ("_gid", "_index", "_on_refused", "_outcomes")
 
@@ -174,14 +219,7 @@ def _size_bytes(request: WireRequest) -> int:
     return sum(4 * len(payload) for payload in request.payloads or () if payload)
 
 
-def _read_prepare(body: bytes) -> list[WireRequest]:
-    asked = _read(_decode_prepare, body).messages
-    _require_distinct("messages", [one.gid for one in asked])
-    return asked
-
-
-def _read_submit(body: bytes) -> tuple[str, ...]:
-    gids = _read(_decode_submit, body).gids
+def _valid_gids(gids: tuple[str, ...]) -> tuple[str, ...]:
     _require_distinct("gids", gids)
     for index, gid in enumerate(gids):
         try:

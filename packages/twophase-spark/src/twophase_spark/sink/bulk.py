@@ -17,9 +17,8 @@ from typing import Final, Self
 import msgspec
 
 from twophase.client.transport.sync import address_of
-from twophase.client.transport.wire import API_PATH
 from twophase.core.errors import CoordinatorUnreachable, PublishError
-from twophase.core.many import PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany
+from twophase.core.many import PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany, is_later
 from twophase.core.schedule import Schedule
 from twophase.http_client.blocking import BlockingClient
 from twophase.http_client.outcome import HttpError
@@ -34,7 +33,6 @@ _AHEAD: Final = 2
 Making them may take some time.
 """
 _BACKOFF: Final = Schedule(first_ms=50, cap_ms=2_000)
-_LATER: Final = frozenset({"TP-3000", "TP-3001", "TP-3002"})
 _decode = msgspec.json.Decoder(ManyReply).decode
 _encode = msgspec.json.Encoder().encode
 Settled = Callable[[str, OneResult], None]
@@ -55,9 +53,7 @@ class BulkClient:
         self, coordinator: str, *, authorization: str = "", connections: int = 4, patience_s: float = PATIENCE_S
     ) -> None:
         headers = (("authorization", authorization),) if authorization else ()
-        server = address_of(coordinator)
-        server = server._replace(path=server.path.removesuffix(API_PATH))
-        self._client = BlockingClient(server, answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers)
+        self._client = BlockingClient(address_of(coordinator), answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers)
         self._connections = connections
         self._patience_s = patience_s
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="twophase-bulk")
@@ -119,7 +115,7 @@ class BulkClient:
                 if status == 200:
                     left: dict[str, bytes] = {}
                     for (gid, request), result in zip(portion.items(), _decode(answer).results, strict=True):
-                        if result.code in _LATER or result.code.startswith("TP-4"):
+                        if is_later(result.code):
                             left[gid] = request
                             why = result.message
                         else:
