@@ -31,6 +31,7 @@ TITLES: Final = {
     "receiver-down": "A receiver that was down",
     "filled": "A full database beside an empty one",
     "cleaning": "While old history is removed",
+    "sizes": "Large messages and many branches",
     "memory": "Memory of the server",
     "stalled": "A receiver that never answers",
 }

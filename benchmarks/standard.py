@@ -27,8 +27,9 @@ from benchmarks.results.plots import BRANCH
 from benchmarks.scenarios.catalogue import SCENARIOS
 from benchmarks.scenarios.figure import Stage
 from benchmarks.servers.postgres import postgres_version
+from benchmarks.servers.processes import OWN_NAME, SERVER_NAME
 from benchmarks.servers.setups import set_up
-from benchmarks.servers.started import Started, null_server
+from benchmarks.servers.started import Started, bare_server, null_server
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 BENCH: Final = "python -m benchmarks.load"
@@ -38,18 +39,23 @@ THROUGHPUT_BARS: Final = {
     "postgres, check-back": 0.65,
     "postgres, 2 workers": 0.75,
 }
-TRANSFERS_BAR: Final = 0.60
+CPU_BAR: Final = 1.9
+"""The server's CPU a message, in null's."""
+NULL_BAR: Final = 0.8
+"""Null's messages, in those of the bare server: within 1.25 times."""
+TRANSFERS_BAR: Final = 0.55
 BOTH: Final = ("sqlite", "postgres")
 
 
 class Effort(msgspec.Struct, frozen=True):
     """The durations and the number of rounds.
 
-    Sizes of 0 and seconds of 0.0 are the scenarios' own.
+    Sizes of 0 and seconds of 0.0 are the scenarios' own. `pairs` is the number of rounds where bars are ratios.
     """
 
     name: str
     rounds: int
+    pairs: int
     seconds: float
     rates: tuple[float, ...]
     live_rows: int
@@ -61,9 +67,9 @@ class Effort(msgspec.Struct, frozen=True):
 
 MEMORY_BAR_S: Final = 1800.0
 STALLED_BAR_S: Final = 300.0
-QUICK: Final = Effort(QUICK_NAME, 1, 2.0, (250.0, 1000.0), 20_000, 1_000, 10.0, 10.0, 10_000)
-FULL: Final = Effort("full", 3, 5.0, (250.0, 500.0, 1000.0, 2000.0), 0, 0, 60.0, 60.0, 0)
-LONG: Final = Effort("long", 3, 10.0, (250.0, 500.0, 1000.0, 2000.0, 4000.0), 0, 0, MEMORY_BAR_S, STALLED_BAR_S, 0)
+QUICK: Final = Effort(QUICK_NAME, 1, 1, 2.0, (250.0, 1000.0), 20_000, 1_000, 10.0, 10.0, 10_000)
+FULL: Final = Effort("full", 3, 5, 4.0, (250.0, 500.0, 1000.0, 2000.0), 0, 0, 45.0, 45.0, 0)
+LONG: Final = Effort("long", 3, 7, 10.0, (250.0, 500.0, 1000.0, 2000.0, 4000.0), 0, 0, MEMORY_BAR_S, STALLED_BAR_S, 0)
 
 
 def tell(text: str) -> None:
@@ -74,11 +80,13 @@ def tell(text: str) -> None:
 def throughput(effort: Effort) -> Found:
     """Measure saturated throughput, each server after null.
 
-    They are SQLite, PostgreSQL, PostgreSQL with check-back durability, and PostgreSQL with two workers.
+    They are SQLite, PostgreSQL, PostgreSQL with check-back durability, and PostgreSQL with two workers. Null itself is
+    measured after the bare server.
     """
     plain = Workload(seconds=effort.seconds)
     with contextlib.ExitStack() as running:
         null = running.enter_context(null_server())
+        bare = running.enter_context(bare_server())
         sqlite = running.enter_context(set_up("sqlite"))
         postgres = running.enter_context(set_up("postgres"))
         workers = running.enter_context(set_up("postgres", settings=["workers=2"]))
@@ -89,34 +97,60 @@ def throughput(effort: Effort) -> Found:
             "postgres, 2 workers": (workers, plain),
         }
         comparisons = {name: Comparison(name, [], []) for name in subjects}
-        for _ in range(effort.rounds):
+        itself = Comparison("null", [], [], "bare")
+        for _ in range(effort.pairs):
+            itself.ceilings.append(_told(bare, plain, "bare"))
+            itself.runs.append(_told(null, plain, "null"))
             for name, (server, workload) in subjects.items():
                 comparisons[name].ceilings.append(_told(null, plain, "null"))
                 comparisons[name].runs.append(_told(server, workload, name))
     rows = [row for name, one in comparisons.items() for row in throughput_rows(one, THROUGHPUT_BARS[name])]
+    rows.append(Row("null: part of the bare server's", "of bare", _ratios(itself), NULL_BAR, at_least=True))
     rows.append(_foreign([run for comparison in comparisons.values() for run in comparison.runs + comparison.ceilings]))
-    base = f"--rounds {effort.rounds} --seconds {effort.seconds:g}"
+    base = f"--rounds {effort.pairs} --seconds {effort.seconds:g}"
     commands = [
         f"{BENCH} --setup sqlite {base}",
         f"{BENCH} --setup postgres {base}",
         f"{BENCH} --setup postgres --durability check-back {base}",
     ]
-    return Found(_how(effort.rounds, effort.seconds), rows, list(comparisons.values()), commands=commands)
+    return Found(_how(effort.pairs, effort.seconds), rows, list(comparisons.values()), commands=commands)
 
 
 def throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
     """Return the figures of one server beside null."""
-    ratios = [
-        one.per_second / other.per_second for one, other in zip(comparison.runs, comparison.ceilings, strict=True)
-    ]
     name = comparison.name
+    runs = comparison.runs
     return [
-        Row(f"{name}: part of null's", "of null", tuple(ratios), bar, at_least=True),
+        Row(f"{name}: part of null's", "of null", _ratios(comparison), bar, at_least=True),
         Row(f"{name}: the same, by CPU of all processes", "of null", _cpu_ratios(comparison)),
-        Row(f"{name}: messages", "msg/s", tuple(run.per_second for run in comparison.runs)),
+        Row(f"{name}: CPU of the server", "of null's", _server_cpu_ratios(comparison), CPU_BAR),
+        Row(f"{name}: CPU of the server, a message", "µs", tuple(map(_server_cpu_us, runs))),
+        Row(f"{name}: the generator's share of the CPU", "of all", tuple(map(_generators_share, runs))),
+        Row(f"{name}: messages", "msg/s", tuple(run.per_second for run in runs)),
         Row(f"{name}: null beside it", "msg/s", tuple(run.per_second for run in comparison.ceilings)),
-        Row(f"{name}: lost or too early", "messages", tuple(map(_broken, comparison.runs)), 0),
+        Row(f"{name}: lost or too early", "messages", tuple(map(_broken, runs)), 0),
     ]
+
+
+def _ratios(comparison: Comparison) -> tuple[float, ...]:
+    """Return the ratios of messages."""
+    pairs = zip(comparison.runs, comparison.ceilings, strict=True)
+    return tuple(one.per_second / other.per_second for one, other in pairs)
+
+
+def _server_cpu_ratios(comparison: Comparison) -> tuple[float, ...]:
+    """Return the server's CPU a message in that of the ceiling's server."""
+    pairs = zip(comparison.runs, comparison.ceilings, strict=True)
+    return tuple(_server_cpu_us(one) / _server_cpu_us(other) for one, other in pairs)
+
+
+def _server_cpu_us(run: Measurement) -> float:
+    """Return the CPU a message of the server's processes, without the database's."""
+    return sum(usage.cpu_us_per_message for usage in run.usage if usage.name == SERVER_NAME)
+
+
+def _generators_share(run: Measurement) -> float:
+    return sum(usage.cpu_us_per_message for usage in run.usage if usage.name == OWN_NAME) / run.cpu_us_per_message
 
 
 def _cpu_ratios(comparison: Comparison) -> tuple[float, ...]:
@@ -145,7 +179,7 @@ def transfers(effort: Effort) -> Found:
     """Measure whole transfers by the SDK, both databases on one PostgreSQL."""
     workload = Workload(Mode.APP, 32, seconds=effort.seconds)
     with set_up("postgres") as server:
-        comparison = alternate_transfers(server, server.business_url, workload, effort.rounds)
+        comparison = alternate_transfers(server, server.business_url, workload, effort.pairs)
     pairs = list(zip(comparison.runs, comparison.ceilings, strict=True))
     what = "whole transfers: part of the business transaction alone"
     ratios = tuple(one.per_second / other.per_second for one, other in pairs)
@@ -156,8 +190,8 @@ def transfers(effort: Effort) -> Found:
         Row("lost or too early", "messages", tuple(_broken(one) for one, _ in pairs), 0),
         _foreign(comparison.runs + comparison.ceilings),
     ]
-    command = f"{BENCH} --setup postgres --mode app --rounds {effort.rounds} --seconds {effort.seconds:g}"
-    return Found(_how(effort.rounds, effort.seconds), rows, [comparison], commands=[command])
+    command = f"{BENCH} --setup postgres --mode app --rounds {effort.pairs} --seconds {effort.seconds:g}"
+    return Found(_how(effort.pairs, effort.seconds), rows, [comparison], commands=[command])
 
 
 def rates(effort: Effort) -> Found:
@@ -205,7 +239,8 @@ def _scenario(
     *,
     size: Callable[[Effort], int] = lambda _effort: 0,
     seconds: Callable[[Effort], float] = lambda _effort: 0.0,
-    often: bool = True,
+    often: bool = False,
+    paired: bool = False,
     in_turns: bool = False,
     bar_s: float = 0.0,
 ) -> Callable[[Effort], Found]:
@@ -213,12 +248,13 @@ def _scenario(
 
     Arguments:
         often: as many times as there are rounds.
+        paired: as many times as there are pairs: its bar is a ratio.
         in_turns: the scenario itself has the requested rounds, and figures with their spread.
     """
 
     def part(effort: Effort) -> Found:
         entry = SCENARIOS[name]
-        times = effort.rounds if often else 1
+        times = effort.pairs if paired else effort.rounds if often else 1
         found = Found(_played(times, seconds(effort), bar_s))
         if in_turns:
             rounds = Stage("", tell, size(effort), seconds(effort)).rounds
@@ -237,20 +273,19 @@ def _scenario(
 
 PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
     "throughput": throughput,
-    "latency": _scenario("latency", BOTH, seconds=lambda effort: effort.seconds),
+    "latency": _scenario("latency", BOTH, seconds=lambda effort: effort.seconds, paired=True),
     "rates": rates,
     "transfers": transfers,
-    "grpc": _scenario("grpc", BOTH, seconds=lambda effort: effort.seconds, often=False, in_turns=True),
-    "sdk": _scenario("sdk", ()),
+    "grpc": _scenario("grpc", BOTH, seconds=lambda effort: effort.seconds, in_turns=True),
+    "sdk": _scenario("sdk", (), often=True),
     "start": _scenario("start", BOTH, size=lambda effort: effort.start_rows),
     "abandoned": _scenario("abandoned", ("postgres",), size=lambda effort: effort.messages),
     "receiver-down": _scenario("receiver-down", ("postgres",), size=lambda effort: effort.messages),
-    "filled": _scenario("filled", ("postgres",), size=lambda effort: effort.live_rows, often=False, in_turns=True),
-    "cleaning": _scenario("cleaning", BOTH, size=lambda effort: effort.live_rows, often=False, in_turns=True),
-    "memory": _scenario("memory", BOTH, seconds=lambda effort: effort.memory_s, often=False, bar_s=MEMORY_BAR_S),
-    "stalled": _scenario(
-        "stalled", ("postgres",), seconds=lambda effort: effort.stalled_s, often=False, bar_s=STALLED_BAR_S
-    ),
+    "filled": _scenario("filled", ("postgres",), size=lambda effort: effort.live_rows, in_turns=True),
+    "cleaning": _scenario("cleaning", BOTH, size=lambda effort: effort.live_rows, in_turns=True),
+    "sizes": _scenario("sizes", BOTH, seconds=lambda effort: effort.seconds),
+    "memory": _scenario("memory", BOTH, seconds=lambda effort: effort.memory_s, bar_s=MEMORY_BAR_S),
+    "stalled": _scenario("stalled", ("postgres",), seconds=lambda effort: effort.stalled_s, bar_s=STALLED_BAR_S),
 }
 
 

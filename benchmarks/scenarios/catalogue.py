@@ -15,6 +15,7 @@ from benchmarks.scenarios.memory import play_memory
 from benchmarks.scenarios.plain import play_plain
 from benchmarks.scenarios.receiver import play_receiver_down
 from benchmarks.scenarios.sdk import play_sdk
+from benchmarks.scenarios.sizes import play_sizes
 from benchmarks.scenarios.stalled import play_stalled
 from benchmarks.scenarios.start import play_start
 
@@ -42,6 +43,7 @@ SCENARIOS: Final[dict[str, Entry]] = {
     "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),
     "receiver-down": Entry(play_receiver_down, "10 000 messages for a receiver that is down, and comes back"),
     "cleaning": Entry(play_cleaning, "throughput while old history is removed, beside nothing to remove"),
+    "sizes": Entry(play_sizes, "payloads of 1 KiB to 1 MiB and 1 to 63 branches: what a byte and a branch cost"),
     "memory": Entry(play_memory, "memory when idle and saturated, and whether it grows", _HEEDED - {"size"}),
     "start": Entry(
         play_start,

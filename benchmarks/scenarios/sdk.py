@@ -16,8 +16,8 @@ from twophase import AsyncClient, AsyncMessage, Client, Message
 
 MESSAGES: Final = 4000
 _AT_A_TIME: Final = 32
-_ASYNC_BAR_US: Final = 120.0
-_SYNC_BAR_US: Final = 300.0
+_ASYNC_BAR_US: Final = 110.0
+_SYNC_BAR_US: Final = 200.0
 _WARM_UP: Final = 200
 _PAYLOAD: Final = {"gid": "B", "trans_type": "msg"}
 _CHECK: Final = "http://127.0.0.1:9/check"

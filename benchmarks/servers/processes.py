@@ -17,6 +17,7 @@ import msgspec
 _PROC = Path("/proc")
 _LISTEN = "0A"
 OWN_NAME = "generator + sink"
+SERVER_NAME = "server"
 
 
 class Process(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.failure import BenchmarkFailed
-from benchmarks.servers.processes import Process
+from benchmarks.servers.processes import SERVER_NAME, Process
 
 _READY_S: Final = 30.0
 _STOP_S: Final = 15.0
@@ -103,7 +103,7 @@ def server(
                 errors.seek(0)
                 said = (line + errors.read().decode("utf-8", "replace"))[-_SAID_MAX:].strip()
                 raise BenchmarkFailed(f"the {name} server did not start: {said or 'it said nothing'}", remedy="")
-            yield Started(name, url, (Process("server", process.pid),), time.perf_counter() - started_s)
+            yield Started(name, url, (Process(SERVER_NAME, process.pid),), time.perf_counter() - started_s)
         finally:
             stop(process)
 
@@ -131,6 +131,13 @@ def null_server(scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
     """Run the server that keeps nothing."""
     command = [sys.executable, "-m", "benchmarks.servers.null", *_PORTS[scheme]]
     with server("null", command, REPOSITORY, scheme) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def bare_server() -> Iterator[Started]:
+    """Run the server beside which null is measured."""
+    with server("bare", [sys.executable, "-m", "benchmarks.servers.bare"], REPOSITORY) as started:
         yield started
 
 

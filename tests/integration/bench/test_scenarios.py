@@ -30,6 +30,7 @@ _SMALL = {
     "cleaning": (40_000, 0.2),
     "abandoned": (100, 1.0),
     "receiver-down": (100, 0.2),
+    "sizes": (2, 0.3),
     "memory": (0, 0.3),
     "start": (500, 0.0),
     "stalled": (400, 0.3),
@@ -47,6 +48,7 @@ _SAID = {
     "cleaning": ("throughput beside a cleaning", "throughput beside a cleaning that is behind"),
     "abandoned": (),  # on a busy machine the last is decided before the generator, which hears later, calls it due
     "receiver-down": ("all delivered after return",),
+    "sizes": ("1024 KiB: messages", "63 branches: messages", "memory, highest"),
     "memory": ("memory, idle", "throughput meanwhile"),
     "start": (
         "start to ready, empty",
