@@ -1,4 +1,4 @@
-"""Large messages and many branches: what a byte and a branch cost, and that neither has a cliff.
+"""Large messages and many branches: what a byte and a branch cost.
 
 Each size has a run of its own, as fast as answered. A cliff is a byte that costs more in a large message than in a
 small one, or a branch that costs more among many than among few; the bars allow twice as much.
