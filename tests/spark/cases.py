@@ -96,6 +96,7 @@ def _message(case: Case, state: State) -> dict[str, Any]:
         "checked": case.checked,
         "producer": "bank-a" if case.checked else "",
         "identity": case.identity,
+        "check_url": "http://bank-a/check" if case.checked else "",
         "branches": [{"branch_id": branch_id, "url": url} for branch_id, url in case.branches],
     }
 
@@ -175,6 +176,7 @@ UNKNOWABLE = [
     Case("producer_of_another_bank", "unchecked", producer=None, identity="other"),
     Case("submitted_by_another_bank", "in_flight unchecked", _SUBMITTED, None, _NOTHING, (), identity="other"),
     Case("prepared_by_another_bank", "in_flight", _PREPARED, None, _NOTHING, (), identity="other"),
+    Case("producer_without_identity_and_without_row", "unchecked", producer=None, identity=None),
     Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
     Case("unreadable_message", "unchecked", checked=None, identity=None, producer="msg"),
     Case("committed_without_its_branches", "in_flight unchecked", _PREPARED, BRANCHES_UNKNOWN, _NOTHING, ()),

@@ -38,7 +38,7 @@ facts as (
            coalesce(m.parked, false) as parked,
            coalesce(m.created_ms + coalesce(m.delay_ms, 0) < {as_of_ms} - {late_ms}, false) as old,
            coalesce(v.committed, false) as committed, coalesce(v.bare, false) as bare, coalesce(v.rolled_back, false) as rolled_back,
-           v.gid is not null or m.identity is null or m.identity = '{identity}' as given,
+           v.gid is not null or coalesce(m.identity = '{identity}', false) as given,
            coalesce(e.due, []) as due, e.calls, coalesce(e.topic, false) as topic, coalesce(e.branch_count, 0) as branch_count,
            coalesce(b.ids, []) as barrier_ids, coalesce(b.to_book, []) as to_book,
            coalesce(l.ids, []) as ledger_ids, coalesce(b.effects, []) as effects, coalesce(l.effects, []) as bookings

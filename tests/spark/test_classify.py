@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import ALL, BROKEN, NOW_MS, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BRANCH, BROKEN, NOW_MS, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase_spark.rules.classify import Scope, ServiceScope, classify
@@ -116,6 +116,37 @@ def test_branches_of_services_not_given_are_not_missing(spark: SparkSession) -> 
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
 
 
+def test_an_effect_in_another_service_is_missing_in_its_own(spark: SparkSession) -> None:
+    services = (ServiceScope("bank-b", ("http://bank-b/",)), ServiceScope("bank-c", ("http://bank-c/", "http://c2/")))
+    scope = msgspec.structs.replace(SCOPE, consumers=services, ledgers=())
+    second = ("02", "http://bank-c/in")
+    cases = [
+        Case("in-order", "", barriers=(("bank-b", "01"), ("bank-c", "02")), ledger=(), branches=(BRANCH, second)),
+        Case("elsewhere", "missing_effect orphan", barriers=(("bank-c", "01"),), ledger=()),
+        Case(
+            "swapped",
+            "missing_effect orphan",
+            barriers=(("bank-c", "01"), ("bank-b", "02")),
+            ledger=(),
+            branches=(BRANCH, second),
+        ),
+        Case("still-called", "orphan in_flight", State.SUBMITTED, barriers=(("bank-c", "01"),), ledger=()),
+    ]
+
+    found = rows_of(spark, cases, scope)
+
+    assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
+
+
+def test_a_service_without_urls_may_serve_what_another_does(spark: SparkSession) -> None:
+    services = (ServiceScope("bank-b", ("http://bank-b/",)), ServiceScope("bank-c"))
+    scope = msgspec.structs.replace(SCOPE, consumers=services, ledgers=())
+
+    found = rows_of(spark, [Case("g", "", barriers=(("bank-c", "01"),), ledger=())], scope)
+
+    assert list(found["g"]["flags"]) == []
+
+
 def test_without_producers_nothing_is_a_ghost(spark: SparkSession) -> None:
     scope = msgspec.structs.replace(SCOPE, producers=(), identities=())
 
@@ -126,9 +157,15 @@ def test_without_producers_nothing_is_a_ghost(spark: SparkSession) -> None:
     assert list(found["plain"]["flags"]) == []
 
 
-def test_a_producer_without_identity_may_be_anyones(spark: SparkSession) -> None:
-    scope = msgspec.structs.replace(SCOPE, identities=None)
+def test_a_check_address_proves_a_producer_without_identity(spark: SparkSession) -> None:
+    cases = [Case("dtm", "ghost", producer=None, identity=None), Case("ours", "ghost", producer=None, identity="other")]
+    given = msgspec.structs.replace(SCOPE, identities=(), check_urls=("http://bank-a/",))
+    other = msgspec.structs.replace(SCOPE, identities=(), check_urls=("http://bank-x/",))
 
-    found = rows_of(spark, [Case("g", "ghost", producer=None, identity="other")], scope)
+    found = rows_of(spark, cases, given)
+    assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
 
-    assert list(found["g"]["flags"]) == ["ghost"]
+    found = rows_of(spark, cases, other)
+    assert {gid: list(row["unknown"]) for gid, row in found.items()} == {
+        case.gid: ["producer not given"] for case in cases
+    }

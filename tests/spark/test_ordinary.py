@@ -27,6 +27,13 @@ SCOPES = {
         producer_horizon_ms=NOW_MS,
         consumer_horizon_ms=NOW_MS,
     ),
+    "each its own address": msgspec.structs.replace(
+        SCOPE,
+        consumers=(
+            ServiceScope("bank-b", ("http://bank-b/",)),
+            ServiceScope("bank-c", ("http://bank-c/", "http://c2")),
+        ),
+    ),
     "a clock far behind": msgspec.structs.replace(SCOPE, as_of_ms=1),
 }
 
@@ -41,9 +48,10 @@ def test_what_is_passed_over_has_no_flag(spark: SparkSession, scope: Scope) -> N
     assert ordinary & {row["gid"] for row in remarkable.select("gid").collect()} == set()
 
 
-def test_messages_in_order_are_passed_over(spark: SparkSession) -> None:
+@pytest.mark.parametrize("scope", [SCOPE, SCOPES["each its own address"]], ids=["any address", "its own address"])
+def test_messages_in_order_are_passed_over(spark: SparkSession, scope: Scope) -> None:
     """Otherwise the first look would save nothing."""
-    numbers = numbers_by_gid(inputs_of(spark, IN_ORDER), SCOPE).where("ordinary")
+    numbers = numbers_by_gid(inputs_of(spark, IN_ORDER), scope).where("ordinary")
 
     assert {row["gid"] for row in numbers.select("gid").collect()} == {
         case.gid for case in IN_ORDER if case.gid != "transfer_aborted_by_a_foreign_sdk_without_a_row"

@@ -54,6 +54,7 @@ class _Producer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     url: str
     table: str = ""
+    urls: tuple[str, ...] = ()
 
 
 class _Consumer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -88,6 +89,7 @@ class _Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     producer: bool = False
     consumer: bool = False
     urls: tuple[str, ...] = ()
+    check_urls: tuple[str, ...] = ()
     ledger: _OwnLedger | None = None
 
 
@@ -193,17 +195,17 @@ def _locations(kind: str, entry: _Entry, url: str) -> list[Location]:
         return [parse_coordinator(f"{entry.name}={url}")]
     if isinstance(entry, _Ledger):
         return [_named(Role.LEDGER, entry.name, url, entry.table, _ledger_query(entry))]
-    if isinstance(entry, _Consumer):
-        return [_named(Role.CONSUMER, entry.name, url, entry.table, [("urls", prefix) for prefix in entry.urls])]
-    if isinstance(entry, _Producer):
-        return [_named(Role(kind), entry.name, url, entry.table, [])]
+    if isinstance(entry, _Consumer | _Producer):
+        return [_named(Role(kind), entry.name, url, entry.table, [("urls", prefix) for prefix in entry.urls])]
     if not entry.producer and not entry.consumer:
         raise ConfigurationError(
             "a service is a producer, a consumer, or both: set producer = true or consumer = true."
         )
     found: list[Location] = []
     if entry.producer:
-        found.append(_named(Role.PRODUCER, entry.name, url, entry.table, []))
+        found.append(
+            _named(Role.PRODUCER, entry.name, url, entry.table, [("urls", prefix) for prefix in entry.check_urls])
+        )
     if entry.consumer:
         found.append(_named(Role.CONSUMER, entry.name, url, entry.table, [("urls", prefix) for prefix in entry.urls]))
     if entry.ledger is not None:

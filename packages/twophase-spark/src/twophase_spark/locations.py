@@ -40,7 +40,8 @@ class Location(msgspec.Struct, frozen=True):
     """One database table to read.
 
     `name` is the service's; `engine` is sqlite, postgresql or mysql; `url` is without `+driver` and `#…`; `table` is
-    empty for a coordinator; `urls`: the beginnings of the branches that this consumer serves, empty for every one;
+    empty for a coordinator; `urls`: the beginnings of the branches that this consumer serves, empty for every one, or
+    of the check addresses that this producer answers;
     `key_column`: of a ledger, an indexed integer that grows with every row, by which it is cut and followed; empty for
     none.
     """

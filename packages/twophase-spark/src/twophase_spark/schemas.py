@@ -25,14 +25,15 @@ JOURNAL = pa.schema(
         pa.field("checked", pa.bool_()),
         pa.field("producer", pa.string()),
         pa.field("identity", pa.string()),
+        pa.field("check_url", pa.string()),
         pa.field("branches", pa.list_(pa.struct([("branch_id", pa.string()), ("url", pa.string())]))),
     ]
 )
 """Messages of a coordinator, live and final.
 
 `checked`: there is a check address (null: the body cannot be read); `producer`: its host, empty for none; `identity`:
-of the producer's database, as it stands in that address; `branches`: the calls, of an expanded topic one for each
-subscriber.
+of the producer's database, as it stands in that address; `check_url`: the address without its query; `branches`: the
+calls, of an expanded topic one for each subscriber.
 """
 
 PRODUCER = pa.schema(

@@ -20,7 +20,8 @@ Examples:
 \b
 Locations:
   --coordinator  URL of its store
-  --producer     NAME=URL[#TABLE]                TABLE is barrier by default
+  --producer     NAME=URL[#TABLE?urls=PREFIX]    TABLE is barrier by default;
+                 PREFIX of the check addresses that it answers
   --consumer     NAME=URL[#TABLE?urls=PREFIX]    only branches that begin so
   --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN&key=COLUMN
                  NAME is a consumer's; its rows are the real effects

@@ -105,7 +105,6 @@ def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
     the two may have been cleaned as well.
     """
     producers = _with_role(sources, Role.PRODUCER)
-    identities = [source.identity for source in producers]
     reference_ms = reference_skew_ms(sources)
     ledgers = {source.location.name: source.location for source in _with_role(sources, Role.LEDGER)}
     return Scope(
@@ -115,7 +114,8 @@ def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
         producer_horizon_ms=_highest(producers, reference_ms),
         consumer_horizon_ms=_highest(_with_role(sources, Role.CONSUMER), reference_ms),
         producers=tuple(source.location.name for source in producers),
-        identities=None if None in identities else tuple(identity for identity in identities if identity is not None),
+        identities=tuple(source.identity for source in producers if source.identity is not None),
+        check_urls=tuple(beginning for source in producers for beginning in source.location.urls),
         consumers=tuple(_service(source.location, ledgers) for source in _with_role(sources, Role.CONSUMER)),
         ledgers=tuple(ledgers),
     )

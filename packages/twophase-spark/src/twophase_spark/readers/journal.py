@@ -33,14 +33,15 @@ def columns_of(rows: Iterable[Sequence[Any]]) -> list[Sequence[Any] | pa.Array]:
     """
     *stored, parked, bodies = zip(*rows, strict=True)
     messages = _decoded(bodies)
-    asked = [(None, None) if message is None else asked_at(message.check_url) for message in messages]
+    asked = [(None, None, None) if message is None else asked_at(message.check_url) for message in messages]
     return [
         *stored,
         list(map(bool, parked)),
         list(map(_delay_ms, messages, stored[STORED.index("created_ms")])),
         [None if message is None else bool(message.check_url) for message in messages],
-        [origin for origin, _ in asked],
-        [identity for _, identity in asked],
+        [origin for origin, _, _ in asked],
+        [identity for _, identity, _ in asked],
+        [address for _, _, address in asked],
         _branches(messages),
     ]
 
@@ -98,17 +99,18 @@ def calls_of(message: Message) -> tuple[Sequence[str], Sequence[Branch]]:
 
 
 @functools.lru_cache(maxsize=4096)  # a producer has one address, or one for each database, and a million messages
-def asked_at(check_url: str) -> tuple[str, str | None]:
-    """Return the producer's host in a check address, and its database's identity.
+def asked_at(check_url: str) -> tuple[str, str | None, str]:
+    """Return the producer's host, its database's identity, and the check address.
 
-    None stands for the identity of a foreign producer's database.
+    The address is without its query. None stands for the identity of a foreign producer's database.
 
-    >>> asked_at("http://bank-a/check?barrier=7f3a"), asked_at("http://bank-a/check"), asked_at("")
-    (('bank-a', '7f3a'), ('bank-a', None), ('', None))
+    >>> asked_at("http://bank-a/check?barrier=7f3a"), asked_at("http://bank-a/check")
+    (('bank-a', '7f3a', 'http://bank-a/check'), ('bank-a', None, 'http://bank-a/check'))
     """
+    address = check_url.partition("?")[0]
     try:
         parts = urlsplit(check_url if "://" in check_url else f"//{check_url}")
         found = parse_qs(parts.query).get(IDENTITY_PARAMETER)
     except ValueError:
-        return check_url, None
-    return parts.netloc.rpartition("@")[2], found[-1] if found else None
+        return check_url, None, address
+    return parts.netloc.rpartition("@")[2], found[-1] if found else None, address

@@ -170,6 +170,9 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms) -> t
         Coverage(name, checked=False, note=f"{count} messages, for this reason not fully checked")
         for name, count in sorted(result.unknown.items())
     ]
+    if result.swapped and any(source.location.urls for source in sources if source.location.role is Role.CONSUMER):
+        note = f"{result.swapped} messages lack an effect in one service and have one too many in another"
+        lines.append(Coverage("databases or urls of services, perhaps swapped", checked=False, note=note))
     reference_ms = reference_skew_ms(sources)
     for source in sources:
         skew_ms = skew_against(source, reference_ms)

@@ -7,6 +7,8 @@ fact that a horizon or a missing database makes unknowable is never a violation;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
@@ -69,8 +71,8 @@ class Scope(msgspec.Struct, frozen=True):
 
     `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is not
     final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `identities`: of the given
-    producers' databases, None when one of them has none, so that no message can be known to belong elsewhere;
-    `ledgers`: the names of the consumers whose ledger was given.
+    producers' databases; `check_urls`: the beginnings of the check addresses that they answer; `ledgers`: the names of
+    the consumers whose ledger was given.
     """
 
     as_of_ms: int
@@ -79,9 +81,18 @@ class Scope(msgspec.Struct, frozen=True):
     producer_horizon_ms: int = 0
     consumer_horizon_ms: int = 0
     producers: tuple[str, ...] = ()
-    identities: tuple[str, ...] | None = None
+    identities: tuple[str, ...] = ()
+    check_urls: tuple[str, ...] = ()
     consumers: tuple[ServiceScope, ...] = ()
     ledgers: tuple[str, ...] = ()
+
+    @property
+    def has_urls(self) -> bool:
+        """True when a consumer serves some addresses only.
+
+        Then an effect must stand in the service that its address names.
+        """
+        return any(consumer.urls for consumer in self.consumers)
 
 
 class _Columns(msgspec.Struct, frozen=True):
@@ -200,8 +211,8 @@ def _columns(scope: Scope) -> _Columns:
         consumer_cleaned=_born_before(scope.consumer_horizon_ms),
         forgotten=_born_before(scope.history_horizon_ms),
         effects=effects,
-        missing=F.array_except(F.transform(expected, lambda branch: branch["branch_id"]), effects),
-        strange=_strange(message["branches"]),
+        missing=_missing(expected, effects, scope),
+        strange=_strange(message["branches"], scope),
         unbooked=F.array().cast(_IDS_TYPE) if unbooked is None else _ids(unbooked),
         unguarded=_ids(unguarded),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
@@ -230,14 +241,49 @@ def lacking(scope: Scope) -> dict[str, Column]:
     }
 
 
-def _strange(branches: Column) -> Column:
+def _missing(expected: Column, effects: Column, scope: Scope) -> Column:
+    """Return the ids of branches without an effect.
+
+    Where consumers have urls, an effect counts in a service that serves the branch.
+    """
+    if not scope.has_urls:
+        return F.array_except(_ids(expected), effects)
+    rows = F.concat("barriers", "ledger")
+    return _ids(F.filter(expected, lambda branch: ~F.exists(rows, lambda row: _belongs(row, branch, scope))))
+
+
+def _strange(branches: Column, scope: Scope) -> Column:
     """Return barrier rows of branches that the message does not have.
 
-    It is empty where not all of its calls can be named.
+    Where consumers have urls, it must have them for the row's service. It is empty where not all of its calls can be
+    named.
     """
-    named = branches.isNotNull() & ~F.exists(branches_of(branches), lambda branch: branch["url"].startswith("topic://"))
+    known = branches_of(branches)
+    named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith("topic://"))
     none = F.array().cast(_IDS_TYPE)
-    return F.when(named, F.array_except(_branch_ids("barriers"), _ids(branches_of(branches)))).otherwise(none)
+    if scope.has_urls:
+        strange = _ids(F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _belongs(row, branch, scope))))
+    else:
+        strange = F.array_except(_branch_ids("barriers"), _ids(known))
+    return F.when(named, strange).otherwise(none)
+
+
+def _belongs(row: Column, branch: Column, scope: Scope) -> Column:
+    """Return True for an effect of this branch in a service that serves it."""
+    served = F.lit(False)
+    for consumer in scope.consumers:
+        here = row["source"] == consumer.name
+        if consumer.urls:
+            here &= _begins(branch["url"], consumer.urls)
+        served |= here
+    return (row["branch_id"] == branch["branch_id"]) & served
+
+
+def _begins(url: Column, beginnings: Sequence[str]) -> Column:
+    begins = F.lit(False)
+    for beginning in beginnings:
+        begins |= url.startswith(beginning)
+    return begins
 
 
 def _unbooked(scope: Scope) -> Column | None:
@@ -276,23 +322,18 @@ def is_served(url: Column, scope: Scope) -> Column:
     direct = ~url.startswith("topic://")
     if any(not consumer.urls for consumer in scope.consumers):
         return direct
-    served = F.lit(False)
-    for prefix in (prefix for consumer in scope.consumers for prefix in consumer.urls):
-        served |= url.startswith(prefix)
-    return direct & served
+    return direct & _begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
 
 
 def _producer_given(scope: Scope) -> Column:
     """Return True when the producer of this message is among the given ones.
 
-    The message's check address is the evidence.
+    The proof is its row, or its check address: the identity that stands there, or its beginning. Without a proof a
+    message may be anyone's, and no row of it can be missing here.
     """
-    if not scope.producers:
-        return F.lit(False)
-    if scope.identities is None:
-        return F.lit(True)
-    identity = F.col("message")["identity"]
-    return identity.isNull() | (F.size("producers") > 0) | identity.isin(*scope.identities)
+    message = F.col("message")
+    by_identity = _sure(message["identity"].isin(*scope.identities))
+    return (F.size("producers") > 0) | by_identity | _sure(_begins(message["check_url"], scope.check_urls))
 
 
 def _born_before(horizon_ms: int) -> Column:

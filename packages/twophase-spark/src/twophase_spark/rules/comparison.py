@@ -39,6 +39,7 @@ from twophase_spark.rules.settle import settle, with_the_vanished
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
 _OPEN_NAMES = frozenset(flag.value for flag in OPEN)
+_SWAPPED = frozenset({Flag.MISSING_EFFECT.value, Flag.ORPHAN.value})
 _KEPT = StorageLevel.MEMORY_AND_DISK
 
 
@@ -67,7 +68,8 @@ class AuditResult(msgspec.Struct, frozen=True):
 
     `counts`: messages by class, one message counted in each of its classes; `primary`: violating messages by their
     first class; `unchecked`: messages of which something could not be checked, `unknown` names it; `suspects`: of the
-    first look, `settled`: those the second found in order; `samples`: some messages of every class but in flight.
+    first look, `settled`: those the second found in order; `swapped`: messages that lack an effect and have one too
+    many; `samples`: some messages of every class but in flight.
     """
 
     as_of_ms: int
@@ -82,6 +84,7 @@ class AuditResult(msgspec.Struct, frozen=True):
     waited: bool
     rows: tuple[RowCount, ...]
     samples: tuple[Finding, ...]
+    swapped: int = 0
 
     @property
     def unchecked(self) -> int:
@@ -164,6 +167,7 @@ def compare(
         unknown=unknown,
         suspects=suspects_count,
         settled=settled,
+        swapped=sum(row["messages"] for row in counted if _SWAPPED.issubset(row["flags"])),
         waited=waited,
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
         samples=sample(final, chosen(counted), concluded),

@@ -3,7 +3,8 @@
 Only the others are examined in full. Nearly every message of a sound system succeeded, was committed, and took effect
 once at each branch. To see that, no row need be kept: each side adds to the numbers of its gid. The message subtracts
 its branches, each barrier row adds one back, and each ledger row offsets a barrier row: a message in order ends at
-zero, both in number and in the exclusive or of the branches' 64-bit hashes. So the shuffle carries a few words a row
+zero, both in number and in the exclusive or of the branches' 64-bit hashes. Where consumers serve some addresses only,
+the hash has the service in it, too. So the shuffle carries a few words a row
 instead of addresses and lists, and the aggregation needs no objects.
 
 A message that might be anything else is never ordinary: one that is not final, is known twice, cannot be read, lacks a
@@ -172,7 +173,9 @@ def _parts(inputs: Inputs, scope: Scope) -> list[DataFrame]:
             inputs.consumers,
             index_of(Role.CONSUMER),
             F.lit(0),
-            F.xxhash64("branch_id").bitwiseXOR(F.when(has_ledger, booking).otherwise(zero)),
+            _hash_of(_service_of_source(scope), F.col("branch_id"), scope).bitwiseXOR(
+                F.when(has_ledger, booking).otherwise(zero)
+            ),
             F.when(has_ledger, F.lit(1 + _ONE_BOOKED)).otherwise(F.lit(1)),
         ),
         _numbers(
@@ -219,9 +222,48 @@ def _expected(branches: Column, scope: Scope) -> tuple[Column, Column]:
     due = is_served(first["url"], scope) if scope.consumers else F.lit(False)
     has_one = F.size(branches) == 1
     count = F.when(has_one, F.when(due, F.lit(1)).otherwise(F.lit(0))).otherwise(F.size(expected))
-    all_hashes = F.aggregate(expected, nothing, lambda sofar, one: sofar.bitwiseXOR(F.xxhash64(one["branch_id"])))
-    hash_of_first = F.when(due, F.xxhash64(first["branch_id"])).otherwise(nothing)
+    all_hashes = F.aggregate(expected, nothing, lambda sofar, one: sofar.bitwiseXOR(_hash_of_branch(one, scope)))
+    hash_of_first = F.when(due, _hash_of_branch(first, scope)).otherwise(nothing)
     return count, F.when(has_one, hash_of_first).otherwise(all_hashes)
+
+
+def _hash_of_branch(branch: Column, scope: Scope) -> Column:
+    return _hash_of(_service_of_url(branch["url"], scope), branch["branch_id"], scope)
+
+
+def _hash_of(service: Column, branch_id: Column, scope: Scope) -> Column:
+    return F.xxhash64(service, branch_id) if scope.has_urls else F.xxhash64(branch_id)
+
+
+def _service_of_source(scope: Scope) -> Column:
+    """Return the addresses that a row's service serves, as one text.
+
+    It is empty for every address.
+    """
+    service = F.lit("")
+    for consumer in scope.consumers:
+        if consumer.urls:
+            service = F.when(F.col("source") == consumer.name, F.lit(_text(consumer.urls))).otherwise(service)
+    return service
+
+
+def _service_of_url(url: Column, scope: Scope) -> Column:
+    """Return the same text of the service that an address names.
+
+    The longest beginning decides. Where another service may have served it, too, the message is no ordinary one, and
+    the closer look decides.
+    """
+    beginnings = sorted(
+        (beginning, _text(consumer.urls)) for consumer in scope.consumers for beginning in consumer.urls
+    )
+    service = F.lit("")
+    for beginning, text in sorted(beginnings, key=lambda one: len(one[0])):
+        service = F.when(url.startswith(beginning), F.lit(text)).otherwise(service)
+    return service
+
+
+def _text(urls: tuple[str, ...]) -> str:
+    return "\n".join(sorted(urls))
 
 
 def _verdict(reason: Column) -> Column:
