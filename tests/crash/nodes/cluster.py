@@ -112,6 +112,14 @@ class Node:
         return False
 
 
+def place_in(shown: dict[str, float]) -> tuple[int, int]:
+    """Return (slot, epoch) in a node's metrics.
+
+    What is compared with its other metrics must be of the same moment: a node may lose its slot between two.
+    """
+    return int(shown["twophase_node"]), int(shown["twophase_node_epoch"])
+
+
 class Cluster:
     """The nodes and their database."""
 
@@ -130,8 +138,7 @@ class Cluster:
 
     def place_of(self, node: Node) -> tuple[int, int]:
         """Return (slot, epoch) of a running node."""
-        shown = node.shown()
-        return int(shown["twophase_node"]), int(shown["twophase_node_epoch"])
+        return place_in(node.shown())
 
     def wait_taken(self, place: tuple[int, int], timeout_s: float = 30.0) -> bool:
         """Wait until the epoch of a slot is ended; return True when it is in time."""

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from tests.crash.nodes.cluster import LEASE_MS, Cluster, Node, pause
+from tests.crash.nodes.cluster import LEASE_MS, Cluster, Node, pause, place_in
 
 _LEASE_S = LEASE_MS / 1000
 
@@ -67,10 +67,9 @@ class Faults:
         It must notice that, and join with a new epoch.
         """
         node = self._any()
-        place = self._cluster.place_of(node)
         before = node.shown()
         node.freeze()
-        taken = self._cluster.wait_taken(place)
+        taken = self._cluster.wait_taken(place_in(before))
         pause(self._chance.uniform(0.0, 1.0))
         node.thaw()
         self._expect_rejoin(node, before, taken, "frozen")
@@ -81,10 +80,9 @@ class Faults:
         Then the packets arrive, late.
         """
         node = self._any()
-        place = self._cluster.place_of(node)
         before = node.shown()
         node.proxy.partition()
-        taken = self._cluster.wait_taken(place)
+        taken = self._cluster.wait_taken(place_in(before))
         node.proxy.heal()
         self._expect_rejoin(node, before, taken, "partitioned")
 
