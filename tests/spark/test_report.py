@@ -166,13 +166,24 @@ def test_the_form_of_the_json_is_stable() -> None:
         *("sources", "verdict"),
     ]
     assert sorted(plain["result"]) == [
-        *("as_of_ms", "clean", "counts", "messages", "primary", "rows", "samples", "settled", "suspects", "unknown"),
-        *("violations", "waited"),
+        *("as_of_ms", "clean", "counts", "messages", "primary", "rows", "samples", "settled", "suspects", "swapped"),
+        *("unknown", "violations", "waited"),
     ]
     assert sorted(plain["result"]["samples"][0]) == [
         *("barriers", "flags", "gid", "ledger", "message", "producers", "repairs", "unknown"),
     ]
     assert set(plain["result"]["counts"]) == {flag.value for flag in Flag}
+
+
+def test_services_that_are_perhaps_swapped_are_named() -> None:
+    swapped = msgspec.structs.replace(RESULT, swapped=2)
+    bank = parse_named(Role.CONSUMER, "bank-b=sqlite:///b.db#barrier?urls=http://bank-b/")
+    consumer = Source(bank, "id", 0, has_prepared_at=True, slices=())
+    report = make_report(swapped, [*SOURCES, consumer], Terms(), duration_s=1)
+
+    assert [line.note for line in report.coverage if "swapped" in line.what] == [
+        "2 messages lack an effect in one service and have one too many in another"
+    ]
 
 
 def test_junit_has_a_case_for_every_promise_and_survives_any_gid() -> None:
