@@ -88,6 +88,12 @@ class Observer(Protocol):
     def moved(self, messages: int) -> None:
         """Prepared messages that another node owns now were not asked about."""
 
+    def overdue(self, messages: int) -> None:
+        """Messages of this node were due for long, and nothing here would have tried them.
+
+        Now they are tried.
+        """
+
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The store did not renew this node's lease, or let it adopt or rejoin.
 

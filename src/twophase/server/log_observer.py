@@ -107,6 +107,12 @@ class LogObserver:
         """This node has adopted messages of nodes that are gone."""
         _log.warning("took over what a node that is gone has left", messages=messages)
 
+    def overdue(self, messages: int) -> None:
+        """Messages were due for long, and are tried now."""
+        _log.error(
+            "messages were due for long, and nothing would have tried them; now they are tried", messages=messages
+        )
+
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The lease was not renewed."""
         _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code, what=what)
@@ -177,6 +183,11 @@ class CountedAndLogged:
         """This node has adopted messages of nodes that are gone."""
         self._metrics.adopted(messages)
         self._log.adopted(messages)
+
+    def overdue(self, messages: int) -> None:
+        """Messages were due for long, and are tried now."""
+        self._metrics.overdue(messages)
+        self._log.overdue(messages)
 
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The lease was not renewed."""

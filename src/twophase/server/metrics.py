@@ -90,6 +90,7 @@ class Metrics(Collector):
         self._joined = 0
         self._adopted = 0
         self._moved = 0
+        self._overdue = 0
         self._heartbeat_failed: Counter[str] = Counter()
         self._topics_failed: Counter[str] = Counter()
         self._removed = {"history": 0, "attempt": 0}
@@ -173,6 +174,10 @@ class Metrics(Collector):
         """Prepared messages are owned by another node now."""
         self._moved += messages
 
+    def overdue(self, messages: int) -> None:
+        """Messages were due for long, and are tried now."""
+        self._overdue += messages
+
     def heartbeat_failed(self, code: str) -> None:
         """The lease was not renewed."""
         self._heartbeat_failed[code] += 1
@@ -231,6 +236,7 @@ class Metrics(Collector):
             ("fenced", "Epochs of this node that another node has ended.", self._fenced),
             ("adopted", "Messages taken over from nodes that are gone.", self._adopted),
             ("moved", "Due prepared messages that had gone to another node.", self._moved),
+            ("overdue", "Messages due for long that nothing would have tried.", self._overdue),
         ):
             yield CounterMetricFamily(f"twophase_{name}", text, value=number)
 

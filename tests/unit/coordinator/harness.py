@@ -154,6 +154,7 @@ class Watcher(NullObserver):
         self.probes: list[str] = []
         self.check_addresses: list[tuple[str, str]] = []
         self.not_done_attempts: list[Attempt] = []
+        self.overdue_messages = 0
 
     def probed(self, result: str) -> None:
         self.probes.append(result)
@@ -178,6 +179,9 @@ class Watcher(NullObserver):
 
     def cleaning_failed(self, code: str, what: str = "") -> None:
         self.cleaning_failures.append(code)
+
+    def overdue(self, messages: int) -> None:
+        self.overdue_messages += messages
 
     def incident(self, gid: str, what: str) -> None:
         self.incidents.append((gid, what))

@@ -8,6 +8,9 @@ A message that leaves memory as another node's notes nothing, and what memory kn
 here. So while adopted rows are read, a row that memory does not know in the same version as this node's is looked at
 again.
 
+No known event leaves a due row that nothing drives. A look at every row that is due for long, twice a minute, bounds
+what an unknown one may do to I9.
+
 A row that a clock ahead of its time has made due in weeks is not read by its due time. So after a start, an adoption
 and a clock that fell back all far rows are looked through, behind everything due, and those that nothing explains come
 in.
@@ -21,9 +24,11 @@ from typing import Final
 
 from twophase.coordinator.background import Background, rest
 from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core.errors import StoreCorrupt
+from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.stores.base import DUE_BYTES_MAX
 from twophase.stores.rows import LiveRow
@@ -31,6 +36,9 @@ from twophase.stores.rows import LiveRow
 _BEFORE_ALL: Final = (0, "")
 _FAR_ROWS: Final = 64
 """Rows of one page with their bodies: few, because they may be large."""
+_OVERDUE_MS: Final = 10_000
+"""A row that is due for so long is under way, or was overlooked."""
+_OVERDUE_EVERY_MS: Final = 30_000
 _FELL_BACK_MS: Final = 1_000
 """Bound of a correction: a clock kept in time by small steps has not fallen back."""
 
@@ -60,6 +68,8 @@ class Recovery:
         None when all have been looked through.
         """
         self._seen_ms = 0
+        self._overdue_ms = 0
+        """When to look at overdue rows again."""
         self._requested = asyncio.Event()
         self._hurried = asyncio.Event()
         self._background = Background("twophase recovery")
@@ -136,6 +146,8 @@ class Recovery:
                 everything = await self._read_pages(pages_max=1_000_000)
                 if everything:
                     everything = await self._read_far()
+                if everything:
+                    await self._read_overdue()
             except Exception as error:  # noqa: BLE001 -- whatever it is, paging must continue: I2 depends on it
                 self._observer.flush_failed(as_store_error(error).code, log_text(error))
                 self.fault()
@@ -173,6 +185,35 @@ class Recovery:
                     self._adopt_unexplained(row)
             self._far = (rows[-1].due_ms, rows[-1].gid) if len(rows) == _FAR_ROWS else None
         return True
+
+    async def _read_overdue(self) -> None:
+        """Try what has been due for long and is driven by nothing here."""
+        now_ms = self._clock.now_ms()
+        if now_ms < self._overdue_ms:
+            return
+        self._overdue_ms = now_ms + _OVERDUE_EVERY_MS
+        found = 0
+        position = _BEFORE_ALL
+        while not self._memory.overcrowded:
+            left: dict[str, bool] = {}
+            self._memory.left = left
+            try:
+                rows = await self._store.due(now_ms - _OVERDUE_MS, position, self._settings.page_rows)
+            finally:
+                self._memory.left = None
+            for row in rows:
+                active = self._memory.get(row.gid)
+                if active is None and row.gid not in left:
+                    self._adopt(row)
+                    found += 1
+                elif active is not None and active.quiet and (active.version < row.version or _is_idle(active)):
+                    self._memory.load_row(active, row)
+                    found += 1
+            if not rows:
+                break
+            position = (rows[-1].due_ms, rows[-1].gid)
+        if found:
+            self._observer.overdue(found)
 
     def _adopt_unexplained(self, row: LiveRow) -> None:
         self._adopt(row)
@@ -233,3 +274,11 @@ class Recovery:
         except StoreCorrupt as error:
             self._memory.remove(active)
             self._observer.incident(row.gid, f"{error.message} It stays in the store, undecided.")
+
+
+def _is_idle(active: ActiveMessage) -> bool:
+    """Return True for a message that nothing will move.
+
+    A prepared one without a time may wait for a permit to ask its producer.
+    """
+    return active.slot is None and active.state is State.SUBMITTED

@@ -176,6 +176,14 @@ class ActiveMessage:
         self.calls = 0
         self.round: Round | None = None
 
+    @property
+    def quiet(self) -> bool:
+        """True when no change, answer or request of it is under way.
+
+        Then only its due time can move it.
+        """
+        return not (self.busy or self.calls or self.queue or self.waiters or self.round is not None)
+
     def crowded_by(self, waiting_max: int) -> bool:
         """Return True when this many triggers or wait_result requests wait for it."""
         queue, waiters = self.queue, self.waiters
