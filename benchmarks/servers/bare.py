@@ -1,6 +1,7 @@
 """A server in sixty lines on httptools; null is measured beside it.
 
-Null must not be slow itself. This one understands what the generator sends, answers prepare and submit at once, and calls every branch of a submit.
+Null must not be slow itself. This one understands what the generator sends, answers prepare and submit at once, and
+calls every branch of a submit.
 """
 
 from __future__ import annotations

@@ -110,9 +110,9 @@ def many(draw: st.DrawFn, url: Callable[[int], str]) -> tuple[str, bytes, int | 
 
     The number may be undefined; then it is `None`.
     """
-    path, field = draw(st.sampled_from([(PREPARE_PATH, "messages"), (SUBMIT_PATH, "gids")]))
-    right: st.SearchStrategy[Any] = sensible(url) if path == PREPARE_PATH else st.sampled_from(GIDS)
-    wrong: st.SearchStrategy[Any] = hostile(url) if path == PREPARE_PATH else gids
+    path, field = draw(st.sampled_from([(PREPARE_PATH, "messages"), (SUBMIT_PATH, "messages"), (SUBMIT_PATH, "gids")]))
+    right: st.SearchStrategy[Any] = sensible(url) if field == "messages" else st.sampled_from(GIDS)
+    wrong: st.SearchStrategy[Any] = hostile(url) if field == "messages" else gids
     several = st.lists(right, max_size=6, unique_by=_gid_of)
     if draw(st.integers(0, 2)) == 0:
         items: Any = draw(st.one_of(st.lists(right | wrong | values, max_size=6), _about_the_most, values))

@@ -286,7 +286,7 @@ def read_many(operation: Operation, gids: Collection[str], answer: HttpAnswer) -
         operation: the request that each message would be alone: PREPARE or SUBMIT.
         gids: the messages, in the order of the request.
 
-    >>> reply = b'{"results":[{},{"code":"TP-2001","state":"submitted","message":"other branches"}]}'
+    >>> reply = b'{"results":[{},{"code":"TP-2002","state":"submitted","message":"other branches"}]}'
     >>> read_many(Operation.PREPARE, ("a", "b"), HttpAnswer(200, reply))
     {'a': None, 'b': ContentConflict('other branches')}
     """

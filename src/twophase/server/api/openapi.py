@@ -18,10 +18,10 @@ import msgspec
 from starlette.requests import Request
 
 from twophase.core.limits import GID_BYTES_MAX
-from twophase.core.many import MESSAGES_MAX, SubmitMany
+from twophase.core.many import MESSAGES_MAX
 from twophase.core.options import MEANINGS
 from twophase.server.api.dtm_jsonrpc import RpcCall
-from twophase.server.api.many_http import PrepareMany
+from twophase.server.api.many_http import PrepareMany, SubmitMany
 from twophase.server.api.operation import Operation, Parameter, Served
 from twophase.server.codecs.encode import Answer, Failure
 from twophase.server.codecs.wire import WireRequest
@@ -62,6 +62,11 @@ FIELDS: Final[Mapping[str, str]] = {
 The only two that are needed come first.
 """
 
+_MESSAGES: Final[Mapping[str, Any]] = {
+    "type": "array",
+    "items": {"$ref": f"{_SCHEMAS}{WireRequest.__name__}"},
+    "maxItems": MESSAGES_MAX,
+}
 _NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     WireRequest.__name__: {
         "gid": {"type": "string", "minLength": 1, "maxLength": GID_BYTES_MAX.value},
@@ -75,14 +80,9 @@ _NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
         "method": {"type": "string", "enum": ["newGid", "prepare", "submit", "abort"]},
         "params": {"anyOf": [{"$ref": f"{_SCHEMAS}{WireRequest.__name__}"}, {"type": "null"}]},
     },
-    PrepareMany.__name__: {
-        "messages": {
-            "type": "array",
-            "items": {"$ref": f"{_SCHEMAS}{WireRequest.__name__}"},
-            "maxItems": MESSAGES_MAX,
-        },
-    },
+    PrepareMany.__name__: {"messages": _MESSAGES},
     SubmitMany.__name__: {
+        "messages": _MESSAGES,
         "gids": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": MESSAGES_MAX},
     },
 }
@@ -139,6 +139,8 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     for name, required in _REQUIRED.items():
         if name in components:
             components[name]["required"] = required
+    if SubmitMany.__name__ in components:
+        components[SubmitMany.__name__]["oneOf"] = [{"required": ["messages"]}, {"required": ["gids"]}]
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
         path = _described_path(operation)
@@ -173,10 +175,10 @@ def _describable(kind: Any) -> Any:
 
     msgspec cannot describe the default of such a piece.
     """
-    if kind not in {WireRequest, RpcCall, PrepareMany}:
+    if kind not in {WireRequest, RpcCall, PrepareMany, SubmitMany}:
         return kind
     fields = msgspec.structs.fields(kind)
-    undescribed = (msgspec.Raw, list[WireRequest])
+    undescribed = (msgspec.Raw, list[WireRequest], list[WireRequest] | None)
     return msgspec.defstruct(
         kind.__name__, [(field.name, Any if field.type in undescribed else field.type, None) for field in fields]
     )
