@@ -22,6 +22,8 @@ from twophase.stores.base import Store
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.sqlite import SqliteStore
 
+TAKEN_OVER_SQL = "select max(value) from store_meta where name = 'taken_over_ms'"
+
 
 class Engine(Protocol):
     """The suite's needs of an engine beyond the store itself."""
@@ -62,6 +64,10 @@ class Engine(Protocol):
         """
         ...
 
+    def taken_over_ms(self, folder: Path) -> int | None:
+        """Return the noted time of the last takeover, as an audit reads it."""
+        ...
+
 
 class SqliteEngine:
     """The embedded engine."""
@@ -96,6 +102,14 @@ class SqliteEngine:
             connection.execute("insert into store_meta (name, value) values ('archived_until_ms', ?)", (until_ms,))
         connection.close()
 
+    def taken_over_ms(self, folder: Path) -> int | None:
+        connection = sqlite3.connect(f"file:{folder / 'store.db'}?mode=ro", uri=True)
+        try:
+            value: int | None = connection.execute(TAKEN_OVER_SQL).fetchone()[0]
+            return value
+        finally:
+            connection.close()
+
 
 class PostgresEngine:
     """The shared engine: a schema for each folder, on the run's server."""
@@ -125,6 +139,12 @@ class PostgresEngine:
     def archived(self, folder: Path, until_ms: int) -> None:
         with self.connect(folder) as connection:
             connection.execute("insert into store_meta (name, value) values ('archived_until_ms', %s)", (until_ms,))
+
+    def taken_over_ms(self, folder: Path) -> int | None:
+        with self.connect(folder) as connection:
+            found = connection.execute(TAKEN_OVER_SQL).fetchone()
+            assert found is not None
+            return found[0] if isinstance(found[0], int) else None
 
     def connect(self, folder: Path) -> psycopg.Connection[Any]:
         """Open a connection of the test's own.

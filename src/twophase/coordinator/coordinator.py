@@ -289,6 +289,13 @@ class Coordinator:
         """Return the history horizon; 0 when history was never cleaned."""
         return await self._runtime.store.history_horizon_ms()
 
+    async def note_takeover(self, *, again: bool) -> None:
+        """Note that messages of another coordinator were taken over now.
+
+        See `Store.note_takeover`.
+        """
+        await self._runtime.store.note_takeover(self.clock.now_ms(), again=again)
+
     def gauges(self) -> Gauges:
         """Return the fill of every bounded part."""
         branches, check_backs = self._dispatcher.branch_calls.limiter, self._dispatcher.check_calls.limiter

@@ -116,6 +116,8 @@ def move(
                 _tell(report, _skipped(one))
         _hand_over(planned, target, report, counts, apply=apply)
         on_progress(len(page))
+    if apply:
+        target.finish()
     report.counts = dict(sorted(counts.items()))
     report.others = [Others(kind, status, count) for (kind, status), count in sorted(others.items())]
     report.still_running = source.mark() != before

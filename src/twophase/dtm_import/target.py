@@ -85,6 +85,14 @@ class Target:
         """
         self.take([], dry_run=True)
 
+    def finish(self) -> None:
+        """Have the server note that a move was made, of whatever was copied.
+
+        Raises:
+            CoordinatorUnreachable: no usable answer; run the move again.
+        """
+        self._take([], dry_run=False)
+
     def take(self, messages: Sequence[TakenMessage], *, dry_run: bool) -> list[TakenResult]:
         """Hand messages over; an outcome for each, in their order.
 

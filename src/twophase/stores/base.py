@@ -175,6 +175,14 @@ class Store(Protocol):
         """
         ...
 
+    async def note_takeover(self, at_ms: int, *, again: bool) -> None:
+        """Note the time at which messages of another coordinator were taken over.
+
+        It is `store_meta` name `taken_over_ms`. Gids born before may have ended there, so an audit misses no message of
+        theirs. The time never falls. It is written with `again` False only where none stands yet.
+        """
+        ...
+
     async def purge(self, before_ms: int, limit: int) -> Purged:
         """Remove old rows, and raise the history horizon behind them, in one commit.
 

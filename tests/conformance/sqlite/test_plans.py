@@ -52,6 +52,7 @@ SINGLE = {
     "due": {"message", "message_due"},
     "attempts": {"attempt_gid"},
     "horizon": {"store_meta"},
+    "note_takeover": set(),
     "raise_horizon": {"store_meta"},
     "oldest_history": {"history"},
     "oldest_attempts": {"attempt", "attempt_gid", "message"},

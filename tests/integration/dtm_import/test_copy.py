@@ -6,6 +6,8 @@ The services receive the calls that follow from it.
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import msgspec
 
@@ -14,6 +16,14 @@ from tests.integration.dtm_import.services import Service, until
 from tests.integration.dtm_import.stores import DtmStore
 from twophase.core.lifecycle import State
 from twophase.testing import InProcessCoordinator
+
+
+def taken_over_ms(coordinator: InProcessCoordinator) -> int | None:
+    """Return the noted time of the last move, as an audit reads it."""
+    assert coordinator._store is not None
+    with closing(sqlite3.connect(coordinator._store.removeprefix("sqlite:///"))) as connection:
+        found = connection.execute("select value from store_meta where name = 'taken_over_ms'").fetchone()
+    return found[0] if found else None
 
 
 def test_a_dry_run_changes_nothing_and_says_what_would_be(
@@ -60,6 +70,23 @@ def test_what_dtm_has_delivered_is_not_called_and_the_rest_keeps_its_number(
     assert view is not None
     assert [one.url for one in view.message.branches] == [url for _, _, url, _ in rows]
     assert dtm.everything() == before
+
+
+def test_the_time_of_the_move_is_noted_even_of_nothing(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    assert report(dtm, coordinator.url)[0] == 0
+    assert taken_over_ms(coordinator) is None
+
+    assert report(dtm, coordinator.url, "--apply")[0] == 0
+    moved_ms = taken_over_ms(coordinator)
+    assert moved_ms
+    assert report(dtm, coordinator.url, "--apply")[0] == 0
+    assert taken_over_ms(coordinator) == moved_ms, "nothing was copied, so nothing more may have ended there"
+
+    dtm.put("late", "submitted", [("01", "prepared", branches.url("/in"), b"{}")])
+    assert report(dtm, coordinator.url, "--apply")[0] == 0
+    assert (taken_over_ms(coordinator) or 0) > moved_ms
 
 
 def test_prepared_messages_are_decided_by_the_producers_barrier(

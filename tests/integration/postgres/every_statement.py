@@ -86,6 +86,7 @@ async def _read_all(store: Store, gid: str) -> None:
     await store.change_topic(topics.revision, "t", None)
     await store.heartbeat()
     await store.purge(1, 100)
+    await store.note_takeover(5, again=True)
 
 
 async def _look_for(store: Store, wanted: Search) -> None:

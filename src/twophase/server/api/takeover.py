@@ -90,6 +90,8 @@ class ImportTarget(Protocol):
 
     async def history_horizon_ms(self) -> int: ...
 
+    async def note_takeover(self, *, again: bool) -> None: ...
+
 
 class TakeoverApi:
     """Answers `POST /api/twophase/import`.
@@ -112,6 +114,8 @@ class TakeoverApi:
     async def _answer(self, request: Request) -> Answer:
         asked = _read(await request.body())
         results = await asyncio.gather(*(self._take(message, asked) for message in asked.messages))
+        if not asked.dry_run:
+            await self._coordinator.note_takeover(again=any(one.outcome is Outcome.COPIED for one in results))
         return Answer(200, _encode(TakeoverReply(tuple(results))))
 
     async def _take(self, taken: TakenMessage, asked: TakeoverRequest) -> TakenResult:

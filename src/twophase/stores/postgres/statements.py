@@ -52,6 +52,7 @@ FORGET: Final = read("forget")
 
 TOPICS: Final = read("topics")
 CHANGE_TOPIC: Final = read("change_topic")
+NOTE_TAKEOVER: Final = read("note_takeover")
 
 WHAT_IS_THERE: Final = read("what_is_there", "catalog")
 LOCK_SCHEMA: Final = read("lock_schema", "catalog")

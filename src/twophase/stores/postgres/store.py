@@ -160,6 +160,11 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(reader.nodes)
 
+    async def note_takeover(self, at_ms: int, *, again: bool) -> None:
+        """See `Store.note_takeover`."""
+        readers = await self._settled_readers()
+        await readers.ask(lambda connection: connection.execute(statements.NOTE_TAKEOVER, at_ms, again), "taking over")
+
     async def purge(self, before_ms: int, limit: int) -> Purged:
         """See `Store.purge`."""
         assert limit > 0, "a step removes something"

@@ -88,6 +88,7 @@ CORRECT_SEQ: Final = read("correct_seq")
 TAKE_SLOT: Final = read("take_slot")
 BUMP_EPOCH: Final = read("bump_epoch")
 RAISE_HORIZON: Final = read("raise_horizon")
+NOTE_TAKEOVER: Final = read("note_takeover")
 
 GET: Final = read("get")
 DUE: Final = read("due")

@@ -168,6 +168,12 @@ class SqliteStore:
         """See `Store.history_horizon_ms`."""
         return await self._read(reader.horizon_ms)
 
+    async def note_takeover(self, at_ms: int, *, again: bool) -> None:
+        """See `Store.note_takeover`. A write like a flush, under the same fence."""
+        if self._write_thread is None or self._writer is None:
+            raise _not_open(self._path)
+        await self._write_thread.call(functools.partial(self._writer.note_takeover, at_ms, again=again))
+
     async def purge(self, before_ms: int, limit: int) -> Purged:
         """See `Store.purge`.
 

@@ -197,6 +197,19 @@ class Writer:
             self._commit(connection, commit_count)
         return horizon_ms
 
+    def note_takeover(self, at_ms: int, *, again: bool) -> None:
+        """Note a takeover in a commit of its own, see `Store.note_takeover`."""
+        self._check_files()
+        with reported(self._path, "taking over"):
+            connection = self._ready()
+            try:
+                _, commit_count, _ = self._begin(connection, 0)
+                connection.execute(statements.NOTE_TAKEOVER, (at_ms, int(again)))
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            self._commit(connection, commit_count)
+
     def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
         """Change one topic in a commit of its own, see `Store.change_topic`."""
         self._check_files()

@@ -1,0 +1,4 @@
+-- Gids born before this may have ended at another coordinator; it never falls. ?1 time, ?2 0: only if there is none yet.
+-- Served by: the primary key of store_meta.
+insert into store_meta (name, value) values ('taken_over_ms', ?1)
+on conflict (name) do update set value = max(value, ?1 * ?2)
