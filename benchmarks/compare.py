@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 import uvloop
 
+from benchmarks.failure import BenchmarkFailed
 from benchmarks.load.grpc_run import GrpcRun
 from benchmarks.load.measurement import Measurement
 from benchmarks.load.run import Run
@@ -27,6 +28,8 @@ from twophase.core.errors import ConfigurationError
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
 
+_RUNS_MAX: Final = 3
+"""Bound on the runs of one measurement in which no message ends."""
 API_PATH: Final = "/api/dtmsvr"
 
 OnStep = Callable[[str, float, int], None]
@@ -93,9 +96,11 @@ def measure(
 ) -> Measurement:
     """Run once, in an event loop of its own.
 
+    A run in which no message ended says nothing of a rate. It is made again, each time twice as long.
+
     Raises:
         ConfigurationError: the URL or the workload cannot be used.
-        BenchmarkFailed: the server cannot be reached, or every request fails.
+        BenchmarkFailed: the server cannot be reached, or every request fails, or no message ends in any of the runs.
     """
     scheme, _, rest = server_url.partition("://")
     kind, url = (GrpcRun, f"http://{rest}") if scheme == Scheme.GRPC else (Run, api_url(server_url))
@@ -104,7 +109,14 @@ def measure(
     except HttpError as error:
         remedy = "Write http://host:port, or grpc://host:port."
         raise ConfigurationError(f"--server {server_url}: {error}.", remedy=remedy) from error
-    return _run(kind(address, workload, _told(on_step, name)).measure(processes))
+    for longer in range(_RUNS_MAX):
+        seconds = workload.seconds * 2**longer
+        timed = msgspec.structs.replace(workload, seconds=seconds)
+        found = _run(kind(address, timed, _told(on_step, name)).measure(processes))
+        if found.messages:
+            return found
+    seconds = workload.seconds * 2 ** (_RUNS_MAX - 1)
+    raise BenchmarkFailed(f"no message ended in {seconds:g} s", remedy="Measure longer, or on a machine that is free.")
 
 
 def _told(on_step: OnStep | None, name: str) -> OnProgress:

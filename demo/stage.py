@@ -112,6 +112,19 @@ class Stage:
         """Return the gids that the coordinator has not finished."""
         return {row[0] for row in self.rows(self.coordinator_db, "select gid from message")}
 
+    def is_in_transaction(self) -> bool:
+        """Return True while a transaction of bank A writes.
+
+        SQLite has one writer at a time.
+        """
+        with closing(sqlite3.connect(self.bank_a_db, timeout=0, isolation_level=None)) as connection:
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.OperationalError:
+                return True
+            connection.execute("rollback")
+        return False
+
     def final(self, gid: str) -> tuple[str, str, int] | None:
         """Return a final message's state, decider and time of its end; else None.
 

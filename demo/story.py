@@ -93,8 +93,9 @@ def _receiver_down(stage: Stage, case: str) -> Scene:
 
 def _coordinator_down(stage: Stage, case: str) -> Scene:
     before = stage.unfinished()
-    customer = _in_background(stage, "story-coordinator-down", hold_s=2.0)
+    customer = _in_background(stage, "story-coordinator-down", hold_s=3.0)
     stage.wait("the message to be prepared", lambda: bool(stage.unfinished() - before))
+    stage.wait("bank A's transaction to be open", stage.is_in_transaction)
     stage.coordinator.kill()
     started_ms = _now_ms()
     customer.thread.join()

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.servers.database import Database
-from tests.unit.coordinator.harness import Harness
+from tests.unit.coordinator.harness import Harness, StillClock
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.shared_store import Shared
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.testing.clock import VirtualClock
 
 
 @pytest.fixture
@@ -38,7 +37,8 @@ async def harness(make_harness: Callable[..., Awaitable[Harness]]) -> Harness:
 
 @pytest.fixture(params=[pytest.param(None, marks=pytest.mark.postgres, id="postgres")])
 async def nodes(postgres_database: Database) -> AsyncIterator[Nodes]:
-    clock = VirtualClock()
+    clock = StillClock()
+    clock.runs = True
     shared = Shared(postgres_database, clock)
     both = Nodes(shared, clock)
     await shared.start()

@@ -50,6 +50,10 @@ class StillClock(VirtualClock):
     def now_ms(self) -> int:
         return super().now_ms() if self.runs else self._began_ms + self._offset_ms
 
+    def stand_still(self) -> None:
+        """Stop at the present time."""
+        self._began_ms, self.runs = super().now_ms() - self._offset_ms, False
+
 
 def set_back(clock: VirtualClock, ms: int) -> None:
     """Set the clock back, and notify its watchers.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from tests.unit.coordinator.harness import PATIENCE_S, QUICK, ScriptedDestination, Watcher
-from tests.unit.coordinator.shared_store import Shared
+from tests.unit.coordinator.harness import PATIENCE_S, QUICK, ScriptedDestination, StillClock, Watcher
+from tests.unit.coordinator.shared_store import LEASE_MS, Shared
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply
@@ -90,7 +90,7 @@ class Node:
 class Nodes:
     """The two nodes, and what they share."""
 
-    def __init__(self, shared: Shared, clock: VirtualClock) -> None:
+    def __init__(self, shared: Shared, clock: StillClock) -> None:
         self.clock = clock
         self.shared = shared
         self.a, self.b = Node(shared, clock), Node(shared, clock)
@@ -120,3 +120,12 @@ class Nodes:
         """
         wanted = [(one.gates, one.gates.beats + count + 1) for one in (self.a, self.b) if one.coordinator.ready]
         await self.until(lambda: all(gates.beats >= beats for gates, beats in wanted))
+
+    async def beats_with_time(self, count: int) -> None:
+        """Let a quarter of a lease pass after each of `count` pauses.
+
+        The clock stands still otherwise.
+        """
+        for _ in range(count):
+            await self.beats(1)
+            self.clock.advance(LEASE_MS // 4)

@@ -407,14 +407,15 @@ async def test_a_node_whose_clock_is_an_hour_off_drives_adopted_messages_when_th
 
 
 async def test_after_an_outage_no_node_ends_an_epoch_before_a_lease_of_contact(nodes: Nodes) -> None:
-    await nodes.beats(6)  # both have had contact for a lease
+    nodes.clock.stand_still()  # a machine that is slow ends no lease
+    await nodes.beats_with_time(6)  # both have had contact for a lease
     nodes.a.gates.cut = nodes.b.gates.cut = True
     await nodes.until(lambda: "heartbeat failed" in nodes.b.watcher.told)
     nodes.clock.advance(10 * LEASE_MS)
     nodes.b.gates.cut = False
-    await nodes.beats(2)
+    await nodes.beats_with_time(2)
     nodes.a.gates.cut = False
-    await nodes.beats(8)
+    await nodes.beats_with_time(8)
     assert "fenced" not in nodes.a.watcher.told + nodes.b.watcher.told
 
 
