@@ -18,10 +18,13 @@ from pathlib import Path
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.clients import setups
+from tests.spark.cases import ALL as ALL_CASES
+from tests.spark.cases import Case
 from tests.wire import differences
 from twophase.client.options import READERS, MessageOptions
 from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
+from twophase.core.lifecycle import State
 from twophase.core.limits import LIMITS
 from twophase.server.settings import describe
 from twophase_spark.datasource.options.described import OPTIONS, Fits
@@ -108,6 +111,28 @@ def settings_table() -> str:
     return _table(("Setting", "Environment", "Default", "What it is"), rows)
 
 
+def situations_table() -> str:
+    """Return each situation of the audit's tests, with every side and the verdict."""
+
+    def sides(case: Case) -> tuple[str, ...]:
+        state = "unknown" if case.state is None else case.state.name.lower()
+        decided = case.decided_by if case.state in {State.SUCCEEDED, State.FAILED} else ""
+        barriers = ", ".join(f"{service} {branch}" for service, branch in case.barriers)
+        return (
+            f"{state} ({decided})" if decided else state,
+            case.producer or "",
+            barriers,
+            ", ".join(map(str, case.ledger)),
+        )
+
+    titles = {meaning.flag.value: meaning.title for meaning in MEANINGS}
+    rows = [
+        (case.gid.replace("_", " "), *sides(case), ", ".join(titles[flag] for flag in case.flags) or "in order")
+        for case in ALL_CASES
+    ]
+    return _table(("Situation", "Message", "Producer's row", "Barrier rows", "Ledger of bank-b", "Verdict"), rows)
+
+
 def audit_table() -> str:
     """Return every class of the audit."""
     rows = [(one.title, "yes" if one.violation else "no", one.what, one.remedy) for one in MEANINGS]
@@ -173,6 +198,7 @@ GENERATORS = {
     "settings": settings_table,
     "message_options": message_options_table,
     "audit": audit_table,
+    "situations": situations_table,
     "source_options": source_options_table,
     "sink_options": sink_options_table,
     "source_columns": source_columns_table,

@@ -162,7 +162,7 @@ BROKEN = [
     Case("effect_of_another_branch", "missing_effect orphan", barriers=(("bank-b", "02"),), ledger=("02",)),
     Case("booked_under_another_branch", "missing_effect unguarded_effect", ledger=("02",)),
     Case("ledger_without_barrier", "unguarded_effect", barriers=_NOTHING),
-    Case("effect_nobody_asked_for", "orphan", None, None),
+    Case("effect_without_a_message", "orphan", None, None),
     Case("effect_of_a_branch_too_many", "orphan", barriers=(("bank-b", "01"), ("bank-b", "02")), ledger=("01", "02")),
     Case("committed_delivered_and_forgotten", "lost orphan", None),
     Case(

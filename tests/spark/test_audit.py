@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import twophase_spark
+import twophase_spark.notebook
 from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, NOW_MS, SCOPE, Case, inputs_of
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
@@ -332,6 +333,46 @@ def test_a_notebook_gets_a_report_and_the_findings(spark: SparkSession, tmp_path
     assert report.verdict == "violations"
     assert found == {case.gid for case in BROKEN if one_service(case)}
     assert kept_by(spark) <= kept, "nothing is kept behind the block"
+
+
+def test_a_notebook_keeps_a_verified_point(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays([Case("first", ""), Case("dropped", "lost", None, "msg", NONE, ())]))
+    _, producer, consumer, _ = (argument.partition("=")[2] for argument in system.arguments)
+    config, state, known = tmp_path / "fleet.toml", tmp_path / "state", tmp_path / "known.json"
+    config.write_text(f'[audit]\ngrace = 60.0\n[[coordinator]]\nurl = "sqlite:///{system.coordinator}"\n')
+    known.write_text('{"acknowledged": {"dropped": ["lost"]}}')
+
+    def audited() -> twophase_spark.notebook.Outcome:
+        return twophase_spark.audit(
+            spark, [], [producer], [consumer], config=config, grace_s=0, late_s=1e12, state=state, baseline=known
+        )
+
+    with pytest.raises(ZeroDivisionError), audited():
+        raise ZeroDivisionError
+    assert not state.exists(), "a report that was not kept moves nothing"
+    with audited() as (report, _):
+        assert (report.verdict, report.grace_s, report.since) == ("clean", 0, None)
+    with audited() as (report, _):
+        assert (report.result.acknowledged, report.since is None) == (1, False)
+
+
+def test_a_notebook_lists_what_waits(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    old = Case("old", "", State.PREPARED, None, NONE, ())
+    plant(system, nowadays([old, Case("parked", "", State.SUBMITTED, "msg", NONE, (), parked=True), Case("fine", "")]))
+    _, producer, consumer, _ = (argument.partition("=")[2] for argument in system.arguments)
+
+    with twophase_spark.audit(
+        spark, [f"sqlite:///{system.coordinator}"], [producer], [consumer], grace_s=0, late_s=0.0
+    ) as outcome:
+        rows = outcome.late.collect()
+
+    assert {(row["gid"], row["state"], row["producer"]) for row in rows} == {
+        ("old", State.PREPARED, "bank-a"),
+        ("parked", State.SUBMITTED, "bank-a"),
+    }
+    assert all(row["age"] > 0 for row in rows)
 
 
 def test_a_notebook_is_refused_what_the_command_is(spark: SparkSession, tmp_path: Path) -> None:

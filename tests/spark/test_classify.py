@@ -66,7 +66,7 @@ def test_what_cleaned_history_may_have_known_is_not_lost(spark: SparkSession) ->
     found = rows_of(spark, cases, scope)
 
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
-    assert list(found[OLD]["unknown"]) == ["history cleaned"]
+    assert list(found[OLD]["unknown"]) == ["older than history"]
 
 
 def test_a_cleaned_producer_barrier_makes_no_ghost(spark: SparkSession) -> None:

@@ -93,7 +93,7 @@ def test_a_clean_system_ends_with_0_and_says_how_far_it_is(system: System) -> No
 
 @pytest.mark.usefixtures("tests_own_spark")
 @pytest.mark.parametrize(
-    "name", ["committed_and_no_message", "effect_nobody_asked_for", "succeeded_without_any_effect"]
+    "name", ["committed_and_no_message", "effect_without_a_message", "succeeded_without_any_effect"]
 )
 def test_a_violation_is_found_when_it_is_the_only_row_of_its_side(system: System, name: str) -> None:
     """The second pass then reads no row at all from some of the sides."""

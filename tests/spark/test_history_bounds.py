@@ -1,6 +1,6 @@
 """The bounds of history are reported right, by a few steps into its key.
 
-Every round of an audit that follows reads them.
+Every round of an audit reads them.
 """
 
 from __future__ import annotations

@@ -217,6 +217,15 @@ def test_a_file_that_is_no_state_is_refused(tmp_path: Path, content: str) -> Non
         read_state(tmp_path / "state")
 
 
+def test_a_state_that_names_a_stream_and_its_batch_is_read(tmp_path: Path) -> None:
+    """An earlier version wrote both; neither means anything now."""
+    state = VerifiedPoint(as_of_ms=1, verified={"coordinator": {1: 7}}, carried=("g",))
+    older = msgspec.to_builtins(state, str_keys=True) | {"stream": "0123456789abcdef", "batch": 3}
+    (tmp_path / "state").write_bytes(msgspec.json.encode(older))
+
+    assert read_state(tmp_path / "state") == state
+
+
 def test_no_state_yet_is_none(tmp_path: Path) -> None:
     assert read_state(tmp_path / "state") is None
 

@@ -79,7 +79,9 @@ def report_of(result: AuditResult) -> Report:
 
 def broken() -> AuditResult:
     counts = RESULT.counts | {"lost": 1, "late": 2}
-    return msgspec.structs.replace(RESULT, violations=1, counts=counts, samples=(LOST,), unknown={"history cleaned": 3})
+    return msgspec.structs.replace(
+        RESULT, violations=1, counts=counts, samples=(LOST,), unknown={"older than history": 3}
+    )
 
 
 def test_json_holds_verdict_counts_and_coverage() -> None:
@@ -92,7 +94,7 @@ def test_json_holds_verdict_counts_and_coverage() -> None:
         "coordinator against producers: lost, ghost, contrary": True,
         "coordinator against consumers: missing, orphan": False,
         "barrier against ledger: duplicate, missing, unguarded": False,
-        "history cleaned": False,
+        "older than history": False,
     }
 
 
@@ -162,12 +164,23 @@ def test_the_form_of_the_json_is_stable() -> None:
     plain = json.loads(to_json(report_of(broken())))
 
     assert sorted(plain) == [
-        *("as_of", "coverage", "duration_s", "format", "grace_s", "late_s", "result", "runs", "sentence", "since"),
-        *("sources", "verdict"),
+        *("as_of", "coverage", "duration_s", "format", "grace_s", "late_s", "result", "run_id", "runs", "sentence"),
+        *("since", "sources", "verdict"),
     ]
     assert sorted(plain["result"]) == [
-        *("as_of_ms", "clean", "counts", "messages", "primary", "rows", "samples", "settled", "suspects", "swapped"),
-        *("unknown", "violations", "waited"),
+        *(
+            "acknowledged",
+            "as_of_ms",
+            "clean",
+            "counts",
+            "doubled",
+            "messages",
+            "primary",
+            "rows",
+            "samples",
+            "settled",
+        ),
+        *("suspects", "swapped", "unknown", "unmatched", "violations", "waited"),
     ]
     assert sorted(plain["result"]["samples"][0]) == [
         *("barriers", "flags", "gid", "ledger", "message", "producers", "repairs", "unknown"),
@@ -197,7 +210,7 @@ def test_junit_has_a_case_for_every_promise_and_survives_any_gid() -> None:
     assert failure is not None
     assert failure.text is not None
     assert "a\ufffdb<&>" in failure.text
-    assert cases["history cleaned"].find("skipped") is not None
+    assert cases["older than history"].find("skipped") is not None
 
 
 def test_junit_of_an_empty_audit_is_an_error() -> None:

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.auditor import plan_of
 from tests.spark.cases import IN_ORDER, Case
 from tests.spark.plant import make_system, one_service, plant
-from tests.spark.truth import nowadays
+from tests.spark.test_increment import locations
+from tests.spark.truth import LATE_S, nowadays
 from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
+from twophase_spark.inputs.plan import Plan
 from twophase_spark.reports.report import Verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -27,7 +28,7 @@ def test_a_row_that_arrives_in_the_grace_time_settles_its_suspect(spark: SparkSe
     """
     system = make_system(tmp_path)
     grace_s = 3_600.0  # the wait is not real; the message is young however long the machine takes to read it
-    plan = msgspec.structs.replace(plan_of(system), grace_s=grace_s, state=None)
+    plan = Plan(locations(system), grace_s=grace_s, late_s=LATE_S, cores=1)
     succeeded = Case("just-now", "", State.SUCCEEDED, created_ms=time.time_ns() // 1_000_000)
     plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
     plant(system, [msgspec.structs.replace(succeeded, barriers=(), ledger=())])

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -38,6 +39,12 @@ def files(tmp_path: Path) -> ReportFiles:
     for path in paths:
         path.write_text("clean")
     return ReportFiles(html=paths[0], json=paths[1], junit=paths[2])
+
+
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace what a round needs a session for."""
+    monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
+    monkeypatch.setattr("twophase_spark.session.shortened", lambda _spark, *, short: contextlib.nullcontext())
 
 
 def require_not_made(files: ReportFiles, why: str) -> None:
@@ -147,7 +154,7 @@ def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch
     stop: list[str] = []
     monkeypatch.setattr("twophase_spark.auditing.run.run", lambda *_, **__: None)
     monkeypatch.setattr("twophase_spark.auditing.run.look_into", lambda _: [])
-    monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
+    without_spark(monkeypatch)
     nothing: Any = None
 
     def show(*_: object) -> None:
@@ -184,7 +191,7 @@ def order_of(files: ReportFiles) -> spark_audit.Order:
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("twophase_spark.auditing.run.run", fail)
-    monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
+    without_spark(monkeypatch)
     nothing: Any = None
 
     def say(text: str) -> None:
@@ -195,48 +202,21 @@ def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.
     require_not_made(files, AWAY)
 
 
-def test_a_round_of_an_audit_that_follows(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Failing:
-        def __init__(self, _spark: object, _plan: Plan, following: Any) -> None:
-            self._following = following
+def test_a_stop_cuts_no_grace_time_short(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that a waiting round misses may only be late."""
 
-        def run(self) -> int:
-            self._following.failed(CannotRead(AWAY))
-            return 2
+    def run(*_: object, pause: Callable[[float], None]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        pause(600)
+        raise AssertionError("it did not wait")
 
-    monkeypatch.setattr("twophase_spark.auditing.following.Follower", Failing)
-    monkeypatch.setattr("twophase_spark.session.open_session", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr("twophase_spark.auditing.run.run", run)
+    without_spark(monkeypatch)
     nothing: Any = None
+    said: list[str] = []
 
-    assert spark_audit._follow(order_of(files), files, nothing, lambda _: None, nothing) == 2
-    require_not_made(files, AWAY)
-
-
-def test_an_audit_that_follows_and_could_not_show_a_report(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report of that round stands; the failure of a later round is written."""
-
-    class Unheard:
-        def __init__(self, _spark: object, _plan: Plan, following: Any) -> None:
-            self._following = following
-
-        def run(self) -> int:
-            with pytest.raises(OSError, match="No space left"):
-                self._following.show(None)
-            self._following.failed(OSError("No space left on device"))
-            assert files.html is not None
-            assert files.html.read_text() == "clean"
-            self._following.failed(CannotRead(AWAY))
-            return 2
-
-    def show(*_: object) -> None:
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr("twophase_spark.auditing.following.Follower", Unheard)
-    monkeypatch.setattr("twophase_spark.session.open_session", lambda _: contextlib.nullcontext())
-    nothing: Any = None
-
-    assert spark_audit._follow(order_of(files), files, nothing, lambda _: None, show) == 2
-    require_not_made(files, AWAY)
+    assert spark_audit._rounds(nothing, order_of(files), files, said.append, nothing) == 2
+    assert said == ["stopped"], "no round failed, and none was shown"
 
 
 def test_the_formats_are_those_of_the_reports() -> None:

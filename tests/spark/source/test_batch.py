@@ -6,6 +6,7 @@ Every row comes once, with exactly the columns asked for; filters and partitions
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 
 import pytest
 
@@ -27,6 +28,7 @@ from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch
 from twophase_spark.datasource.partitions.connection import has_adbc
+from twophase_spark.datasource.schema.tables import COLUMNS, Kind
 
 MANY = 300
 DRIVERS = ["python", "adbc"]
@@ -39,13 +41,21 @@ def driver(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def at(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
 def test_history_with_its_body_in_columns(store: StoreUnderTest, driver: str) -> None:
     branches = (Branch("http://b/in", b"12345"), Branch("http://c/in"))
     add_history(store, history_row(1, 7, state=State.FAILED, body=body_of("g", branches)))
 
-    [row] = reads.batch(url=store.url, table="history", driver=driver)
+    columns = ",".join(column.name for column in COLUMNS[Kind.HISTORY] if column.name != "payloads")
+    [row] = reads.batch(url=store.url, table="history", driver=driver, columns=columns)
 
     assert row == {
+        "created_at": at(BORN_MS + 7),
+        "decided_at": at(BORN_MS + 17),
+        "finished_at": at(BORN_MS + 27),
         "node": 1,
         "seq": 7,
         "gid": gid_of(1, 7),
@@ -103,7 +113,7 @@ def test_a_body_that_cannot_be_read_leaves_its_row(store: StoreUnderTest, driver
 def test_live_messages(store: StoreUnderTest, driver: str) -> None:
     live(store, ["b", "a"], state=State.PREPARED)
 
-    rows = reads.batch(url=store.url, table="message", driver=driver)
+    rows = reads.batch(url=store.url, table="message", driver=driver, columns="gid,state,parked,version,branches")
 
     assert sorted((row["gid"], row["state"], row["parked"], row["version"]) for row in rows) == [
         ("a", "prepared", False, 1),

@@ -47,11 +47,59 @@ def history(spark: SparkSession, store: StoreUnderTest, **options: object) -> Da
 def test_history_is_a_dataframe(with_source: SparkSession, store: StoreUnderTest) -> None:
     finish(store, 1, 1, 5)
 
-    frame = history(with_source, store)
+    frame = history(with_source, store, columns="gid,state,seq,branches")
 
     assert frame.where("seq = 5").select("gid", "state", F.col("branches")[0]["url"]).collect() == [
         (gid_of(1, 5), "succeeded", "http://b/in")
     ]
+
+
+def test_a_body_is_decoded_only_for_columns_that_are_named(with_source: SparkSession, store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 1)
+
+    named = history(with_source, store).columns
+
+    assert not {"branches", "check_url", "protocol", "delay_ms", "payloads"}.intersection(named)
+    assert history(with_source, store, columns="check_url").collect() == [("http://a/check?barrier=id",)]
+
+
+def test_times_are_timestamps_too(with_source: SparkSession, store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 3)
+    live(store, [gid_of(1, 9)])
+    frame = history(with_source, store)
+
+    wrong = frame.where(
+        "created_at <> timestamp_millis(created_ms) or finished_at <> timestamp_millis(finished_ms) "
+        "or decided_at <> timestamp_millis(decided_ms) or created_at is null"
+    )
+    journal = with_source.read.format("twophase").options(url=store.url, table="journal").load()
+
+    assert (frame.count(), wrong.count()) == (3, 0)
+    assert journal.where("finished_at is null and due_at = timestamp_millis(due_ms)").count() == 1
+    assert frame.groupBy(F.window("finished_at", "1 hour")).count().count() == 1
+
+
+def test_some_gids_are_looked_up(with_source: SparkSession, store: StoreUnderTest) -> None:
+    finish(store, 1, 1, 5)
+    live(store, [gid_of(1, 9)])
+    gids = ",".join((gid_of(1, 2), gid_of(1, 9), "nobody's", "a'b"))
+
+    found = with_source.read.format("twophase").options(url=store.url, table="journal", gids=gids).load()
+
+    assert sorted(row["gid"] for row in found.collect()) == [gid_of(1, 2), gid_of(1, 9)]
+    assert found.rdd.getNumPartitions() <= 2
+
+
+def test_a_table_is_made_of_the_source(with_source: SparkSession, sqlite_store: StoreUnderTest) -> None:
+    finish(sqlite_store, 1, 1, 5)
+    with_source.sql("drop table if exists ended")
+    with_source.sql(f"create table ended using twophase options (url '{sqlite_store.url}', table 'history')")
+    try:
+        assert with_source.sql("select count(*), max(seq) from ended where state = 'succeeded'").collect() == [(5, 5)]
+        assert with_source.table("ended").columns[:3] == ["node", "seq", "gid"]
+        assert with_source.read.option("states", "failed").table("ended").count() == 0
+    finally:
+        with_source.sql("drop table ended")
 
 
 def test_one_dataframe_may_be_used_twice(with_source: SparkSession, store: StoreUnderTest) -> None:

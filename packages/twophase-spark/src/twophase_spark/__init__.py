@@ -6,7 +6,7 @@ DataFrames. The packages:
 * `readers`: databases by their Python drivers; `datasource`: the same tables as a data source of Spark, of which
   `schema` holds tables and columns, `options` those of a read, `partitions` its division into tasks and their work;
 * the audit: `inputs` (the rows that it reads), `rules` (their meaning), `reports` (for people and machines), and
-  `auditing`, which runs it once, again and again, or for good;
+  `auditing`, which runs it once or again and again;
 * `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
 * `cluster`: what executors need.
 
@@ -24,6 +24,7 @@ In a notebook:
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -63,30 +64,57 @@ def consistent_cut(url: str) -> AbstractContextManager[dict[str, str]]:
 
 def audit(
     spark: SparkSession,
-    coordinators: Sequence[str],
+    coordinators: Sequence[str] = (),
     producers: Sequence[str] = (),
     consumers: Sequence[str] = (),
     ledgers: Sequence[str] = (),
     *,
-    grace_s: float = 5.0,
-    late_s: float = 3600.0,
+    config: Path | str | None = None,
+    grace_s: float | None = None,
+    late_s: float | None = None,
+    state: Path | str | None = None,
+    baseline: Path | str | None = None,
+    since: str | None = None,
+    cores: int | None = None,
 ) -> Outcome:
     """Compare all sides, as `twophase spark audit` does.
 
     Arguments:
-        spark: any session whose executors reach the databases.
+        spark: any session whose executors reach the databases, also one of Spark Connect.
         coordinators, producers, consumers, ledgers: locations as the command takes them.
-        grace_s: seconds before suspects are read again.
-        late_s: seconds after which an unfinished message is late.
+        config: the command's TOML file; what is given here wins over it.
+        grace_s: seconds before suspects are read again, 5 by default.
+        late_s: seconds after which an unfinished message is late, 3600 by default.
+        state: a file with the verified point; only what came since is audited. The point moves at the end of the
+            block, or by `accept`.
+        baseline: a file of broken messages that are acknowledged.
+        since: a time such as 2026-11-01T12:30+01:00; no coordinator need know what was born before.
+        cores: tasks at once; by default what the session says.
 
     Returns:
         The report, and every message that is not plainly in order: a pair, and a context manager. Spark keeps the
-        findings until the end of the block, or until `release` of the pair.
+        findings until the end of the block, or until `release` of the pair. `late` of it has what waits.
 
     Raises:
         ConfigurationError: a location cannot be understood, or there is nothing to compare.
         CannotRead: a database cannot be read.
     """
-    from twophase_spark.notebook import audit as whole  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.fleet import Options  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.locations import Role  # noqa: PLC0415 -- the same
+    from twophase_spark.notebook import audit as whole  # noqa: PLC0415 -- the same
 
-    return whole(spark, coordinators, producers, consumers, ledgers, grace_s=grace_s, late_s=late_s)
+    texts = {
+        Role.COORDINATOR: coordinators,
+        Role.PRODUCER: producers,
+        Role.CONSUMER: consumers,
+        Role.LEDGER: ledgers,
+    }
+    asked = Options(
+        grace=grace_s,
+        late=late_s,
+        since=since,
+        cores=cores,
+        state=None if state is None else str(state),
+        baseline=None if baseline is None else str(baseline),
+    )
+    return whole(spark, texts, asked, None if config is None else Path(config))

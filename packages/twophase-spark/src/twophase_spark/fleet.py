@@ -35,7 +35,6 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     cores: int | None = None
     overlap: float | None = None
     every: float | None = None
-    follow: bool | None = None
     complete: bool | None = None
     allow_empty: bool | None = None
     html: str | None = None
@@ -43,6 +42,9 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     junit: str | None = None
     state: str | None = None
     findings: str | None = None
+    baseline: str | None = None
+    write_baseline: str | None = None
+    since: str | None = None
 
 
 class _Coordinator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,6 +73,8 @@ class _Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gid: str = "gid"
     branch: str = "branch_id"
     key: str = ""
+    where: str = ""
+    rows_per_effect: int = 1
 
 
 class _OwnLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,6 +82,8 @@ class _OwnLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gid: str = "gid"
     branch: str = "branch_id"
     key: str = ""
+    where: str = ""
+    rows_per_effect: int = 1
 
 
 class _Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -214,8 +220,8 @@ def _locations(kind: str, entry: _Entry, url: str) -> list[Location]:
 
 
 def _ledger_query(ledger: _Ledger | _OwnLedger) -> list[tuple[str, str]]:
-    query = [("gid", ledger.gid), ("branch", ledger.branch)]
-    return [*query, ("key", ledger.key)] if ledger.key else query
+    query = [("gid", ledger.gid), ("branch", ledger.branch), ("rows_per_effect", str(ledger.rows_per_effect))]
+    return query + [(name, text) for name, text in (("key", ledger.key), ("where", ledger.where)) if text]
 
 
 def _named(role: Role, name: str, url: str, table: str, query: list[tuple[str, str]]) -> Location:

@@ -24,7 +24,7 @@ _SCHEMES = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-_PARAMETERS = {"gid", "branch", "urls", "key"}
+_PARAMETERS = {"gid", "branch", "urls", "key", "where", "rows_per_effect"}
 
 
 class Role(enum.StrEnum):
@@ -43,7 +43,8 @@ class Location(msgspec.Struct, frozen=True):
     empty for a coordinator; `urls`: the beginnings of the branches that this consumer serves, empty for every one, or
     of the check addresses that this producer answers;
     `key_column`: of a ledger, an indexed integer that grows with every row, by which it is cut and followed; empty for
-    none.
+    none; `where`: a condition in SQL on the ledger's rows that count, empty for all; `rows_per_effect`: how many rows a
+    ledger has for each effect.
     """
 
     role: Role
@@ -55,6 +56,8 @@ class Location(msgspec.Struct, frozen=True):
     branch_column: str = "branch_id"
     urls: tuple[str, ...] = ()
     key_column: str = ""
+    where: str = ""
+    rows_per_effect: int = 1
 
     @property
     def shown(self) -> str:
@@ -145,7 +148,7 @@ def _parse(role: Role, name: str, text: str) -> Location:
     unknown = set(parameters) - _PARAMETERS
     if unknown:
         raise ConfigurationError(
-            f"--{role} {name}: unknown {sorted(unknown)} behind the table; known: gid, branch, key, urls."
+            f"--{role} {name}: unknown {sorted(unknown)} behind the table; known: {', '.join(sorted(_PARAMETERS))}."
         )
     return Location(
         role=role,
@@ -157,7 +160,21 @@ def _parse(role: Role, name: str, text: str) -> Location:
         branch_column=_identifier(role, name, parameters.get("branch", ["branch_id"])[0]),
         urls=tuple(parameters.get("urls", ())),
         key_column=_identifier(role, name, parameters["key"][0]) if "key" in parameters else "",
+        where=_condition(role, name, parameters.get("where", [""])[0]),
+        rows_per_effect=_row_count(role, name, parameters.get("rows_per_effect", ["1"])[0]),
     )
+
+
+def _condition(role: Role, name: str, text: str) -> str:
+    if any(sign in text for sign in "?;"):
+        raise ConfigurationError(f"--{role} {name}: a condition in where= holds no ? and no ;.")
+    return text
+
+
+def _row_count(role: Role, name: str, text: str) -> int:
+    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        raise ConfigurationError(f"--{role} {name}: rows_per_effect={text!r} is no number from 1 to 9999.")
+    return int(text)
 
 
 def _identifier(role: Role, name: str, text: str) -> str:

@@ -1,21 +1,30 @@
 """The audit in an existing session: locations in, report and findings out.
 
-The findings are a DataFrame. It writes nothing.
+The findings are a DataFrame. It writes nothing but the verified point, when it was given a file for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase_spark.auditing.run import examine, look_into
-from twophase_spark.inputs.plan import Plan
-from twophase_spark.locations import Role, parse_coordinator, parse_named, require_comparable
+from twophase_spark.fleet import Options
+from twophase_spark.inputs.increment import VerifiedPoint, write_state
+from twophase_spark.inputs.plan import merged, plan_of
+from twophase_spark.locations import Role
 from twophase_spark.reports.report import Report
 from twophase_spark.rules.comparison import Audited
+from twophase_spark.rules.taxonomy import Flag
+
+CORES_OF_CONNECT = 8
+"""Tasks at once that an audit plans for when its session does not say how many."""
 
 
 class Outcome(tuple[Report, DataFrame]):
@@ -26,12 +35,14 @@ class Outcome(tuple[Report, DataFrame]):
     """
 
     _audited: Audited
+    _after: VerifiedPoint | None
+    _state: Path | None
 
     @classmethod
-    def of(cls, report: Report, audited: Audited) -> Self:
-        """Return the pair for an audit."""
+    def of(cls, report: Report, audited: Audited, after: VerifiedPoint | None, state: Path | None) -> Self:
+        """Return the pair for an audit, with the verified point behind it and its file."""
         outcome = cls((report, audited.findings))
-        outcome._audited = audited
+        outcome._audited, outcome._after, outcome._state = audited, after, state
         return outcome
 
     @property
@@ -44,6 +55,34 @@ class Outcome(tuple[Report, DataFrame]):
         """Every message that is not plainly in order; not to be used after `release`."""
         return self[1]
 
+    @property
+    def late(self) -> DataFrame:
+        """The messages that are late or parked, the oldest first.
+
+        It is not to be used after `release`. Its columns are gid, flags, state (its number), producer, created_at,
+        attempts, age (in seconds).
+        """
+        message = F.col("message")
+        waiting = self[1].where(F.arrays_overlap("flags", F.array(F.lit(Flag.LATE.value), F.lit(Flag.PARKED.value))))
+        rows = waiting.select(
+            "gid",
+            "flags",
+            message["state"].alias("state"),
+            message["producer"].alias("producer"),
+            F.timestamp_millis(message["created_ms"]).alias("created_at"),
+            message["attempts"].alias("attempts"),
+            ((F.lit(self[0].result.as_of_ms) - message["created_ms"]) / 1000).alias("age"),
+        )
+        return rows.orderBy(F.desc("age"))
+
+    def accept(self) -> None:
+        """Move the verified point of `state` to this audit. A second call is safe.
+
+        Call it when the report has been kept: the next audit looks only at what came since.
+        """
+        if self._after is not None and self._state is not None:
+            write_state(self._state, self._after)
+
     def release(self) -> None:
         """Release what Spark keeps for the findings. A second call is safe."""
         self._audited.release()
@@ -55,26 +94,26 @@ class Outcome(tuple[Report, DataFrame]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Release the findings."""
+        """Release the findings; without an error, move the verified point."""
         self.release()
+        if error is None:
+            self.accept()
 
 
-def audit(
-    spark: SparkSession,
-    coordinators: Sequence[str],
-    producers: Sequence[str],
-    consumers: Sequence[str],
-    ledgers: Sequence[str],
-    *,
-    grace_s: float,
-    late_s: float,
-) -> Outcome:
+def audit(spark: SparkSession, texts: Mapping[Role, Sequence[str]], asked: Options, config: Path | None) -> Outcome:
     """See `twophase_spark.audit`."""
-    locations = [parse_coordinator(text) for text in coordinators]
-    for role, texts in ((Role.PRODUCER, producers), (Role.CONSUMER, consumers), (Role.LEDGER, ledgers)):
-        locations += [parse_named(role, text) for text in texts]
-    require_comparable(locations)
-    cores = spark.sparkContext.defaultParallelism
-    plan = Plan(tuple(locations), grace_s=grace_s, late_s=late_s, cores=cores)
-    report, audited, _ = examine(spark, plan, look_into(plan))
-    return Outcome.of(report, audited)
+    options, locations = merged(asked, texts, config)
+    plan = plan_of(options, locations, options.cores or _cores_of(spark))
+    report, audited, after = examine(spark, plan, look_into(plan))
+    return Outcome.of(report, audited, after, plan.state)
+
+
+def _cores_of(spark: SparkSession) -> int:
+    """Return the number of tasks that a session runs at once.
+
+    A session of Spark Connect does not say it.
+    """
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkException:
+        return CORES_OF_CONNECT

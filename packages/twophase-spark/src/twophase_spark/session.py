@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import msgspec
-import pyspark
-from py4j.java_gateway import java_import  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -33,15 +29,6 @@ _SOCKET_FOLDER_BYTES_MAX = 60
 """Bound on a path for sockets.
 
 A socket's path has 103 bytes at most on any system, and Spark's names of them take 43.
-"""
-_MUCH_CALLED = (
-    "org.apache.spark.api.python.PythonUtils",
-    "org.apache.spark.sql.api.python.PythonSQLUtils",
-    "org.apache.spark.sql.classic.SparkSession",
-)
-"""Classes that PySpark names without their package at each step.
-
-Java then looks for them in package after package and jar.
 """
 _LOG4J = """\
 rootLogger.level = error
@@ -69,6 +56,32 @@ class SessionSettings(msgspec.Struct, frozen=True):
     """The caller's own Spark options; they win."""
 
 
+_SHORT = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""Options for small inputs, which an open session takes too."""
+
+
+@contextlib.contextmanager
+def shortened(spark: SparkSession, *, short: bool) -> Iterator[None]:
+    """Have a session compile little during the block, for a run over few rows.
+
+    Arguments:
+        short: False leaves the session as it is.
+    """
+    before = {name: str(spark.conf.get(name)) for name in _SHORT} if short else {}
+    for name in before:
+        spark.conf.set(name, _SHORT[name])
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
 @contextlib.contextmanager
 def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSession]:
     """Start a local Spark, and stop it at the end of the block.
@@ -84,7 +97,7 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
         directory = Path(folder)
         _require_bash()
         java = find_java(_made(directory / "java"))
-        with _environment(java, python_for(settings, directory)), (directory / "spark.log").open("wb") as log:
+        with _environment(java), (directory / "spark.log").open("wb") as log:
             try:
                 with _stderr_to(log):
                     spark = _build(settings, directory)
@@ -134,12 +147,7 @@ def _build(settings: SessionSettings, directory: Path) -> SparkSession:
         "spark.log.level": "ERROR",
     }
     if settings.short:
-        options |= {
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.sql.adaptive.enabled": "false",
-            "spark.sql.shuffle.partitions": "1",
-        }
+        options |= _SHORT
     if _is_here(settings) and len(os.fsencode(directory)) <= _SOCKET_FOLDER_BYTES_MAX:
         # Rows arrive through a socket of their own, which serves one connection and resets all others. A port may have
         # been another server's a moment ago, and its clients still connect.
@@ -151,10 +159,7 @@ def _build(settings: SessionSettings, directory: Path) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
     for name, value in options.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    for name in _MUCH_CALLED:
-        java_import(spark._jvm, name)  # noqa: SLF001 -- PySpark has no public way to Java
-    return spark
+    return builder.getOrCreate()
 
 
 def _is_here(settings: SessionSettings) -> bool:
@@ -162,33 +167,16 @@ def _is_here(settings: SessionSettings) -> bool:
     return dict(settings.extra).get("spark.master", "local").startswith("local")
 
 
-def python_for(settings: SessionSettings, directory: Path) -> str:
-    """Return the program that Spark starts as Python.
-
-    It is this Python; on this machine, with the PySpark that is installed beside it. Spark puts a zip file of PySpark
-    in front of it, which every Python process would compile anew: nearly a second of each, and a stream that publishes
-    has five.
-    """
-    installed = {Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")}
-    if not _is_here(settings) or Path(pyspark.__file__).parents[1] not in installed:
-        return sys.executable
-    program = directory / "python"
-    path = shlex.quote(os.environ.get("PYTHONPATH", ""))
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {shlex.quote(sys.executable)} "$@"\n')
-    program.chmod(0o700)
-    return str(program) if os.access(program, os.X_OK) else sys.executable  # temporary files may not be executable
-
-
 @contextlib.contextmanager
-def _environment(java: Java, python: str) -> Iterator[None]:
+def _environment(java: Java) -> Iterator[None]:
     """Set the environment that Spark reads, and restore it afterwards.
 
     Workers must run this very Python: by default they run the PATH's `python3`, which has none of twophase's packages.
     """
     variables = {
         "JAVA_HOME": str(java.home),
-        "PYSPARK_PYTHON": python,
-        "PYSPARK_DRIVER_PYTHON": python,  # Java runs it to look for data sources, and to plan with twophase's
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,  # Java runs it to look for data sources, and to plan with twophase's
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_HOSTNAME": "localhost",
     }

@@ -9,14 +9,18 @@ from __future__ import annotations
 import pyarrow as pa
 
 from twophase_spark.datasource.schema.sql import BODY
-from twophase_spark.datasource.schema.tables import COLUMNS, Kind, arrow_schema
+from twophase_spark.datasource.schema.tables import COLUMNS, MS_OF_TIME, Kind, arrow_schema
 
 TABLES = (Kind.HISTORY, Kind.ATTEMPT)
 
 
-def shown_of(kind: Kind) -> pa.Schema:
-    """Return the columns that a query shows."""
-    return arrow_schema(tuple(column for column in COLUMNS[kind] if column.default))
+def shown_of(kind: Kind, *, payloads: bool = False) -> pa.Schema:
+    """Return the columns that a query shows.
+
+    Timestamps are not among them: their milliseconds are.
+    """
+    left_out = MS_OF_TIME.keys() | (set() if payloads else {"payloads"})
+    return arrow_schema(tuple(column for column in COLUMNS[kind] if column.name not in left_out))
 
 
 def target_of(kind: Kind) -> pa.Schema:

@@ -27,7 +27,7 @@ from twophase_spark.datasource.options.read_options import ReadOptions, parse
 from twophase_spark.datasource.partitions.parts import Stretch
 from twophase_spark.datasource.partitions.planning import newest_seqs
 from twophase_spark.datasource.schema.shaping import shape
-from twophase_spark.datasource.schema.tables import COLUMNS, Kind, arrow_schema
+from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.datasource.stream import read_stretch
 
 DAY = "dt"
@@ -60,16 +60,14 @@ class Sources:
         self.history().createOrReplaceTempView("history")
         self.attempt().createOrReplaceTempView("attempt")
         if self._store is not None:
-            self._read(Kind.MESSAGE, {"columns": ",".join(self._shown(Kind.MESSAGE).names)}).createOrReplaceTempView(
-                "message"
-            )
+            self._read(Kind.MESSAGE, {}).createOrReplaceTempView("message")
 
     def history(self) -> DataFrame:
         """Return every final message, once; `dt` is the day it was finished."""
         if self._store is None:
             return self._archived(Kind.HISTORY)
         if not self._manifests:  # rows that the store lacks were never archived
-            live = self._read(Kind.HISTORY, {"columns": ",".join(self._shown(Kind.HISTORY).names)})
+            live = self._read(Kind.HISTORY, {})
             return self._dated(live, Kind.HISTORY)
         live = self._behind_the_lake(parse({**self._store, "table": Kind.HISTORY}))
         return self._archived(Kind.HISTORY).unionByName(self._dated(live, Kind.HISTORY))
@@ -83,14 +81,13 @@ class Sources:
         return self._archived(Kind.ATTEMPT).unionByName(live) if self._manifests else live
 
     def _shown(self, kind: Kind) -> pa.Schema:
-        if not self._payloads or kind is Kind.ATTEMPT:
-            return shown_of(kind)
-        return arrow_schema(COLUMNS[kind])
+        return shown_of(kind, payloads=self._payloads)
 
     def _read(self, kind: Kind, options: Mapping[str, str]) -> DataFrame:
         assert self._store is not None, "asked only where there is a store"
+        columns = ",".join(self._shown(kind).names)
         reader = self._spark.read.format("twophase").options(**self._store).options(**options)
-        return reader.option("table", kind.value).load()
+        return reader.options(table=kind.value, columns=columns).load()
 
     def _behind_the_lake(self, requested: ReadOptions) -> DataFrame:
         """Return history that is not archived yet, none missing."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -18,16 +19,18 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase_spark.coverage import Coverage
+from twophase_spark.inputs.baseline import baseline_frame, read_baseline, write_baseline
 from twophase_spark.inputs.increment import (
     CARRIED_MAX,
     SEEN_MAX,
+    Increment,
     Run,
     Seen,
     VerifiedPoint,
     advanced,
     increment_of,
     read_state,
-    without_new_history,
+    settled_mark,
     write_state,
 )
 from twophase_spark.inputs.plan import Plan
@@ -39,6 +42,7 @@ from twophase_spark.inputs.source import (
     rows_of_uncounted,
     scope_of,
 )
+from twophase_spark.inputs.tally import standing_keys, tallies_of
 from twophase_spark.readers import probe as probing
 from twophase_spark.readers.probe import Source
 from twophase_spark.reports.junit import to_junit
@@ -49,20 +53,19 @@ from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.remembered import SEEN_SCHEMA, digest
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS
 
+FINDING_COLUMNS = (
+    "gid",
+    "primary",
+    "flags",
+    "violation",
+    "acknowledged",
+    "unknown",
+    "message",
+    "producers",
+    "barriers",
+    "ledger",
+)
 _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
-
-
-class Arrived(NamedTuple):
-    """The contents of a batch of history's stream, in place of a search for them.
-
-    `gids`: of messages that ended since; `verified`: by coordinator and node, the last seq with this batch; `remarks`:
-    rows that are gone; `batch`: its number.
-    """
-
-    gids: DataFrame
-    verified: dict[str, dict[int, int]]
-    remarks: tuple[Coverage, ...]
-    batch: int
 
 
 def look_into(plan: Plan) -> list[Source]:
@@ -71,7 +74,7 @@ def look_into(plan: Plan) -> list[Source]:
     Raises:
         CannotRead: one of them is not, or is no such database.
     """
-    return [probing.probe(location, slices_max=plan.cores * 2) for location in plan.locations]
+    return probing.probe_all(plan.locations, slices_max=plan.cores * 2)
 
 
 def run(
@@ -80,9 +83,6 @@ def run(
     sources: list[Source],
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
-    arrived: Arrived | None = None,
-    *,
-    follows: bool = False,
 ) -> Report:
     """Audit once, write the reports, and move the verified point.
 
@@ -92,18 +92,18 @@ def run(
         sources: as `look_into` found them, just now.
         say: called with texts about the progress.
         pause: lets the grace time pass; what it raises ends the audit before anything is written.
-        arrived: the history that came since the verified point; None looks for it.
-        follows: a stream continues where this ends, whatever it proves.
 
     Raises:
         CannotRead: a database cannot be read, or is not the one that was verified.
         ConfigurationError: the state file is no state.
     """
-    report, audited, after = examine(spark, plan, sources, say, pause, arrived, follows=follows)
+    report, audited, after = examine(spark, plan, sources, say, pause)
     try:
         write_reports(report, plan)
         if plan.findings is not None:
-            audited.findings.write.mode("overwrite").parquet(str(plan.findings))
+            append_findings(plan.findings, audited.findings, report)
+        if plan.write_baseline is not None:
+            write_baseline(plan.write_baseline, audited.findings)
     finally:
         audited.release()
     if plan.state is not None and after is not None:
@@ -117,9 +117,6 @@ def examine(
     sources: list[Source],
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
-    arrived: Arrived | None = None,
-    *,
-    follows: bool = False,
 ) -> tuple[Report, Audited, VerifiedPoint | None]:
     """Audit as `run` does, without writing anything.
 
@@ -127,19 +124,23 @@ def examine(
     """
     started = time.monotonic()
     as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
-    scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000))
+    scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000), plan.since_ms)
     state = read_state(plan.state) if plan.state else None
     say(f"comparing {len(sources)} sources")
-    chosen = _chosen(spark, plan, sources, state, arrived)
+    overlap_ms = int(plan.overlap_s * 1000)
+    is_settled = plan.state is None or (state is not None and settled_mark(state, overlap_ms) is not None)
+    tallies = {} if is_settled else tallies_of(sources)  # before anything is read
+    chosen = _chosen(spark, plan, sources, state)
 
     def wait() -> None:
         say(f"waiting {plan.grace_s:g} s, as some rows may still arrive, then looking at the suspects again")
         pause(plan.grace_s)
 
     grace_ms = int(plan.grace_s * 1000)
-    again = again_from(spark, sources, scope)
+    again = again_from(spark, sources, scope, plan.since_ms)
     seen = None if state is None else _seen_by(spark, state, as_of_ms - grace_ms)
-    audited = compare(chosen.inputs, scope, again, wait, chosen.expected, grace_ms, seen)
+    baseline = None if plan.baseline is None else baseline_frame(spark, read_baseline(plan.baseline))
+    audited = compare(chosen.inputs, scope, again, wait, chosen.expected, grace_ms, seen, baseline)
     if chosen.held is not None:
         chosen.held.unpersist()
     after: VerifiedPoint | None = None
@@ -151,10 +152,8 @@ def examine(
         if len(carried) > CARRIED_MAX:
             why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
             chosen.remarks.append(Coverage("the verified point", checked=True, note=why))
-        after = advanced(state, sources, as_of_ms, int(plan.overlap_s * 1000), carried, line)
+        after = advanced(state, sources, as_of_ms, overlap_ms, carried, line, tallies)
         after = msgspec.structs.replace(after, seen=broken)
-        if arrived is not None and len(carried) <= CARRIED_MAX:
-            after = msgspec.structs.replace(after, verified=arrived.verified, batch=arrived.batch)
         runs = after.runs
     terms = Terms(
         grace_s=plan.grace_s,
@@ -164,27 +163,36 @@ def examine(
         since_ms=None if state is None or chosen.whole or not state.proven else state.as_of_ms,
         remarks=tuple(chosen.remarks),
         runs=runs,
+        before_ms=plan.since_ms,
     )
     report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
-    return report, audited, None if after is None else _held(state, after, report, follows=follows)
+    return report, audited, None if after is None else _held(state, after, report)
 
 
-def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report, *, follows: bool) -> VerifiedPoint:
+def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report) -> VerifiedPoint:
     """Return the point to keep.
 
     A run that could check nothing of some message, and so proves nothing of it, leaves the point unchanged, because the
     next one would find nothing new there and call that clean; messages that it found open are waited for all the same.
-    A run that is incomplete for another reason is so in the next run, too. A stream continues after its report.
+    A run that is incomplete for another reason is so in the next run, too.
     """
     verdict = report.verdict
     untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED}
     if not (untold or (verdict is Verdict.INCOMPLETE and report.result.unchecked)):
         return after
-    if follows:
-        proven = (state is not None and state.proven) or verdict is not Verdict.NOTHING
-        return msgspec.structs.replace(after, proven=proven)
     # This run looked for the carried messages: those still open or broken are among the ones that it carries itself.
     return msgspec.structs.replace(state or VerifiedPoint(proven=False), runs=after.runs, carried=after.carried)
+
+
+def append_findings(folder: Path, findings: DataFrame, report: Report) -> None:
+    """Append this run's findings to a table of Parquet files.
+
+    A run without any adds none.
+    """
+    run = {"run_id": F.lit(report.run_id), "as_of": F.lit(report.as_of).cast("timestamp")}
+    rows = findings.select(*[column.alias(name) for name, column in run.items()], *FINDING_COLUMNS)
+    if not rows.isEmpty():
+        rows.coalesce(1).write.mode("append").parquet(str(folder))
 
 
 def write_reports(report: Report, plan: Plan) -> None:
@@ -195,6 +203,22 @@ def write_reports(report: Report, plan: Plan) -> None:
         plan.json.write_bytes(to_json(report))
     if plan.junit is not None:
         plan.junit.write_bytes(to_junit(report))
+
+
+def is_small_audit(plan: Plan, sources: list[Source]) -> bool:
+    """Return True when a run reads few rows of each of these sources.
+
+    Raises:
+        CannotRead, ConfigurationError: as the run would.
+    """
+    state = read_state(plan.state) if plan.state else None
+    return all(map(probing.is_small, sources if state is None else _increment(plan, sources, state).sources))
+
+
+def _increment(plan: Plan, sources: list[Source], state: VerifiedPoint) -> Increment:
+    overlap_ms = int(plan.overlap_s * 1000)
+    standing = standing_keys(sources, state.tallies) if settled_mark(state, overlap_ms) is None else {}
+    return increment_of(sources, state, overlap_ms, plan.cores * 2, standing)
 
 
 class _Chosen(NamedTuple):
@@ -210,19 +234,13 @@ class _Chosen(NamedTuple):
     held: DataFrame | None = None
 
 
-def _chosen(
-    spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None, arrived: Arrived | None
-) -> _Chosen:
+def _chosen(spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None) -> _Chosen:
     """Return the rows to compare: all, or those of each new or carried gid."""
     if state is None:
         return _Chosen(read_all(spark, sources), whole=True, remarks=[])
-    looked_at = sources if arrived is None else without_new_history(sources, state)
-    increment = increment_of(looked_at, state, int(plan.overlap_s * 1000), plan.cores * 2)
+    increment = _increment(plan, sources, state)
     expected = local_gids(spark, state.carried)
     remarks = list(increment.remarks)
-    if arrived is not None:
-        expected = expected.unionByName(arrived.gids)
-        remarks += arrived.remarks
     new = read_all(spark, increment.sources)
     if increment.whole:
         return _Chosen(new, whole=True, remarks=remarks, expected=expected)
@@ -249,10 +267,11 @@ def _left_over(audited: Audited, before: Mapping[str, Seen], as_of_ms: int) -> t
     The next run looks at them again, and reports it when no row of one is left by then. The time is the one since which
     a broken message's rows have been so.
     """
-    if not any(audited.result.counts[name] for name in _CARRIED):
+    if not any(audited.result.counts[name] for name in _CARRIED) and not audited.result.acknowledged:
         return [], {}
     expected = F.arrays_overlap("flags", F.array(*[F.lit(name) for name in _CARRIED]))
-    is_remembered = F.col("violation") & F.lit(audited.result.violations <= SEEN_MAX)
+    broken_count = audited.result.violations + audited.result.acknowledged
+    is_remembered = F.col("violation") & F.lit(broken_count <= SEEN_MAX)
     chosen = audited.findings.where(expected).select("gid", F.when(is_remembered, digest()).alias("digest"))
     rows = chosen.limit(CARRIED_MAX + 1).collect()
     now = {row["gid"]: Seen(as_of_ms, row["digest"]) for row in rows if row["digest"] is not None}

@@ -18,16 +18,15 @@ import msgspec
 
 from twophase.core.errors import ConfigurationError, SparkUnavailable
 from twophase_spark.cli.ending import EXIT_NOT_CHECKED, last_line
-from twophase_spark.fleet import Options, read_fleet, reports_named
-from twophase_spark.inputs.plan import Plan
-from twophase_spark.locations import Location, Role, parse_coordinator, parse_named, require_comparable
+from twophase_spark.fleet import Options, reports_named
+from twophase_spark.inputs.plan import Plan, merged, plan_of
+from twophase_spark.locations import Role
 from twophase_spark.reports.unmade import ReportFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from twophase_spark.reports.report import Report
-    from twophase_spark.session import SessionSettings
 
 Say = Callable[[str], None]
 Show = Callable[["Report", Path | None], None]
@@ -36,14 +35,13 @@ Show = Callable[["Report", Path | None], None]
 class Order(msgspec.Struct, frozen=True):
     """A plan, and the size of its Spark.
 
-    `every_s`: again and again, None for once; `follow`: driven by history's stream.
+    `every_s`: again and again, None for once.
     """
 
     plan: Plan
     memory_mb: int
     cores: int
     every_s: float | None
-    follow: bool = False
 
 
 def read_order(asked: Options, texts: Mapping[Role, Sequence[str]], config: Path | None) -> Order:
@@ -52,21 +50,10 @@ def read_order(asked: Options, texts: Mapping[Role, Sequence[str]], config: Path
     Raises:
         ConfigurationError: something is missing, contradictory, or not to be understood.
     """
-    locations: list[Location] = []
-    options = Options()
-    if config is not None:
-        fleet = read_fleet(config)
-        locations += fleet.locations
-        options = fleet.options
-    for role, given in texts.items():
-        parse = parse_coordinator if role is Role.COORDINATOR else _parser(role)
-        locations += [parse(text) for text in given]
-    named = {name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None}
-    options = msgspec.structs.replace(options, **named)
-    _require_sound(locations, options)
+    options, locations = merged(asked, texts, config)
+    _require_sound(options)
     cores = options.cores or min(os.cpu_count() or 1, 8)
-    plan = _plan(options, locations, cores)
-    return Order(plan, options.memory or 2048, cores, options.every, follow=bool(options.follow))
+    return Order(plan_of(options, locations, cores), options.memory or 2048, cores, options.every)
 
 
 def files_of(asked: ReportFiles, config: Path | None) -> ReportFiles:
@@ -89,17 +76,14 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
     """
-    from twophase_spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
+    from twophase_spark.auditing.run import is_small_audit, look_into, run  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import: arguments first
-    from twophase_spark.readers.probe import is_small  # noqa: PLC0415 -- the same
     from twophase_spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
 
     plan = order.plan
     sources = look_into(plan)
-    small = all(map(is_small, sources))
-    settings = SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=small)
-    if order.follow:
-        return _follow(order, files, settings, say, show)
+    short = order.every_s is None and is_small_audit(plan, sources)
+    settings = SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=short)
     say("starting Spark")
     with open_session(settings) as spark:
         if order.every_s is None:
@@ -109,34 +93,6 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
             show(report, plan.html)
             return report.verdict.exit_code
         return _rounds(spark, order, files, say, show)
-
-
-def _follow(order: Order, files: ReportFiles, settings: SessionSettings, say: Say, show: Show) -> int:
-    """Audit what history's stream brings, until SIGINT or SIGTERM."""
-    from twophase_spark.auditing import following  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
-
-    def shown(report: Report) -> None:
-        files.made = True
-        show(report, order.plan.html)
-        files.made = False
-
-    def failed(error: Exception) -> None:
-        _not_checked(files, error, say)
-        files.made = False
-
-    references = following.references_of(order.plan.locations)
-    say("starting Spark")
-    with open_session(settings) as spark, _stop_requested() as stop:
-        terms = following.Following(
-            references=references,
-            stop=stop,
-            say=say,
-            show=shown,
-            failed=failed,
-            every_s=following.EVERY_SECONDS if order.every_s is None else order.every_s,
-        )
-        return following.Follower(spark, order.plan, terms).run()
 
 
 def _not_checked(files: ReportFiles, error: Exception, say: Say) -> None:
@@ -154,8 +110,9 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
 
     A round that waits for the grace time is given up: what it would call a violation may only be late to arrive.
     """
-    from twophase_spark.auditing.run import look_into, run  # noqa: PLC0415 -- the same
+    from twophase_spark.auditing.run import is_small_audit, look_into, run  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.session import shortened  # noqa: PLC0415 -- the same
 
     assert order.every_s is not None, "called for many rounds only"
     code = EXIT_NOT_CHECKED
@@ -169,8 +126,10 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
             started = time.monotonic()
             files.made = False
             try:
-                with progress_shown(spark, say):
-                    report = run(spark, order.plan, look_into(order.plan), say, pause=wait)
+                sources = look_into(order.plan)
+                short = is_small_audit(order.plan, sources)
+                with progress_shown(spark, say), shortened(spark, short=short):
+                    report = run(spark, order.plan, sources, say, pause=wait)
                 files.made = True
                 show(report, order.plan.html)
                 code = report.verdict.exit_code
@@ -203,44 +162,16 @@ def _stop_requested() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _parser(role: Role) -> Callable[[str], Location]:
-    return lambda text: parse_named(role, text)
-
-
-def _plan(options: Options, locations: list[Location], cores: int) -> Plan:
-    defaults = Plan(())
-    return Plan(
-        locations=tuple(locations),
-        grace_s=defaults.grace_s if options.grace is None else options.grace,
-        late_s=defaults.late_s if options.late is None else options.late,
-        overlap_s=defaults.overlap_s if options.overlap is None else options.overlap,
-        complete=bool(options.complete),
-        allow_empty=bool(options.allow_empty),
-        cores=cores,
-        html=_path(options.html),
-        json=_path(options.json),
-        junit=_path(options.junit),
-        findings=_path(options.findings),
-        state=_path(options.state),
-    )
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
-
-
-def _require_sound(locations: list[Location], options: Options) -> None:
-    require_comparable(locations)
-    for path in (options.html, options.json, options.junit, options.state, options.findings):
+def _require_sound(options: Options) -> None:
+    for path in (
+        options.html,
+        options.json,
+        options.junit,
+        options.state,
+        options.findings,
+        options.write_baseline,
+    ):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")
     if options.every is not None and options.state is None:
         raise ConfigurationError("--every needs --state: without it every round would read everything again.")
-    if options.follow and options.state is None:
-        raise ConfigurationError("--follow needs --state: the point that history's stream extends.")
-    if options.follow and options.every == 0:
-        raise ConfigurationError("--every must be above 0 with --follow.")
-    for name in ("grace", "late", "overlap", "every"):
-        value = getattr(options, name)
-        if value is not None and value < 0:
-            raise ConfigurationError(f"{name} is {value}; seconds are not negative.")

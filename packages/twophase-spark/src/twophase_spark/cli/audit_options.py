@@ -15,7 +15,8 @@ Examples:
       --producer bank_a=postgresql://audit:password@db-a/bank_a#pay.barrier \\
       --html report.html
   twophase spark audit --config fleet.toml --state audit.state --every 300
-  twophase spark audit --config fleet.toml --state audit.state --follow
+  twophase spark audit --config fleet.toml --write-baseline known.json
+  twophase spark audit --config fleet.toml --baseline known.json
 
 \b
 Locations:
@@ -25,6 +26,7 @@ Locations:
   --consumer     NAME=URL[#TABLE?urls=PREFIX]    only branches that begin so
   --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN&key=COLUMN
                  NAME is a consumer's; its rows are the real effects
+                 &where=SQL for rows that count, &rows_per_effect=2
   URL is sqlite:///file.db, postgresql://user:password@host/name or
   mysql://user:password@host/name. Quote what contains ? or &.
   --config FILE  the same in TOML, with ${NAME} for the environment"""
@@ -49,16 +51,22 @@ Late = Annotated[
 Html = Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")]
 Json = Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")]
 Junit = Annotated[Path | None, typer.Option(help="Write the report as JUnit XML to this file.")]
-Findings = Annotated[Path | None, typer.Option(help="Write every finding as Parquet to this folder.")]
+Findings = Annotated[Path | None, typer.Option(help="Append every finding to the Parquet files in this folder.")]
+Baseline = Annotated[
+    Path | None, typer.Option(help="Broken messages that this file acknowledges fail no audit; see --write-baseline.")
+]
+WriteBaseline = Annotated[
+    Path | None, typer.Option(help="Write a file for --baseline that acknowledges all that is broken now.")
+]
+Since = Annotated[
+    str | None,
+    typer.Option(metavar="TIME", help="Do not expect coordinators to know what was born before, such as 2026-11-01."),
+]
 State = Annotated[
     Path | None, typer.Option(help="Audit only what came since the run that wrote this file, and update it.")
 ]
 Every = Annotated[
     float | None, typer.Option(min=0, help="With --state: repeat after this many seconds, until stopped.")
-]
-Follow = Annotated[
-    bool | None,
-    typer.Option("--follow", help="With --state: keep running and audit messages as they end, every 10 s or --every."),
 ]
 Overlap = Annotated[
     float | None,

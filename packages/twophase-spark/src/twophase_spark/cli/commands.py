@@ -57,8 +57,10 @@ def audit(
     junit: options.Junit = None,
     findings: options.Findings = None,
     state: options.State = None,
+    baseline: options.Baseline = None,
+    write_baseline: options.WriteBaseline = None,
+    since: options.Since = None,
     every: options.Every = None,
-    follow: options.Follow = None,
     overlap: options.Overlap = None,
     complete: options.Complete = None,
     allow_empty: options.AllowEmpty = None,
@@ -77,6 +79,8 @@ def audit(
         Role.CONSUMER: consumer or [],
         Role.LEDGER: ledger or [],
     }
+    paths = {"html": html, "json": json, "junit": junit, "state": state, "findings": findings}
+    paths |= {"baseline": baseline, "write_baseline": write_baseline}
     given = AuditOptions(
         grace=grace,
         late=late,
@@ -84,10 +88,10 @@ def audit(
         cores=cores,
         overlap=overlap,
         every=every,
-        follow=follow,
         complete=complete,
         allow_empty=allow_empty,
-        **{name: str(path) for name, path in _paths(html, json, junit, state, findings).items() if path is not None},
+        since=since,
+        **{name: str(path) for name, path in paths.items() if path is not None},
     )
     files = ReportFiles(html, json, junit)
     with exit_codes(files):
@@ -96,10 +100,6 @@ def audit(
         code = perform(read_order(given, texts, config), files, say, _show)
     if code:
         raise typer.Exit(code)
-
-
-def _paths(*paths: Path | None) -> dict[str, Path | None]:
-    return dict(zip(("html", "json", "junit", "state", "findings"), paths, strict=True))
 
 
 app.command(epilog=SLO_EXAMPLES)(slo)

@@ -11,6 +11,8 @@ from pyspark.sql.types import StructType
 from twophase.core.errors import ConfigurationError
 from twophase_spark.datasource.batch import BatchReader
 from twophase_spark.datasource.options.choosing import schema_of
+from twophase_spark.datasource.options.described import KNOWN
+from twophase_spark.datasource.options.given import given_options, is_of_table, kept_in, kept_options
 from twophase_spark.datasource.options.read_options import STREAM_ONLY, parse
 from twophase_spark.datasource.stream import StreamReader
 
@@ -37,15 +39,17 @@ class TwophaseSource(DataSource):
         """
         words = {name.lower() for name in self.options}
         may_stream = "table" not in words or bool(words.intersection(name.lower() for name in STREAM_ONLY))
-        return schema_of(parse(self.options, streaming=may_stream))
+        options = parse(self.options, streaming=may_stream)
+        schema = schema_of(options)
+        return kept_in(schema, given_options(self.options, KNOWN, "source")) if is_of_table(self.options) else schema
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader for `read`."""
-        return BatchReader(parse(self.options), schema)
+        return BatchReader(parse(kept_options(schema, self.options)), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 -- Spark's name
         """Return the reader for `readStream`."""
-        return StreamReader(parse(self.options, streaming=True), schema)
+        return StreamReader(parse(kept_options(schema, self.options), streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 -- Spark's signature
         """Return the writer for `write`.

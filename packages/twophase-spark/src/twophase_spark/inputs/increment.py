@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase_spark.coverage import Coverage
+from twophase_spark.inputs.tally import Tally
 from twophase_spark.locations import Role
 from twophase_spark.readers.probe import Bound, Slice, Source, cut, history_slices
 
@@ -70,8 +71,8 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     """The verified point.
 
     `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq. `carried`: messages that
-    were broken or open; `seen`: those that were broken, by gid; `proven`: a run has proved something. `stream`,
-    `batch`: the stream that moves it on, see `auditing.following`, and the last of its batches that is in it.
+    were broken or open; `seen`: those that were broken, by gid; `proven`: a run has proved something; `tallies`: of
+    barriers and ledgers (`inputs.tally`), until there is a mark that is old enough.
     """
 
     format: int = FORMAT
@@ -83,8 +84,7 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     runs: tuple[Run, ...] = ()
     seen: dict[str, Seen] = {}
     proven: bool = True
-    stream: str = ""
-    batch: int = -1
+    tallies: dict[str, Tally] = {}
 
 
 class Increment(msgspec.Struct, frozen=True):
@@ -138,18 +138,39 @@ def write_state(path: Path, state: VerifiedPoint) -> None:
         os.close(opened)
 
 
-def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: int, slices_max: int) -> Increment:
+def settled_mark(state: VerifiedPoint, overlap_ms: int) -> Mark | None:
+    """Return the newest mark before which no transaction is open any more.
+
+    None when every mark is too young.
+    """
+    return max((mark for mark in state.marks if mark.as_of_ms <= state.as_of_ms - overlap_ms), default=None, key=_age)
+
+
+def increment_of(
+    sources: Sequence[Source],
+    state: VerifiedPoint,
+    overlap_ms: int,
+    slices_max: int,
+    standing: Mapping[str, int] | None = None,
+) -> Increment:
     """Return the rows to read beyond the verified point.
 
     A producer, consumer or ledger that no run has seen yet makes the run a whole one: what is missing in it has no row
     there that could be new. So does one whose keys end before where they ended: it was restored from a backup, and what
     it lost was compared before. Of a coordinator only its own rows are there to compare.
 
+    Arguments:
+        sources: as they were found just now.
+        state: the verified point.
+        overlap_ms: how long a transaction may stay open.
+        slices_max: parts of a table.
+        standing: by `role name`, keys up to which the last run is known to have seen every row.
+
     Raises:
         CannotRead: a history ends before the verified point: another store, or one from a backup.
     """
     remarks: list[Coverage] = []
-    before = max((mark for mark in state.marks if mark.as_of_ms <= state.as_of_ms - overlap_ms), default=None, key=_age)
+    before = settled_mark(state, overlap_ms)
     changed: list[Source] = []
     whole = False
     for source in sources:
@@ -174,7 +195,9 @@ def increment_of(sources: Sequence[Source], state: VerifiedPoint, overlap_ms: in
             if fallen is not None:
                 remarks.append(fallen)
                 whole |= fallen.checked
-            changed.append(_since(source, before, slices_max, remarks))
+            seen = 0 if before is None else before.keys.get(name_of(source), 0)
+            seen = max(seen, (standing or {}).get(name_of(source), 0))
+            changed.append(_since(source, seen, slices_max, remarks))
     gone = sorted(state.sources.keys() - {name_of(source) for source in sources})
     remarks += [Coverage(name, checked=False, note="not given any more; it was in earlier runs") for name in gone]
     return Increment(tuple(sources) if whole else tuple(changed), tuple(remarks), whole)
@@ -187,6 +210,7 @@ def advanced(
     overlap_ms: int,
     carried: Sequence[str],
     run: Run,
+    tallies: Mapping[str, Tally] | None = None,
 ) -> VerifiedPoint:
     """Return the point after a run over `sources`.
 
@@ -220,27 +244,8 @@ def advanced(
         marks=tuple(marks[max(len(old_enough) - 1, 0) :]),
         carried=tuple(sorted(carried)),
         runs=runs,
-        stream=before.stream,
-        batch=before.batch,
+        tallies=dict(tallies or {}),
     )
-
-
-def without_new_history(sources: Sequence[Source], state: VerifiedPoint) -> list[Source]:
-    """Return the sources without their new history, because a stream brings it."""
-    held: list[Source] = []
-    for source in sources:
-        seen = state.verified.get(source.location.name, {})
-        bounds = tuple(
-            msgspec.structs.replace(
-                bound,
-                first=min(bound.first, seen.get(bound.node or 0, 0) + 1),
-                last=min(bound.last, seen.get(bound.node or 0, 0)),
-            )
-            for bound in source.bounds
-        )
-        is_coordinator = source.location.role is Role.COORDINATOR
-        held.append(msgspec.structs.replace(source, bounds=bounds) if is_coordinator else source)
-    return held
 
 
 def name_of(source: Source) -> str:
@@ -300,13 +305,12 @@ def _fallen_back(source: Source, state: VerifiedPoint) -> Coverage | None:
     return Coverage(f"{name_of(source)} is older than it was", checked=True, note=note)
 
 
-def _since(source: Source, before: Mark | None, slices_max: int, remarks: list[Coverage]) -> Source:
+def _since(source: Source, seen: int, slices_max: int, remarks: list[Coverage]) -> Source:
     if not source.bounds:
         why = "read whole: its table has no key to follow; name one with key="
         remarks.append(Coverage(name_of(source), checked=True, note=why))
         return source
     [bound] = source.bounds
-    seen = 0 if before is None else before.keys.get(name_of(source), 0)
     first = max(bound.first, seen + 1)
     if first > bound.last:
         slices: tuple[Slice, ...] = (Slice(source.location.table, bound.key, first, None),)

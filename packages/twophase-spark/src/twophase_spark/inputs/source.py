@@ -21,7 +21,7 @@ from twophase_spark.readers.probe import Slice, Source, horizon_ms
 from twophase_spark.readers.rows import arrow_schema, read_gids, read_slice
 from twophase_spark.rules.classify import Scope, ServiceScope, Table
 from twophase_spark.rules.comparison import Again
-from twophase_spark.rules.facts import Inputs
+from twophase_spark.rules.facts import Inputs, whole_effects
 from twophase_spark.schemas import spark_schema
 
 GIDS_ON_DRIVER_MAX = 10_000
@@ -43,17 +43,18 @@ _ROLES = (Role.COORDINATOR, Role.PRODUCER, Role.CONSUMER, Role.LEDGER)
 
 def read_all(spark: SparkSession, sources: Sequence[Source]) -> Inputs:
     """Return every row of every source; nothing is read before a job asks for it."""
-    return Inputs(*(_all_of(spark, role, _with_role(sources, role)) for role in _ROLES))
+    return _whole(Inputs(*(_all_of(spark, role, _with_role(sources, role)) for role in _ROLES)), sources)
 
 
 def read_again(spark: SparkSession, sources: Sequence[Source], gids: Sequence[str]) -> Inputs:
     """Return the rows of some gids, read here and now, each database in one snapshot."""
-    return Inputs(
+    inputs = Inputs(
         *(
             _local(spark, role, [batch for source in _with_role(sources, role) for batch in read_gids(source, gids)])
             for role in _ROLES
         )
     )
+    return _whole(inputs, sources)
 
 
 def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, count: int) -> Inputs:
@@ -64,7 +65,7 @@ def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, cou
     if count <= GIDS_ON_DRIVER_MAX:
         return read_again(spark, sources, sorted(row["gid"] for row in gids.collect()))
     if count <= GIDS_BY_KEY_MAX:
-        return Inputs(*(_by_key(spark, role, _with_role(sources, role), gids) for role in _ROLES))
+        return _whole(Inputs(*(_by_key(spark, role, _with_role(sources, role), gids) for role in _ROLES)), sources)
     chosen = F.broadcast(gids) if count <= BROADCAST_GIDS_MAX else gids
     return Inputs(*(frame.join(chosen, "gid", "left_semi") for frame in read_all(spark, sources)))
 
@@ -98,11 +99,12 @@ def _by_key(spark: SparkSession, role: Role, sources: list[Source], gids: DataFr
     return gids.select("gid").mapInArrow(read, spark_schema(arrow_schema(role)))
 
 
-def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
+def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int, since_ms: int = 0) -> Scope:
     """Return the scope of conclusions from these sources, with their present horizons.
 
     A horizon is compared with times that the coordinator's clock made: where a database's clock differs, rows between
-    the two may have been cleaned as well.
+    the two may have been cleaned as well. Nor is a coordinator expected to know a message that was born before
+    `since_ms`.
     """
     producers = _with_role(sources, Role.PRODUCER)
     reference_ms = reference_skew_ms(sources)
@@ -110,7 +112,7 @@ def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int) -> Scope:
     return Scope(
         as_of_ms=as_of_ms,
         late_ms=late_ms,
-        history_horizon_ms=_highest(_with_role(sources, Role.COORDINATOR), reference_ms),
+        history_horizon_ms=max(since_ms, _highest(_with_role(sources, Role.COORDINATOR), reference_ms)),
         producer_horizon_ms=_highest(producers, reference_ms),
         consumer_horizon_ms=_highest(_with_role(sources, Role.CONSUMER), reference_ms),
         producers=tuple(source.location.name for source in producers),
@@ -144,7 +146,7 @@ def skew_against(source: Source, reference_ms: int) -> int:
     return skew_ms if abs(skew_ms) > SKEW_TOLERATED_MS else 0
 
 
-def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope) -> Again:
+def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope, since_ms: int = 0) -> Again:
     """Return closer looks at these sources, for `rules.comparison.compare`."""
 
     def rows(gids: DataFrame, count: int) -> Inputs:
@@ -155,9 +157,16 @@ def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope) -> 
 
     def now() -> Scope:
         found = [msgspec.structs.replace(source, horizon_ms=horizon_ms(source)) for source in sources]
-        return scope_of(found, scope.as_of_ms, scope.late_ms)
+        return scope_of(found, scope.as_of_ms, scope.late_ms, since_ms)
 
     return Again(rows, now)
+
+
+def _whole(inputs: Inputs, sources: Sequence[Source]) -> Inputs:
+    """Return the inputs with one row for each effect of a ledger that has several."""
+    ledgers = [source.location for source in _with_role(sources, Role.LEDGER) if source.location.rows_per_effect > 1]
+    several = {location.name: location.rows_per_effect for location in ledgers}
+    return inputs._replace(ledgers=whole_effects(inputs.ledgers, several))
 
 
 def _with_role(sources: Iterable[Source], role: Role) -> list[Source]:

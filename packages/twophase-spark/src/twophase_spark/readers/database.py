@@ -114,6 +114,16 @@ class Database:
         return self._connection.cursor()
 
 
+def counting(location: Location) -> str:
+    """Return the end of a condition in SQL that leaves out a ledger's other rows.
+
+    It is as the driver takes it, whose sign of a parameter has a percent sign.
+    """
+    if not location.where:
+        return ""
+    return f" and ({location.where if location.engine == 'sqlite' else location.where.replace('%', '%%')})"
+
+
 def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:
     with collecting_nothing():
         found: Sequence[Sequence[Any]] = cursor.fetchmany(ROWS_PER_LOT)

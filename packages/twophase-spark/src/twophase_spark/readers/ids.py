@@ -11,12 +11,17 @@ import enum
 import re
 import uuid
 from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from twophase.core.errors import CannotRead
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.database import Database
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,19}|0")
+_UUID = re.compile("[0-9A-Fa-f]{8}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{12}")
 _TEXT_OF_SQLITE = re.compile("char|clob|text")
 """SQLite keeps no number in a column whose declared type has one of these in it."""
 
@@ -74,7 +79,7 @@ def asked_for(gids: Sequence[str], kind: Kind, engine: str) -> list[object]:
     if kind is Kind.INTEGER:
         return [*_integers(gids, engine)]
     if kind is Kind.UUID:
-        return [gid for gid in gids if _is_uuid(gid)]
+        return [*{str(uuid.UUID(gid)): None for gid in gids if _UUID.fullmatch(gid)}]
     if kind is Kind.BYTES:
         return [gid.encode() for gid in gids]
     if kind is Kind.ANY:
@@ -100,8 +105,30 @@ def _integers(gids: Sequence[str], engine: str) -> list[int]:
     return [number for number in numbers if -(2**63) <= number < end]
 
 
-def _is_uuid(gid: str) -> bool:
-    try:
-        return str(uuid.UUID(gid)) == gid
-    except ValueError:
-        return False
+def spellings_of(gids: Sequence[str]) -> list[str]:
+    """Return these gids, and those that are UUIDs in each usual spelling.
+
+    >>> len(spellings_of(["7f3a0c1e-0000-4000-8000-00000000000a"])), spellings_of(["7f3a"])
+    (4, ['7f3a'])
+    """
+    found: dict[str, None] = {}
+    for gid in gids:
+        found[gid] = None
+        if _UUID.fullmatch(gid):
+            value = uuid.UUID(gid)
+            found |= dict.fromkeys((str(value), str(value).upper(), value.hex, value.hex.upper()))
+    return [*found]
+
+
+def in_one_spelling(gids: pa.Array) -> pa.Array:
+    """Return gids of which those that are UUIDs have small letters and dashes.
+
+    >>> in_one_spelling(pa.array(["7F3A0C1E00004000800000000000000A", "G1"])).to_pylist()
+    ['7f3a0c1e-0000-4000-8000-00000000000a', 'G1']
+    """
+    compute: Any = pc  # its functions are made when it is imported; no type checker sees them
+    is_uuid = compute.match_substring_regex(gids, pattern=f"^(?:{_UUID.pattern})$")
+    digits = compute.replace_substring(compute.utf8_lower(gids), pattern="-", replacement="")
+    groups = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
+    dashed = compute.replace_substring_regex(digits, pattern=groups, replacement=r"\1-\2-\3-\4-\5")
+    return compute.if_else(is_uuid, dashed, gids)

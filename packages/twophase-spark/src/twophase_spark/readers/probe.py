@@ -9,13 +9,22 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
+from collections.abc import Sequence
 
 import msgspec
 
-from twophase.barrier.dialect import BRANCH_HORIZON, HORIZON, IDENTITY, dialect_named, meta_row, meta_table
+from twophase.barrier.dialect import (
+    BRANCH_HORIZON,
+    DEFAULT_TABLE,
+    HORIZON,
+    IDENTITY,
+    dialect_named,
+    meta_row,
+    meta_table,
+)
 from twophase.core.errors import CannotRead
 from twophase_spark.locations import Location, Role
-from twophase_spark.readers.database import Database, open_database
+from twophase_spark.readers.database import Database, counting, open_database
 from twophase_spark.readers.ids import Kind, kind_of
 
 ROWS_PER_SLICE_MIN = 20_000
@@ -23,6 +32,11 @@ _BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reaso
 _MESSAGE_COLUMNS = {"gid", "state", "created_ms", "decided_ms", "decided_by", "attempts", "parked", "body"}
 _HISTORY_COLUMNS = (_MESSAGE_COLUMNS - {"parked"}) | {"node", "seq", "finished_ms", "reason"}
 
+HORIZON_SQL = "select max(value) from store_meta where name in ('history_horizon_ms', 'taken_over_ms')"
+"""Birth before which messages may be unknown.
+
+They may have been forgotten, or have ended at the coordinator that was here before.
+"""
 _CLOCKS = {
     "postgresql": "select (extract(epoch from clock_timestamp()) * 1000)::bigint",
     "mysql": "select timestampdiff(microsecond, timestamp '1970-01-01 00:00:00', utc_timestamp(6)) div 1000",
@@ -66,7 +80,9 @@ class Source(msgspec.Struct, frozen=True):
     `identity`: of a business database, None when none was installed; `horizon_ms`: rows of messages born before it may
     have been cleaned, 0 for never; `has_prepared_at`, `has_body`: the barrier table has that column of twophase's;
     `skew_ms`: how far the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
-    `bounds`: the extent of its growing tables, empty when they have no key to follow; `gids`: the form of its gids.
+    `bounds`: the extent of its growing tables, empty when they have no key to follow; `gids`: the form of its gids;
+    `has_batches`: the Spark sink publishes from this database; `unspells`: a ledger of the audit keeps its gids as
+    UUIDs, so that every side's are read in one spelling.
     """
 
     location: Location
@@ -78,6 +94,8 @@ class Source(msgspec.Struct, frozen=True):
     bounds: tuple[Bound, ...] = ()
     gids: Kind = Kind.TEXT
     has_body: bool = False
+    has_batches: bool = False
+    unspells: bool = False
 
 
 def probe(location: Location, slices_max: int) -> Source:
@@ -91,6 +109,17 @@ def probe(location: Location, slices_max: int) -> Source:
     with open_database(location) as database:
         look = _coordinator if location.role is Role.COORDINATOR else _business
         return msgspec.structs.replace(look(location, database, slices_max), skew_ms=_skew_ms(location, database))
+
+
+def probe_all(locations: Sequence[Location], slices_max: int) -> list[Source]:
+    """Look into every database of an audit.
+
+    Raises:
+        CannotRead: see `probe`.
+    """
+    found = [probe(location, slices_max) for location in locations]
+    unspells = any(source.location.role is Role.LEDGER and source.gids is Kind.UUID for source in found)
+    return [msgspec.structs.replace(source, unspells=unspells) for source in found]
 
 
 def horizon_ms(source: Source) -> int:
@@ -107,8 +136,11 @@ def horizon_ms(source: Source) -> int:
 
 
 def is_small(source: Source) -> bool:
-    """Return True when no table of this source was worth cutting into slices."""
-    return all(part.first is None and part.end is None for part in source.slices)
+    """Return True when no table of this source was worth cutting into slices.
+
+    It counts only what is to be read.
+    """
+    return len({(part.table, part.node) for part in source.slices}) == len(source.slices)
 
 
 def _coordinator(location: Location, database: Database, slices_max: int) -> Source:
@@ -158,6 +190,8 @@ def _history_bounds(database: Database) -> tuple[Bound, ...]:
 def _business(location: Location, database: Database, slices_max: int) -> Source:
     expected = _ledger_columns(location) if location.role is Role.LEDGER else _BARRIER_COLUMNS
     columns = _require(location, database, location.table, expected)
+    if location.where:
+        database.rows(f"select 1 from {location.table} where 1 = 1{counting(location)} limit 1")  # noqa: S608 -- the user's
     identity, horizon = _meta(location, database)
     gids = kind_of(location, database)
     key = _key(location, database, columns)
@@ -181,7 +215,24 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
         bounds=bounds,
         gids=gids,
         has_body="body" in columns,
+        has_batches=_has_batches(location, database),
     )
+
+
+def batch_tables(table: str) -> dict[str, str]:
+    """Return the names of the Spark sink's tables beside a barrier table.
+
+    >>> batch_tables("pay.barrier")["runs"]
+    'pay.twophase_spark_writer'
+    """
+    schema, dot, _ = table.rpartition(".")
+    names = {"batches": "batch", "runs": "writer", "messages": "message"}
+    return {name: f"{schema}{dot}twophase_spark_{end}" for name, end in names.items()}
+
+
+def _has_batches(location: Location, database: Database) -> bool:
+    is_sinks = location.role is Role.PRODUCER and location.table.rpartition(".")[2] == DEFAULT_TABLE
+    return is_sinks and all(database.columns(table) for table in batch_tables(location.table).values())
 
 
 def _ledger_columns(location: Location) -> set[str]:
@@ -212,8 +263,8 @@ def _skew_ms(location: Location, database: Database) -> int:
 def _store_horizon(database: Database) -> int:
     if not database.columns("store_meta"):
         return 0
-    found = database.rows("select value from store_meta where name = 'history_horizon_ms'")
-    return int(found[0][0]) if found else 0
+    [(horizon,)] = database.rows(HORIZON_SQL)
+    return int(horizon or 0)
 
 
 def _meta(location: Location, database: Database) -> tuple[str | None, int]:

@@ -16,12 +16,12 @@ from twophase.core.errors import CannotRead
 from twophase_spark.garbage import collecting_nothing
 from twophase_spark.locations import Role
 from twophase_spark.readers import journal
-from twophase_spark.readers.database import Database, open_database
-from twophase_spark.readers.ids import Kind, asked_for, is_given
-from twophase_spark.readers.probe import Slice, Source
+from twophase_spark.readers.database import Database, counting, open_database
+from twophase_spark.readers.ids import Kind, asked_for, in_one_spelling, is_given, spellings_of
+from twophase_spark.readers.probe import Slice, Source, batch_tables
 from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
 
-GIDS_PER_STATEMENT = 5_000
+GIDS_PER_STATEMENT = 2_500
 
 _MESSAGE_SQL = (
     "select gid, state, created_ms, decided_ms, null, decided_by, '', attempts, parked, body from message where {where}"
@@ -34,12 +34,30 @@ _PRODUCER_SQL = (
     "select gid, {reason}, {prepared} from {table} "
     "where {where} and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'"
 )
+_NO_BATCH_SQL = " and not exists (select 1 from {batches} batch where batch.group_id = {table}.gid)"
+"""The Spark sink's own row of a batch is no message's."""
+_PUBLISHED_SQL = (
+    "select published.gid, "
+    "case when decision.reason = 'msg' and run.won = 1 then 'msg' else 'rollback' end, batch.begun_ms "
+    "from {table} decision "
+    "join {batches} batch on batch.group_id = decision.gid "
+    "join {runs} run on run.group_id = batch.group_id "
+    "join {messages} published on published.writer = run.writer "
+    "where {where} and decision.trans_type = 'msg' and decision.branch_id = '00' and decision.op = 'msg' "
+    "and decision.barrier_id = '01' "
+    "and ((decision.reason = 'msg' and run.won = 1) or decision.reason = 'rollback' or batch.given_up_ms is not null)"
+)
+"""Producer's rows of the Spark sink's messages.
+
+They are the decisions of the batches that hold a message. A run that did not count has decided nothing, until its batch
+is given up.
+"""
 _REASON_SQL = f"case when reason = 'msg' and length(body) = 0 then '{BRANCHES_UNKNOWN}' else reason end"
 _CONSUMER_SQL = (
     "select gid, branch_id from {table} "
     "where {where} and trans_type = 'msg' and op = 'action' and coalesce(reason, '') <> 'unfinished'"
 )
-_LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {given}"
+_LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {given}{counts}"
 
 
 def arrow_schema(role: Role) -> pa.Schema:
@@ -57,8 +75,11 @@ def read_slice(source: Source, part: Slice) -> Iterator[pa.RecordBatch]:
         if value is not None:
             conditions.append(condition)
             parameters.append(value)
+    where = " and ".join(conditions) or "1 = 1"
     with open_database(source.location) as database:
-        yield from _read(source, database, part.table, " and ".join(conditions) or "1 = 1", parameters)
+        yield from _read(source, database, part.table, where, parameters)
+        if source.has_batches:
+            yield from _published(source, database, where, parameters)
 
 
 def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -70,16 +91,37 @@ def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
     column = source.location.gid_column if source.location.role is Role.LEDGER else "gid"
     with open_database(source.location) as database:
         for start in range(0, len(gids), GIDS_PER_STATEMENT):
-            some = asked_for(gids[start : start + GIDS_PER_STATEMENT], source.gids, source.location.engine)
+            chosen = gids[start : start + GIDS_PER_STATEMENT]
+            if source.unspells and source.gids is not Kind.UUID:
+                chosen = spellings_of(chosen)
+            some = asked_for(chosen, source.gids, source.location.engine)
             for table in tables if some else ():
-                yield from _read(source, database, table, f"{column} in ({', '.join('?' * len(some))})", some)
+                marks = ", ".join("?" * len(some))
+                yield from _read(source, database, table, f"{column} in ({marks})", some)
+                if source.has_batches:
+                    yield from _published(source, database, f"published.gid in ({marks})", some)
 
 
 def _read(
     source: Source, database: Database, table: str, where: str, parameters: Sequence[object]
 ) -> Iterator[pa.RecordBatch]:
+    yield from _rows(source, database, table, _statement(source, table, where), parameters)
+
+
+def _published(
+    source: Source, database: Database, where: str, parameters: Sequence[object]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the producer's rows of what the Spark sink published from this database."""
+    table = source.location.table
+    statement = _PUBLISHED_SQL.format(table=table, where=where, **batch_tables(table))
+    yield from _rows(source, database, table, statement, parameters)
+
+
+def _rows(
+    source: Source, database: Database, table: str, statement: str, parameters: Sequence[object]
+) -> Iterator[pa.RecordBatch]:
     location = source.location
-    for lot in database.lots(_statement(source, table, where), parameters):
+    for lot in database.lots(statement, parameters):
         with collecting_nothing():
             if location.role is Role.COORDINATOR:
                 batch = _batch(source, table, journal.columns_of(lot))
@@ -96,7 +138,13 @@ def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Arra
         # only if its text is unchanged.
         filled = arrays[1:] if source.gids is Kind.CHAR else arrays[2:]
         arrays[-len(filled) :] = [pc.call_function("utf8_rtrim", [one], pc.TrimOptions(" ")) for one in filled]
-    gids = arrays[schema.get_field_index("gid")]
+        # A number has no leading zero, and every branch id has two digits or more.
+        one_digit = pc.ReplaceSubstringOptions("^([0-9])$", r"0\1")
+        arrays[2] = pc.call_function("replace_substring_regex", [arrays[2]], one_digit)
+    place = schema.get_field_index("gid")
+    gids = arrays[place]
+    if source.unspells:
+        arrays[place] = in_one_spelling(gids)
     if gids.null_count:
         raise CannotRead(
             f"{_named(source)}: table {table} has rows without a gid (null); they can be compared with nothing."
@@ -147,12 +195,13 @@ def _statement(source: Source, table: str, where: str) -> str:
     if location.role is Role.PRODUCER:
         prepared = "prepared_at" if source.has_prepared_at else "null"
         reason = _REASON_SQL if source.has_body else "reason"
-        return _PRODUCER_SQL.format(table=table, where=where, reason=reason, prepared=prepared)
+        statement = _PRODUCER_SQL.format(table=table, where=where, reason=reason, prepared=prepared)
+        return statement + (_NO_BATCH_SQL.format(table=table, **batch_tables(table)) if source.has_batches else "")
     if location.role is Role.CONSUMER:
         return _CONSUMER_SQL.format(table=table, where=where)
     given = is_given(location.gid_column, source.gids)
     columns = {"gid": location.gid_column, "branch": location.branch_column}
-    return _LEDGER_SQL.format(table=table, where=where, given=given, **columns)
+    return _LEDGER_SQL.format(table=table, where=where, given=given, counts=counting(location), **columns)
 
 
 def _text(value: object) -> str | None:

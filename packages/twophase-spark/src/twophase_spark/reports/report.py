@@ -8,6 +8,7 @@ promises held. Where too little was compared to decide that, they begin with tha
 from __future__ import annotations
 
 import enum
+import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -17,6 +18,7 @@ from twophase_spark.coverage import Coverage
 from twophase_spark.inputs.increment import Run
 from twophase_spark.inputs.source import reference_skew_ms, skew_against
 from twophase_spark.locations import Role
+from twophase_spark.readers.ids import Kind
 from twophase_spark.readers.probe import Source
 from twophase_spark.rules.comparison import AuditResult
 
@@ -44,7 +46,8 @@ class Verdict(enum.StrEnum):
 class Terms(msgspec.Struct, frozen=True):
     """The terms of an audit.
 
-    `since_ms`: the verified point that it extends, None for a whole audit.
+    `since_ms`: the verified point that it extends, None for a whole audit; `before_ms`: messages born before it need
+    not be known, 0 for none.
     """
 
     grace_s: float = 5.0
@@ -54,6 +57,7 @@ class Terms(msgspec.Struct, frozen=True):
     since_ms: int | None = None
     remarks: tuple[Coverage, ...] = ()
     runs: tuple[Run, ...] = ()
+    before_ms: int = 0
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -70,7 +74,10 @@ class SourceLine(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Everything a reader gets. Times are ISO 8601 in UTC, durations in seconds."""
+    """Everything a reader gets. Times are ISO 8601 in UTC, durations in seconds.
+
+    `run_id` is this run's in the table of findings.
+    """
 
     format: int
     verdict: Verdict
@@ -84,6 +91,7 @@ class Report(msgspec.Struct, frozen=True):
     coverage: tuple[Coverage, ...]
     sources: tuple[SourceLine, ...]
     runs: tuple[Run, ...]
+    run_id: str = ""
 
 
 def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *, duration_s: float) -> Report:
@@ -103,6 +111,7 @@ def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *,
         coverage=coverage,
         sources=_lines(result, sources),
         runs=terms.runs,
+        run_id=uuid.uuid4().hex,
     )
 
 
@@ -148,7 +157,9 @@ def _sentence(verdict: Verdict, result: AuditResult, terms: Terms) -> str:
         return "Nothing is broken as far as it was checked, and not everything was."
     if not result.messages:
         return "There are no messages yet." if terms.since_ms is None else "No message came since the last run."
-    return f"Every promise held for {result.messages} messages, as far as they could be checked."
+    rest = f" {result.acknowledged} more are broken and acknowledged." if result.acknowledged else ""
+    held = result.messages - result.acknowledged
+    return f"Every promise held for {held} messages, as far as they could be checked.{rest}"
 
 
 def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms) -> tuple[Coverage, ...]:
@@ -173,6 +184,22 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms) -> t
     if result.swapped and any(source.location.urls for source in sources if source.location.role is Role.CONSUMER):
         note = f"{result.swapped} messages lack an effect in one service and have one too many in another"
         lines.append(Coverage("databases or urls of services, perhaps swapped", checked=False, note=note))
+    if result.unmatched:
+        note = f"{result.unmatched} messages lack a row of a branch there and have one of a branch without an effect"
+        lines.append(Coverage("branch ids of ledgers, perhaps of another form", checked=False, note=note))
+    if result.acknowledged:
+        note = f"{result.acknowledged} messages are broken as the baseline has them"
+        lines.append(Coverage("acknowledged by the baseline", checked=True, note=note))
+    if terms.before_ms:
+        note = "no coordinator need know them (--since)"
+        lines.append(Coverage(f"messages born before {when(terms.before_ms)}", checked=False, note=note))
+    if result.doubled:
+        note = f"{result.doubled} messages; each was looked at in its last state"
+        lines.append(Coverage("one gid at two coordinators", checked=False, note=note))
+    unspelled = [source.location.name for source in sources if source.unspells and source.gids is Kind.UUID]
+    if unspelled:
+        note = f"as the ledger of {', '.join(unspelled)} keeps them"
+        lines.append(Coverage("gids that are UUIDs, in one spelling", checked=True, note=note))
     reference_ms = reference_skew_ms(sources)
     for source in sources:
         skew_ms = skew_against(source, reference_ms)

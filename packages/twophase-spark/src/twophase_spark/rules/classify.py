@@ -15,13 +15,14 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
+from twophase_spark.rules.facts import IN_PART
 from twophase_spark.rules.taxonomy import VIOLATIONS, Flag
 from twophase_spark.schemas import BRANCHES_UNKNOWN
 
 COMMITTED, ROLLED_BACK = "msg", "rollback"
 BY_CHECK_BACK, BY_OPERATOR = "check-back", "operator"
 UNKNOWN = (
-    "history cleaned",
+    "older than history",
     "producer not given",
     "producer's barrier cleaned",
     "consumer's barrier cleaned",
@@ -197,7 +198,7 @@ def _columns(scope: Scope) -> _Columns:
     branches = branches_of(message["branches"])
     expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
-    unbooked, unguarded = _unbooked(scope), F.array_except(F.array_distinct("ledger"), F.col("barriers"))
+    unbooked, unguarded = _unbooked(scope), _unguarded()
     return _Columns(
         known=known,
         checked=_sure(message["checked"]),
@@ -235,9 +236,7 @@ def lacking(scope: Scope) -> dict[str, Column]:
         "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
         if unbooked is None
         else F.when(of_class[Flag.MISSING_EFFECT], unbooked),
-        "unguarded": F.when(
-            of_class[Flag.UNGUARDED_EFFECT], F.array_except(F.array_distinct("ledger"), F.col("barriers"))
-        ),
+        "unguarded": F.when(of_class[Flag.UNGUARDED_EFFECT], _unguarded()),
     }
 
 
@@ -292,6 +291,18 @@ def _unbooked(scope: Scope) -> Column | None:
         return None
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
     return F.array_except(booked, F.array_distinct("ledger"))
+
+
+def _unguarded() -> Column:
+    """Return effects in ledgers, whole or in part, that have no barrier row."""
+    end = f"{IN_PART}$"
+    booked = F.transform(
+        "ledger",
+        lambda row: F.struct(
+            row["source"].alias("source"), F.regexp_replace(row["branch_id"], end, "").alias("branch_id")
+        ),
+    )
+    return F.array_except(F.array_distinct(booked), F.col("barriers"))
 
 
 def branches_of(branches: Column) -> Column:

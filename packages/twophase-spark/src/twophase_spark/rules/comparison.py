@@ -30,6 +30,7 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
+from twophase_spark.rules.acknowledged import ACKNOWLEDGED, with_acknowledged
 from twophase_spark.rules.classify import Scope, classify
 from twophase_spark.rules.facts import Inputs, by_gid, long_form
 from twophase_spark.rules.ordinary import separate, sources
@@ -40,6 +41,7 @@ from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
 _OPEN_NAMES = frozenset(flag.value for flag in OPEN)
 _SWAPPED = frozenset({Flag.MISSING_EFFECT.value, Flag.ORPHAN.value})
+_UNMATCHED = frozenset({Flag.MISSING_EFFECT.value, Flag.UNGUARDED_EFFECT.value})
 _KEPT = StorageLevel.MEMORY_AND_DISK
 
 
@@ -69,7 +71,8 @@ class AuditResult(msgspec.Struct, frozen=True):
     `counts`: messages by class, one message counted in each of its classes; `primary`: violating messages by their
     first class; `unchecked`: messages of which something could not be checked, `unknown` names it; `suspects`: of the
     first look, `settled`: those the second found in order; `swapped`: messages that lack an effect and have one too
-    many; `samples`: some messages of every class but in flight.
+    many in a barrier, `unmatched`: in a ledger; `doubled`: messages of two coordinators; `acknowledged`: broken ones
+    of the baseline, which are in no other number but `messages`; `samples`: some messages of every class but in flight.
     """
 
     as_of_ms: int
@@ -85,6 +88,9 @@ class AuditResult(msgspec.Struct, frozen=True):
     rows: tuple[RowCount, ...]
     samples: tuple[Finding, ...]
     swapped: int = 0
+    unmatched: int = 0
+    doubled: int = 0
+    acknowledged: int = 0
 
     @property
     def unchecked(self) -> int:
@@ -116,6 +122,7 @@ def compare(
     expected: DataFrame | None = None,
     grace_ms: int = 0,
     seen: DataFrame | None = None,
+    baseline: DataFrame | None = None,
 ) -> Audited:
     """Compare all sides.
 
@@ -128,6 +135,7 @@ def compare(
             the rows left of it are broken.
         grace_ms: how long that is; a suspect this old at `scope.as_of_ms` needs no waiting for.
         seen: suspects of an earlier run, at least that long ago, with the digests of their rows (see `remembered`).
+        baseline: (gid, flags) of broken messages that were acknowledged; they are counted apart.
 
     Raises:
         CannotRead: a source cannot be read, or has rows without a gid.
@@ -135,9 +143,10 @@ def compare(
     separated = separate(inputs, scope, expected)
     look = again or _unchanging(inputs, scope)
     first, concluded = _look(separated.others, separated.others_count, look, expected)
-    fresh = F.col("violation") & ~F.col(REMEMBERED)
+    fresh = F.col("violation") & ~F.col(REMEMBERED) & ~F.col(ACKNOWLEDGED)
     asking = (F.bool_or(fresh).alias("fresh"), F.bool_or(fresh & _is_younger(scope.as_of_ms - grace_ms)).alias("young"))
-    counted = _count(with_remembered(first, seen), *asking) if separated.others_count else []
+    marked = with_acknowledged(with_remembered(first, seen), baseline)
+    counted = _count(marked, *asking) if separated.others_count else []
     separated.held.unpersist()
     suspects_count = sum(row["messages"] for row in counted if row["violation"])
     suspects = first.where("violation").select("gid", "flags")
@@ -151,11 +160,14 @@ def compare(
             wait()
         second, concluded = _look(suspects.select("gid"), suspects_count, again, expected)
         final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
-        counted = _count(final)
+        counted = _count(with_acknowledged(final, baseline))
         settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
         second.unpersist()
         first.unpersist()
+    acknowledged = sum(row["messages"] for row in counted if row[ACKNOWLEDGED])
+    counted = [row for row in counted if not row[ACKNOWLEDGED]]
     counts, primary, unknown = _totals(counted)
+    findings = with_acknowledged(final, baseline)
     rows = zip(sources(scope), separated.rows, strict=True)
     result = AuditResult(
         as_of_ms=scope.as_of_ms,
@@ -168,11 +180,14 @@ def compare(
         suspects=suspects_count,
         settled=settled,
         swapped=sum(row["messages"] for row in counted if _SWAPPED.issubset(row["flags"])),
+        unmatched=sum(row["messages"] for row in counted if _UNMATCHED.issubset(row["flags"])),
+        acknowledged=acknowledged,
+        doubled=sum(row["doubled"] for row in counted),
         waited=waited,
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
         samples=sample(final, chosen(counted), concluded),
     )
-    return Audited(result, final.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
+    return Audited(result, findings.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 
 
 def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None) -> tuple[DataFrame, Scope]:
@@ -208,8 +223,9 @@ def _count(findings: DataFrame, *asking: Column) -> list[Any]:
     Each row also has some of their gids, and the values of `asking`. There are as many rows as combinations of classes.
     """
     first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
-    grouped = findings.groupBy("flags", "unknown", "violation")
-    return grouped.agg(F.count("*").alias("messages"), first, *asking).collect()
+    grouped = findings.groupBy("flags", "unknown", "violation", ACKNOWLEDGED)
+    doubled = F.count_if(F.col("records") > 1).alias("doubled")
+    return grouped.agg(F.count("*").alias("messages"), first, doubled, *asking).collect()
 
 
 def _totals(counted: list[Any]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:

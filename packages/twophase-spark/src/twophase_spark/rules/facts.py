@@ -6,6 +6,7 @@ three and measured slower. So a gid that only one side knows is a row like any o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -13,11 +14,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 from pyspark.sql.types import StructType
 
+from twophase.core.lifecycle import State
 from twophase_spark.locations import Role
 from twophase_spark.schemas import JOURNAL, spark_schema
 
 PRODUCER_ROW_OF_LEDGER = "00"
 """The branch under which a ledger books the producer's own side."""
+
+IN_PART = " in part"
+"""End of the branch id of an effect with fewer rows than it must have."""
 
 _EFFECT_TYPE = "struct<source:string,branch_id:string>"
 _PRODUCER_TYPE = "struct<source:string,reason:string>"
@@ -89,17 +94,50 @@ def _part(
     )
 
 
+def whole_effects(ledgers: DataFrame, rows_per_effect: Mapping[str, int]) -> DataFrame:
+    """Return one row for each effect of ledgers that have several rows for one.
+
+    An effect with fewer rows has a branch id that ends with `IN_PART`; one with more rows comes twice.
+
+    Arguments:
+        ledgers: rows of `schemas.EFFECT`.
+        rows_per_effect: by source; the rows of others stay as they are.
+    """
+    if not rows_per_effect:
+        return ledgers
+    due = F.lit(0)
+    for source, count in rows_per_effect.items():
+        due = F.when(F.col("source") == source, F.lit(count)).otherwise(due)
+    has_several = (due > 0) & _is_booked(F.col("branch_id"))
+    branch_id, rows = F.col("branch_id"), F.col("count")
+    effects = (
+        F.when(rows < due, F.array(F.concat(branch_id, F.lit(IN_PART))))
+        .when(rows == due, F.array(branch_id))
+        .otherwise(F.array(branch_id, branch_id))
+    )
+    counted = ledgers.where(has_several).groupBy("source", "gid", "branch_id").count()
+    made = counted.select("source", "gid", F.explode(effects).alias("branch_id"))
+    return ledgers.where(~has_several).unionByName(made)
+
+
+def _is_booked(branch_id: Column) -> Column:
+    return ~F.coalesce(branch_id, F.lit("")).isin("", PRODUCER_ROW_OF_LEDGER)
+
+
 def by_gid(long: DataFrame) -> DataFrame:
     """Return one row per gid.
 
-    Its columns are (gid, message, prepared_ms, producers, barriers, ledger). `message` is the one of the highest state:
-    a message that was read both live and final is final. `barriers` and `producers` are sets, `ledger` keeps every row,
-    because a repetition there is a finding.
+    Its columns are (gid, message, records, prepared_ms, producers, barriers, ledger). `message` is the one of the
+    highest state: a message that was read both live and final is final. `records` counts final ones: two are those of
+    two coordinators. `barriers` and `producers` are sets, `ledger` keeps every row, because a repetition there is a
+    finding.
     """
     role, effect = F.col("role"), F.col("effect")
     booked = ~effect["branch_id"].isin("", PRODUCER_ROW_OF_LEDGER)
+    final = [int(State.SUCCEEDED), int(State.FAILED)]
     return long.groupBy("gid").agg(
         F.max_by("message", F.col("message")["state"]).alias("message"),
+        F.count_if(F.col("message")["state"].isin(*final)).alias("records"),
         F.max("prepared_ms").alias("prepared_ms"),
         F.collect_set("producer").alias("producers"),
         F.collect_set(F.when(role == Role.CONSUMER.value, effect)).alias("barriers"),

@@ -146,7 +146,8 @@ def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = No
             *[F.count_if(F.col("source") == index).alias(f"rows{index}") for index in range(len(sources(scope)))],
         )
     )
-    ordinary = F.col("says").isin(*in_order) & (F.col("hashes") == 0) & (F.col("count") == 0)
+    is_sole = F.col("rows0") <= 1  # one row of the coordinators
+    ordinary = F.col("says").isin(*in_order) & (F.col("hashes") == 0) & (F.col("count") == 0) & is_sole
     made = {"ordinary": ordinary, "told": F.col("says") != 0}
     return grouped.withColumns(made).drop("says", "hashes", "count")
 

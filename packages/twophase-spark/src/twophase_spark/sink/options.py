@@ -20,6 +20,7 @@ from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.many import MESSAGES_MAX
 from twophase.core.options import Durability
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
+from twophase_spark.datasource.options.given import given_options
 from twophase_spark.sink.database import checked_reference
 from twophase_spark.sink.described import KNOWN
 from twophase_spark.sink.secret import is_reference, require_no_secret_header, require_no_secret_in
@@ -120,15 +121,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
 
 
 def _given(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
-    names = {name.lower(): name for name in KNOWN}
-    given: dict[str, str] = {}
-    for key, value in options.items():
-        name = names.get(key.lower())
-        if name is None:
-            if key.lower() in {"path", "checkpointlocation"}:
-                continue  # Spark's own
-            raise ConfigurationError(f"There is no option {key!r} of this sink; known: {', '.join(KNOWN)}.")
-        given[name] = str(value).strip()
+    given = given_options(options, KNOWN, "sink", ("path", "checkpointlocation"))  # Spark's own
     if streaming and "onFailure" in given:
         raise ConfigurationError("Option onFailure is one of write: a streaming batch that failed always comes back.")
     return given

@@ -42,13 +42,14 @@ OPTIONS = (
     Option(
         "columns",
         Fits.ANY,
-        "all but `payloads`; of a ledger `gid,branch_id`",
+        "all but those of a body; of a ledger `gid,branch_id`",
         "Which columns, comma-separated. What is not named is not read; Spark alone would read all.",
     ),
     Option("states", Fits.ANY, "all", "Of messages: any of `prepared,submitted,succeeded,failed`."),
     Option("createdAfter", Fits.ANY, "", "Created at or after this time; of `attempt`, made then."),
     Option("createdBefore", Fits.ANY, "", "Created before this time."),
     Option("gidPrefix", Fits.ANY, "", "Gids that begin so."),
+    Option("gids", Fits.ANY, "all", "These gids, comma-separated, at most 1000; looked up by the index of the table."),
     Option("partitions", Fits.ANY, "8", "Tasks at most (1 to 1024); small tables get fewer."),
     Option(
         "driver",

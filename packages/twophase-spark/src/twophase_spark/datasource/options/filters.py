@@ -17,7 +17,7 @@ from twophase_spark.datasource.schema.tables import HAS_STATE, TIME_OF_CREATION,
 
 def columns_needed(options: ReadOptions) -> list[str]:
     """Return the columns that the filters of a read need beside those asked for."""
-    names = {"gid"} if options.gid_prefix else set()
+    names = {"gid"} if options.gid_prefix or options.gids else set()
     if options.states:
         names.add("state")
     if options.created_after_ms is not None or options.created_before_ms is not None:
@@ -37,6 +37,8 @@ def conditions(options: ReadOptions, engine: str) -> tuple[str, ...]:
         found.append(f"state in ({', '.join(str(int(state)) for state in sorted(options.states))})")
     for column, sign, bound in _bounds(options):
         found.append(f"{column} {sign} {bound}")
+    if options.gids:
+        found.append(f"gid in ({', '.join(literal(engine, gid) for gid in options.gids)})")
     if options.gid_prefix:
         found += span(engine, "gid", options.gid_prefix, _behind(options.gid_prefix))
         found.append(f"substr(gid, 1, {len(options.gid_prefix)}) = {literal(engine, options.gid_prefix)}")
@@ -84,6 +86,8 @@ def keep(batch: pa.RecordBatch, options: ReadOptions) -> pa.RecordBatch:
         )
     if options.gid_prefix:
         masks.append(compute.starts_with(batch.column("gid").cast(pa.string()), options.gid_prefix))
+    if options.gids:
+        masks.append(compute.is_in(batch.column("gid").cast(pa.string()), pa.array(options.gids, pa.string())))
     mask = masks[0]
     for other in masks[1:]:
         mask = compute.and_(mask, other)

@@ -20,10 +20,12 @@ from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import STORED
 from twophase_spark.datasource.options.address import require_no_secret
 from twophase_spark.datasource.options.described import KNOWN, Fits, names_of
+from twophase_spark.datasource.options.given import given_options
 from twophase_spark.datasource.schema.tables import HAS_STATE, OF_COORDINATOR, TIME_OF_CREATION, Kind
 
 PARTITIONS_DEFAULT = 8
 PARTITIONS_MAX = 1024
+GIDS_MAX = 1000
 EARLIEST, LATEST, BEGINNING = "earliest", "latest", "beginning"
 FAIL, REPORT = "fail", "report"
 AUTO, ADBC, PYTHON = "auto", "adbc", "python"
@@ -52,6 +54,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     created_after_ms: int | None = None
     created_before_ms: int | None = None
     gid_prefix: str = ""
+    gids: tuple[str, ...] = ()
     as_of_ms: int | None = None
     as_of_seqs: dict[int, int] | None = None
     snapshot: str = ""
@@ -65,7 +68,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     @property
     def filters(self) -> bool:
         """True when rows of the table may be left out."""
-        return bool(self.states or self.gid_prefix) or any(
+        return bool(self.states or self.gid_prefix or self.gids) or any(
             bound is not None for bound in (self.created_after_ms, self.created_before_ms, self.as_of_ms)
         )
 
@@ -81,7 +84,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
     Raises:
         ConfigurationError: naming the option and what it may be.
     """
-    given = _given(options)
+    given = given_options(options, KNOWN, "source")
     if "url" not in given:
         raise ConfigurationError(
             "Option url is missing: sqlite:///file.db, postgresql://user@host/db, env:NAME or file:PATH."
@@ -104,6 +107,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
         created_after_ms=_time("createdAfter", given.get("createdAfter")),
         created_before_ms=_time("createdBefore", given.get("createdBefore")),
         gid_prefix=given.get("gidPrefix", ""),
+        gids=_gids(given.get("gids", "")),
         as_of_ms=as_of_ms,
         as_of_seqs=as_of_seqs,
         snapshot=_snapshot(given.get("snapshot", "")),
@@ -114,17 +118,6 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
         start_seqs=start_seqs,
         on_gap=_one_of("onGap", given.get("onGap", FAIL), (FAIL, REPORT), str),
     )
-
-
-def _given(options: Mapping[str, str]) -> dict[str, str]:
-    names = {name.lower(): name for name in KNOWN}
-    given: dict[str, str] = {}
-    for key, value in options.items():
-        name = names.get(key.lower())
-        if name is None:
-            raise ConfigurationError(f"There is no option {key!r} of this source; known: {', '.join(KNOWN)}.")
-        given[name] = str(value).strip()
-    return given
 
 
 def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -> None:
@@ -182,6 +175,13 @@ def _one_of(option: str, text: str, known: Iterable[str], made: Callable[[str], 
 
 def _list(text: str) -> list[str]:
     return [word for word in (part.strip() for part in text.split(",")) if word]
+
+
+def _gids(text: str) -> tuple[str, ...]:
+    gids = tuple(dict.fromkeys(_list(text)))
+    if len(gids) > GIDS_MAX:
+        raise ConfigurationError(f"Option gids names {len(gids)} gids; at most {GIDS_MAX} are looked up. Join instead.")
+    return gids
 
 
 def _number(option: str, text: str, least: int, most: int) -> int:

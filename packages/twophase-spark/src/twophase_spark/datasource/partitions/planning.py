@@ -36,6 +36,8 @@ def plan(options: ReadOptions) -> list[Part]:
         CannotRead: no such database, table or column.
         ConfigurationError: asOf names what is not there yet.
     """
+    if options.gids:
+        options = msgspec.structs.replace(options, partitions=1)  # each task would look all of them up
     with looked_into(options) as (database, engine):
         if options.kind is Kind.HISTORY:
             return _history(options, database, engine, frozen_seqs(options, database))

@@ -16,7 +16,7 @@ from twophase_spark.datasource.partitions.parts import Follow, Part, Range
 from twophase_spark.datasource.schema import body, ledger
 from twophase_spark.datasource.schema.shaping import carried_types, shape
 from twophase_spark.datasource.schema.sql import column, milliseconds, select, stored_columns
-from twophase_spark.datasource.schema.tables import MAY_LACK, OF_COORDINATOR, Kind
+from twophase_spark.datasource.schema.tables import MAY_LACK, MS_OF_TIME, OF_COORDINATOR, Kind
 
 _NODES = select(["id"], "node")
 
@@ -73,7 +73,9 @@ class Reader(msgspec.Struct, frozen=True):
             yield from self.rows(run, Range("history", (f"node = {node}", behind, *follow.conditions)))
 
     def _selected(self, table: str) -> list[str]:
-        names = [*self.target.names, *filters.columns_needed(self.options)]
+        names: list[str] = [*self.target.names, *filters.columns_needed(self.options)]
+        if self.options.kind is not Kind.LEDGER:
+            names = [MS_OF_TIME.get(name, name) for name in names]
         names = list(dict.fromkeys(names))
         if self.options.kind in OF_COORDINATOR:
             return stored_columns(table, names, body.NAMES)

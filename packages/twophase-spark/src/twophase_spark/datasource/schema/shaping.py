@@ -8,13 +8,14 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from twophase.core.errors import CannotRead
 from twophase_spark.datasource.schema import body
 from twophase_spark.datasource.schema.sql import BODY
-from twophase_spark.datasource.schema.tables import COLUMNS, STATE_NAMES, Kind
+from twophase_spark.datasource.schema.tables import COLUMNS, MS_OF_TIME, STATE_NAMES, Kind
 
 
 def _texts(values: Sequence[str]) -> pa.StringArray:
@@ -28,6 +29,7 @@ def _texts(values: Sequence[str]) -> pa.StringArray:
 
 
 _STATES = _texts(STATE_NAMES)
+_LAST_MS = 253_402_300_799_999
 _CARRIED = {"state": pa.int32(), "parked": None, BODY: pa.binary()}
 
 
@@ -54,6 +56,8 @@ def shape(batch: pa.RecordBatch, target: pa.Schema, may_lack: frozenset[str] = f
     for field in target:
         if field.name in made:
             column = made[field.name]
+        elif field.name in MS_OF_TIME and MS_OF_TIME[field.name] in names and pa.types.is_timestamp(field.type):
+            column = _timestamps(batch.column(MS_OF_TIME[field.name]))
         elif field.name in names:
             column = _converted(batch.column(field.name), field)
         elif field.name in may_lack:
@@ -75,6 +79,20 @@ def _converted(column: pa.Array, field: pa.Field) -> pa.Array:
                 "Column state holds a number that is no state; was the table written by twophase?"
             ) from None
     return column
+
+
+def _timestamps(milliseconds: pa.Array) -> pa.Array:
+    """Return milliseconds since 1970 as timestamps.
+
+    A number that is no time of the years 1970 to 9999 becomes null.
+    """
+    import pyarrow.compute  # noqa: PLC0415 -- slow to import, and planning a read has no times
+
+    compute: Any = pyarrow.compute  # its functions are made when it is imported; no type checker sees them
+    numbers = milliseconds.cast(pa.int64())
+    is_time = compute.and_(compute.greater_equal(numbers, 0), compute.less_equal(numbers, _LAST_MS))
+    times = compute.if_else(is_time, numbers, pa.scalar(None, pa.int64()))
+    return times.cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("us", "UTC"))
 
 
 def _binary(column: pa.Array) -> pa.Array:

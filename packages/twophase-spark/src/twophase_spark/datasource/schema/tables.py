@@ -37,22 +37,25 @@ class Column(msgspec.Struct, frozen=True):
     default: bool = True
 
 
-def _columns(*pairs: tuple[str, pa.DataType]) -> tuple[Column, ...]:
-    return tuple(Column(name, kind) for name, kind in pairs)
+def _columns(*pairs: tuple[str, pa.DataType], default: bool = True) -> tuple[Column, ...]:
+    return tuple(Column(name, kind, default) for name, kind in pairs)
 
 
 _TEXT, _INT, _LONG, _FLAG = pa.string(), pa.int32(), pa.int64(), pa.bool_()
+_TIME = pa.timestamp("us", "UTC")
 
-IN_BODY = (
-    *_columns(
-        ("branches", pa.list_(pa.field("element", BRANCH))),
-        ("check_url", _TEXT),
-        ("protocol", _TEXT),
-        ("delay_ms", _LONG),
-    ),
-    Column("payloads", pa.list_(pa.field("element", pa.binary())), default=False),
+IN_BODY = _columns(
+    ("branches", pa.list_(pa.field("element", BRANCH))),
+    ("check_url", _TEXT),
+    ("protocol", _TEXT),
+    ("delay_ms", _LONG),
+    ("payloads", pa.list_(pa.field("element", pa.binary()))),
+    default=False,
 )
-"""Columns taken from a message's body; all null when the body cannot be read."""
+"""Columns taken from a message's body, which is decoded only when they are named.
+
+All are null when the body cannot be read.
+"""
 
 _DECIDED = _columns(
     ("gid", _TEXT),
@@ -66,11 +69,20 @@ _DECIDED = _columns(
 _PLACE = _columns(("node", _INT), ("seq", _LONG))
 _END = _columns(("finished_ms", _LONG), ("reason", _TEXT))
 _LIVE = _columns(("parked", _FLAG), ("due_ms", _LONG))
+_BIRTH, _ENDED = _columns(("created_at", _TIME), ("decided_at", _TIME)), _columns(("finished_at", _TIME))
+_DUE = _columns(("due_at", _TIME))
 
 COLUMNS: dict[Kind, tuple[Column, ...]] = {
-    Kind.MESSAGE: (*_DECIDED, *_LIVE, *_columns(("node", _INT), ("epoch", _INT), ("version", _INT)), *IN_BODY),
-    Kind.HISTORY: (*_PLACE, *_DECIDED, *_END, *IN_BODY),
-    Kind.JOURNAL: (*_DECIDED, *_END, *_LIVE, *_PLACE, *IN_BODY),
+    Kind.MESSAGE: (
+        *_DECIDED,
+        *_LIVE,
+        *_columns(("node", _INT), ("epoch", _INT), ("version", _INT)),
+        *_BIRTH,
+        *_DUE,
+        *IN_BODY,
+    ),
+    Kind.HISTORY: (*_PLACE, *_DECIDED, *_END, *_BIRTH, *_ENDED, *IN_BODY),
+    Kind.JOURNAL: (*_DECIDED, *_END, *_LIVE, *_PLACE, *_BIRTH, *_ENDED, *_DUE, *IN_BODY),
     Kind.ATTEMPT: _columns(
         ("id", _LONG),
         ("gid", _TEXT),
@@ -82,6 +94,7 @@ COLUMNS: dict[Kind, tuple[Column, ...]] = {
         ("latency_ms", _INT),
         ("result", _TEXT),
         ("error", _TEXT),
+        ("at", _TIME),
     ),
     Kind.BARRIER: _columns(
         ("id", _LONG),
@@ -93,6 +106,8 @@ COLUMNS: dict[Kind, tuple[Column, ...]] = {
         ("reason", _TEXT),
         ("prepared_ms", _LONG),
         ("created_ms", _LONG),
+        ("prepared_at", _TIME),
+        ("created_at", _TIME),
     ),
     Kind.LEDGER: _columns(("gid", _TEXT), ("branch_id", _TEXT)),
 }
@@ -108,16 +123,28 @@ It is null in a row of history; in a row that stands for a gap, it is the number
 being the last of them.
 """
 
-STORED: dict[str, frozenset[str]] = {
-    "message": frozenset(column.name for column in COLUMNS[Kind.MESSAGE]) - {column.name for column in IN_BODY},
-    "history": frozenset(column.name for column in COLUMNS[Kind.HISTORY]) - {column.name for column in IN_BODY},
-    "attempt": frozenset(column.name for column in COLUMNS[Kind.ATTEMPT]),
+MS_OF_TIME = {
+    "created_at": "created_ms",
+    "decided_at": "decided_ms",
+    "finished_at": "finished_ms",
+    "due_at": "due_ms",
+    "at": "at_ms",
+    "prepared_at": "prepared_ms",
 }
+"""Columns that are timestamps, and the columns of milliseconds behind them."""
+
+
+def _stored(kind: Kind) -> frozenset[str]:
+    made = {column.name for column in IN_BODY} | MS_OF_TIME.keys()
+    return frozenset(column.name for column in COLUMNS[kind]) - made
+
+
+STORED = {kind.value: _stored(kind) for kind in (Kind.MESSAGE, Kind.HISTORY, Kind.ATTEMPT)}
 """The columns of a coordinator's own tables that are read unchanged."""
 
 MAY_LACK: dict[Kind, frozenset[str]] = {kind: frozenset() for kind in Kind} | {
     Kind.HISTORY: frozenset({GAP_ROWS.name}),
-    Kind.JOURNAL: STORED["message"] ^ STORED["history"],
+    Kind.JOURNAL: (STORED["message"] ^ STORED["history"]) | {"finished_at", "due_at"},
 }
 """Columns that a batch of the database may lack, and that are null then.
 

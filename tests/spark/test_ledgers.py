@@ -1,0 +1,194 @@
+"""Ledgers as people have them, audited from databases.
+
+They have columns of several types, conditions, and several rows for an effect.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import uuid
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlencode
+
+import msgspec
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.servers.database import Database as ServerDatabase
+from tests.spark.cases import Case
+from tests.spark.plant import System, make_system, plant
+from tests.spark.truth import nowadays
+from twophase.core.errors import CannotRead
+from twophase_spark.auditing.run import look_into, run
+from twophase_spark.inputs import source as inputs_source
+from twophase_spark.inputs.plan import Plan
+from twophase_spark.locations import Location, Role, parse_coordinator, parse_named
+from twophase_spark.reports.report import Report, Verdict
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+TWO = (("01", "http://bank-b/in"), ("02", "http://bank-b/out"))
+BOTH = (("bank-b", "01"), ("bank-b", "02"))
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> System:
+    return make_system(tmp_path)
+
+
+def audited(spark: SparkSession, system: System, *ledgers: str, state: bool = False) -> Report:
+    """Audit a system with these ledgers of bank-b; None of them is planted."""
+    locations: tuple[Location, ...] = (
+        parse_coordinator(f"sqlite:///{system.coordinator}"),
+        parse_named(Role.PRODUCER, f"bank-a=sqlite:///{system.bank_a}"),
+        parse_named(Role.CONSUMER, f"bank-b=sqlite:///{system.bank_b}"),
+        *(parse_named(Role.LEDGER, f"bank-b={ledger}") for ledger in ledgers),
+    )
+    folder = system.folder
+    plan = Plan(locations, grace_s=0, findings=folder / "findings", state=folder / "state" if state else None)
+    return run(spark, plan, look_into(plan))
+
+
+def found(system: System, report: Report) -> dict[str, list[str]]:
+    """Return what this run appended to the findings."""
+    table = system.folder / "findings"
+    rows = pq.read_table(table).to_pylist() if table.exists() else []
+    return {row["gid"]: row["flags"] for row in rows if row["run_id"] == report.run_id}
+
+
+def book(system: System, columns: str, rows: list[tuple[object, ...]]) -> str:
+    """Make a ledger in bank-b; return its address."""
+    with closing(sqlite3.connect(system.bank_b)) as connection, connection:
+        connection.execute(f"create table booking ({columns})")
+        connection.executemany(f"insert into booking values ({', '.join('?' * len(rows[0]))})", rows)
+    return f"sqlite:///{system.bank_b}#booking"
+
+
+def test_branches_are_numbers(spark: SparkSession, system: System) -> None:
+    plant(system, nowadays([Case(gid, "", barriers=BOTH, ledger=(), branches=TWO) for gid in ("a", "b", "c")]))
+    rows: list[tuple[object, ...]] = [("a", 1), ("a", 2), ("b", "1"), ("b", "02"), ("c", 1)]
+
+    report = audited(spark, system, book(system, "gid text, branch_id", rows))
+
+    assert report.result.violations == 1
+    assert found(system, report) == {"c": ["missing_effect"]}
+
+
+def test_branch_ids_of_another_form_are_remarked(spark: SparkSession, system: System) -> None:
+    plant(system, nowadays([Case("a", "", ledger=())]))
+
+    report = audited(spark, system, book(system, "gid text, branch_id text", [("a", "booked")]))
+
+    assert found(system, report) == {"a": ["missing_effect", "unguarded_effect"]}
+    assert "branch ids of ledgers, perhaps of another form" in [line.what for line in report.coverage]
+
+
+def test_an_effect_has_several_rows_by_design(spark: SparkSession, system: System) -> None:
+    cases = [Case(gid, "", barriers=BOTH, ledger=(), branches=TWO) for gid in ("whole", "swap", "half", "thrice")]
+    plant(system, nowadays([*cases, Case("stray", "", barriers=(), ledger=())]))
+    pairs = {
+        "whole": ("01", "01", "02", "02"),
+        "swap": ("01", "01", "01", "01"),  # the right number of rows, of one branch
+        "half": ("01", "01", "02"),
+        "thrice": ("01", "01", "01", "02", "02"),
+        "stray": ("01",),
+    }
+    rows: list[tuple[object, ...]] = [(gid, branch) for gid, branches in pairs.items() for branch in branches]
+    rows += [("whole", "00"), ("whole", "")]
+
+    ledger = book(system, "gid text, branch_id text", rows)
+    report = audited(spark, system, f"{ledger}?rows_per_effect=2")
+
+    assert found(system, report) == {
+        "swap": ["duplicate_effect", "missing_effect"],
+        "half": ["missing_effect"],
+        "thrice": ["duplicate_effect"],
+        "stray": ["missing_effect", "unguarded_effect"],
+    }
+
+
+def test_rows_that_do_not_count_are_left_out(spark: SparkSession, system: System) -> None:
+    plant(system, nowadays([Case("a", "", ledger=()), Case("b", "", ledger=())]))
+    rows: list[tuple[object, ...]] = [("a", "01", "100%"), ("a", "01", "void"), ("b", "01", "void")]
+    ledger = book(system, "gid text, branch_id text, kind text", rows)
+
+    where = urlencode({"where": "kind like '1%%'"})
+    report = audited(spark, system, f"{ledger}?{where}")
+
+    assert report.verdict is Verdict.VIOLATIONS
+    assert found(system, report) == {"b": ["missing_effect"]}
+
+
+def test_a_condition_that_is_no_sql_is_reported(spark: SparkSession, system: System) -> None:
+    ledger = book(system, "gid text, branch_id text", [("a", "01")])
+
+    with pytest.raises(CannotRead, match="bank-b"):
+        audited(spark, system, f"{ledger}?where=no+such")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("path", ["on the driver", "by key", "everything again"])
+def test_gids_are_uuids_in_any_spelling(
+    spark: SparkSession,
+    system: System,
+    postgres_database: ServerDatabase,
+    path: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if path != "on the driver":
+        monkeypatch.setattr(inputs_source, "GIDS_ON_DRIVER_MAX", 0)
+    if path == "everything again":
+        monkeypatch.setattr(inputs_source, "GIDS_BY_KEY_MAX", 0)
+    values = [uuid.UUID(int=number << 64 | 0xABC) for number in range(1, 6)]
+    spelled = [str(values[0]), str(values[1]).upper(), values[2].hex, values[3].hex.upper(), str(values[4]).upper()]
+    cases = [Case(gid, "", ledger=()) for gid in (*spelled, "no-uuid")]
+    plant(system, nowadays([msgspec.structs.replace(case) for case in cases]))
+    with psycopg.connect(postgres_database.dsn) as connection:
+        connection.execute("create table booking (gid uuid, branch_id smallint, kind text)")
+        for value in values[:4]:
+            connection.execute("insert into booking values (%s, 1, '100%%')", (value,))
+
+    where = urlencode({"where": "kind like '100%'"})
+    report = audited(spark, system, f"{postgres_database.dsn}#booking?{where}")
+
+    assert found(system, report) == {str(values[4]): ["missing_effect"], "no-uuid": ["missing_effect"]}
+    assert "gids that are UUIDs, in one spelling" in [line.what for line in report.coverage]
+
+
+@pytest.mark.postgres
+def test_an_increment_finds_messages_of_another_spelling(
+    spark: SparkSession, system: System, postgres_database: ServerDatabase
+) -> None:
+    first, second = uuid.UUID(int=1 << 64 | 0xABC), uuid.UUID(int=2 << 64 | 0xABC)
+    with psycopg.connect(postgres_database.dsn) as connection:
+        connection.execute("create table booking (gid uuid, branch_id text)")
+        connection.execute("insert into booking values (%s, '01')", (first,))
+    plant(system, nowadays([Case(first.hex.upper(), "", ledger=())]))
+    ledger = f"{postgres_database.dsn}#booking"
+    assert audited(spark, system, ledger, state=True).verdict is Verdict.CLEAN
+
+    plant(system, nowadays([Case(str(second).upper(), "", ledger=())]))
+    report = audited(spark, system, ledger, state=True)
+
+    assert found(system, report) == {str(second): ["missing_effect"]}
+
+
+def test_a_gid_at_two_coordinators_is_remarked(spark: SparkSession, tmp_path: Path) -> None:
+    east, west = make_system(tmp_path), System(tmp_path / "west")
+    west.folder.mkdir()
+    plant(make_system(west.folder), nowadays([Case("twice", "")]))
+    plant(east, nowadays([Case("twice", ""), Case("once", "")]))
+    locations = (
+        parse_coordinator(f"east=sqlite:///{east.coordinator}"),
+        parse_coordinator(f"west=sqlite:///{west.coordinator}"),
+        parse_named(Role.PRODUCER, f"bank-a=sqlite:///{east.bank_a}"),
+        parse_named(Role.CONSUMER, f"bank-b=sqlite:///{east.bank_b}"),
+    )
+    plan = Plan(locations, grace_s=0)
+
+    report = run(spark, plan, look_into(plan))
+
+    assert (report.verdict, report.result.doubled) == (Verdict.CLEAN, 1)
+    assert "one gid at two coordinators" in [line.what for line in report.coverage]
