@@ -64,6 +64,11 @@ class Notebook:
         self.asked_for: dict[str, set[str]] = defaultdict(set)
         self.succeeded: dict[str, set[str]] = defaultdict(set)
         self.under_way: Counter[tuple[str, str]] = Counter()
+        self.wrong: list[AssertionError] = []
+        """Promises that a flush broke.
+
+        Raised in the flush, they would look like faults of the store.
+        """
 
     def applied(self, batch: Batch, result: FlushResult) -> None:
         for index, item in enumerate(batch.items):
@@ -125,7 +130,10 @@ class WitnessedStore(GatedStore):
 
     async def flush(self, batch: Batch) -> FlushResult:
         result = await super().flush(batch)
-        self.notebook.applied(batch, result)
+        try:
+            self.notebook.applied(batch, result)
+        except AssertionError as error:
+            self.notebook.wrong.append(error)
         if self.after_commit:
             raise self.after_commit.popleft()
         return result
@@ -257,8 +265,9 @@ class Promises(RuleBasedStateMachine):
             return await work
 
         result = self.runner.run(wrapped())
-        if self.broken:
-            raise self.broken[0]
+        wrong = [*self.broken, *(self.harness.notebook.wrong if hasattr(self, "harness") else ())]
+        if wrong:
+            raise wrong[0]
         return result
 
     @initialize(
@@ -479,7 +488,9 @@ class Promises(RuleBasedStateMachine):
             overview = await self.harness.coordinator.overview()
             gauges = self.harness.coordinator.gauges()
             live = overview.prepared + overview.submitted - overview.parked
-            if live == 0 and gauges.waiting_for_store == 0 and answered:
+            # The store shows what a flush wrote a moment before the record does.
+            recorded = self.harness.store.under_way == 0
+            if live == 0 and gauges.waiting_for_store == 0 and answered and recorded:
                 return True
             await asyncio.sleep(0.002)
         return False
