@@ -15,6 +15,7 @@ from tests.unit.coordinator.nodes import Nodes
 from twophase.core.errors import StoreUnavailable
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability
+from twophase.destinations.base import Answer
 
 
 class Question:
@@ -114,3 +115,24 @@ async def test_what_comes_due_while_the_store_confirms_that_it_is_prepared_is_as
     nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.a.destination.urls() == [CHECK, IN]
+
+
+async def test_a_message_that_changes_while_its_question_waits_is_not_forgotten(
+    nodes: Nodes, question: Question
+) -> None:
+    await nodes.a.prepare(message("first"))
+    await nodes.come_due()
+    await asyncio.wait_for(question.asked.wait(), PATIENCE_S)
+    await nodes.a.prepare(message("g"))
+    await nodes.come_due()
+    await nodes.beats(1)
+    nodes.a.destination.script[IN].append(Answer(503))
+    await nodes.a.submit(message("g"))
+    await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
+    await nodes.come_due()
+    await nodes.beats(1)
+    question.answer.set()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.a.destination.urls().count(IN) >= 2, "the failed branch is tried again"
+    assert nodes.a.watcher.overdue_messages == 0, "nothing was forgotten and found again"
+    assert nodes.b.destination.urls() == []

@@ -5,6 +5,10 @@ holds it in memory with a timer. Asking every such producer would double the loa
 first compared with the store, many in one question; those that moved are forgotten without a call. The same holds for
 retries: an operator may have stopped or parked the message on another node, and after that reply its branches are not
 called any more.
+
+Invariant: the store is asked about a message only in the version that memory holds when it is asked. The store's
+answer names gids, not versions. A message may wait twice, in an older version too, and the answer about the older one
+would make this node forget a message of its own.
 """
 
 from __future__ import annotations
@@ -67,8 +71,9 @@ class Ownership:
     async def _run(self) -> None:
         while self._waiting:
             asked = self._waiting[:_TOGETHER_MAX]
+            current = [(active.message.gid, version) for active, version in asked if active.version == version]
             try:
-                moved = await self._store.moved([(active.message.gid, version) for active, version in asked])
+                moved = await self._store.moved(current) if current else frozenset()
             except Exception as cause:  # noqa: BLE001 -- whatever it is, they are asked about later: I9 hangs on it
                 self._failed(cause, asked)
                 continue
