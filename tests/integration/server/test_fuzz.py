@@ -53,6 +53,8 @@ async def _talk(port: int, pieces: list[bytes]) -> list[int]:
     statuses = _Statuses()
     try:
         for piece in pieces:
+            if writer.is_closing():  # the server answered damage, and closed
+                break
             writer.write(piece)
             await asyncio.sleep(0)
         if not writer.is_closing():  # the server may have answered the last request, and closed
