@@ -1,7 +1,7 @@
 """Headers that a message may give its calls.
 
-Any that HTTP allows, but the connection's and the coordinator's own; for a gRPC call, any that its metadata can carry,
-beside the gid.
+Any that HTTP allows, but the connection's, the coordinator's own, and those by which a cloud's metadata service or a
+service behind a proxy recognizes whom it trusts; for a gRPC call, any that its metadata can carry, beside the gid.
 
 Promise: what passes here, every call can carry, and no receiver takes it for the coordinator's word. It is asked when a
 message is taken, by the client and by every door of the server, because a call that cannot be made would be tried again
@@ -29,8 +29,11 @@ CONNECTION_HEADERS: Final = frozenset(
     }
 )
 """Headers that the caller of a branch sets, and no message; in lower case."""
-_RESERVED: Final = ("x-twophase-", "twophase-", "dtm-")
+_OWN: Final = ("x-twophase-", "twophase-", "dtm-")
 """Prefix of the coordinator's own headers and gRPC metadata of a call."""
+_TRUSTED: Final = ("grpc-", "x-aws-", "x-google-", "x-forwarded-", "metadata-flavor")
+"""Prefix of headers that gRPC, a metadata service or a proxied service trusts."""
+_reserved_at_start = re.compile("|".join(_OWN + _TRUSTED).replace("-", "[-_]"), re.IGNORECASE).match
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")
@@ -52,9 +55,25 @@ def why_no_header(name: str, value: str) -> str:
         return f"the value of {name[:_SHOWN_MAX]!r} has characters HTTP does not allow: controls, or beyond ASCII."
     if name.lower() in CONNECTION_HEADERS:
         return f"{name!r} belongs to the connection and cannot be set."
-    if name.lower().replace("_", "-").startswith(_RESERVED):  # to WSGI both signs are one
-        return f"{name[:_SHOWN_MAX]!r} is the coordinator's own: x-twophase-*, twophase-* and dtm-* cannot be set."
+    if _reserved_at_start(name):  # to WSGI both signs are one
+        if name.lower().replace("_", "-").startswith(_OWN):
+            return f"{name[:_SHOWN_MAX]!r} is the coordinator's own: x-twophase-*, twophase-* and dtm-* cannot be set."
+        return (
+            f"{name[:_SHOWN_MAX]!r} is reserved: grpc-*, x-aws-*, x-google-*, x-forwarded-* and metadata-flavor cannot"
+            " be set."
+        )
     return ""
+
+
+def without_reserved(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Return the headers that a call sends.
+
+    A message of an earlier version may hold reserved ones.
+
+    >>> without_reserved((("X-Tenant", "blue"), ("X_Forwarded_For", "10.0.0.1"), ("Metadata-Flavor", "Google")))
+    (('X-Tenant', 'blue'),)
+    """
+    return tuple([header for header in headers if not _reserved_at_start(header[0])])
 
 
 def why_no_metadata(gid: str, headers: Iterable[tuple[str, str]]) -> str:

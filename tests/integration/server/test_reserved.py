@@ -50,9 +50,10 @@ WRONG: list[dict[str, Any]] = [
     request("g", query_prepared="http://127.0.0.1:9/check?barrier=1&barrier=2"),
     request("g", branch_headers={"X-Twophase-Oldest": "9999999999999"}),
     request("g", branch_headers={"dtm-gid": "other"}),
+    request("g", branch_headers={"Metadata-Flavor": "Google"}),
     request(PROBE_GID),
 ]
-NAMED = ["address", "encoded", "identity", "check address", "identity twice", "x-twophase", "dtm", "probe"]
+NAMED = ["address", "encoded", "identity", "check address", "identity twice", "x-twophase", "dtm", "metadata", "probe"]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=NAMED)

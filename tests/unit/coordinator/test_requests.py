@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
-from tests.unit.coordinator.harness import IN, Harness, message
+from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
@@ -54,18 +56,24 @@ async def test_a_branch_call_carries_dtms_query_headers_and_the_payload_as_it_ca
     assert call.headers[-1] == ("x-tenant", "7")
 
 
-async def test_the_coordinators_own_headers_go_before_those_of_the_message(harness: Harness) -> None:
-    """Receivers read the coordinator's header, which comes first.
+STORED: Final = (("x-twophase-oldest", "9999999999999"), ("Metadata-Flavor", "Google"), ("x-tenant", "7"))
+"""Headers of a message that an earlier version accepted."""
 
-    A message that an earlier version accepted may carry the same header.
-    """
-    harness.coordinator._dispatcher.delivery.carry(("x-twophase-oldest", "1"))
-    forged = ("x-twophase-oldest", "9999999999999")
-    await harness.submit(message("g", headers=(forged,), trace=(("traceparent", "00-1"),)))
+
+async def test_a_branch_call_sends_no_reserved_header_of_a_stored_message(harness: Harness) -> None:
+    await harness.submit(message("g", headers=STORED, trace=(("x-forwarded-for", "10.0.0.1"), ("traceparent", "00-1"))))
     await harness.until_state("g", State.SUCCEEDED)
-    headers = harness.destination.calls[0].headers
-    assert [name for name, _ in headers] == ["x-twophase-oldest", "x-twophase-oldest", "traceparent"]
-    assert headers[0] != forged
+    (name, value), *others = harness.destination.calls[0].headers
+    assert name == "x-twophase-oldest"
+    assert value != "9999999999999"
+    assert others == [("x-tenant", "7"), ("traceparent", "00-1")]
+
+
+async def test_a_check_back_sends_no_reserved_header_of_a_stored_message(harness: Harness) -> None:
+    await harness.prepare(message("g", check_url=CHECK, headers=STORED))
+    harness.clock.advance(35_064)
+    await harness.until(lambda: bool(harness.destination.calls))
+    assert harness.destination.calls[0].headers == (("x-tenant", "7"),)
 
 
 async def test_prepare_repeated_is_the_same_and_keeps_its_first_time(harness: Harness) -> None:

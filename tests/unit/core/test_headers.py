@@ -9,7 +9,7 @@ import pytest
 
 from twophase.client.draft import checked_headers
 from twophase.core.errors import ConfigurationError, InvalidRequest
-from twophase.core.headers import CONNECTION_HEADERS, why_no_header
+from twophase.core.headers import CONNECTION_HEADERS, why_no_header, without_reserved
 from twophase.destinations.http import HttpDestination
 from twophase.http_client import request
 from twophase.server.codecs.trace import names_of
@@ -42,6 +42,16 @@ def test_what_cannot_be_sent_is_refused_by_name_and_not_repeated(header: tuple[s
 def test_a_request_cannot_pass_on_what_the_coordinator_says(name: str) -> None:
     with pytest.raises(ConfigurationError, match="is the coordinator's own"):
         names_of(name)
+
+
+def test_a_call_sends_no_reserved_header() -> None:
+    kept = ("x-tenant", "7")
+    assert without_reserved((("X_Twophase_Oldest", "9"), kept, ("METADATA-FLAVOR", "Google"))) == (kept,)
+
+
+def test_a_request_cannot_pass_on_what_a_service_behind_a_proxy_believes() -> None:
+    with pytest.raises(ConfigurationError, match="'x-forwarded-for' is reserved"):
+        names_of("X-Forwarded-For")
 
 
 @pytest.mark.parametrize("name", sorted(CONNECTION_HEADERS))

@@ -22,6 +22,7 @@ from twophase.coordinator.dispatch.evidence import attempt_of
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.machine import StateMachine
+from twophase.core.headers import without_reserved
 from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.limits import BRANCHES_MAX, OPEN_ANSWER_BYTES_MAX
 from twophase.core.message import Branch, Message, decode_branches
@@ -99,7 +100,7 @@ class CheckBack:
                 ("trans_type", "msg"),
             ),
             b"",
-            message.options.headers + message.options.trace,
+            without_reserved(message.options.headers + message.options.trace),
             message.options.request_timeout_ms or self._settings.request_timeout_ms,
             OPEN_ANSWER_BYTES_MAX.value if message.options.open else 0,
         )

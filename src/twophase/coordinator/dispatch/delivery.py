@@ -28,6 +28,7 @@ from twophase.coordinator.state.machine import ATTEMPTS_USED_UP, StateMachine
 from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
 from twophase.core.errors import NotYetDelivered
+from twophase.core.headers import without_reserved
 from twophase.core.lifecycle import Event, State
 from twophase.core.topic import TOPIC_PREFIX, late_id
 from twophase.core.verdict import BranchResult, interpret_branch
@@ -146,7 +147,9 @@ class Delivery:
                 ("trans_type", "msg"),
             ),
             branch.payload,
-            self._carried + options.headers + options.trace if options.headers or options.trace else self._carried,
+            self._carried + without_reserved(options.headers + options.trace)
+            if options.headers or options.trace
+            else self._carried,
             options.request_timeout_ms or self._settings.request_timeout_ms,
         )
 
