@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -20,7 +21,9 @@ from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
 from twophase.destinations.base import Answer, Call
-from twophase.http_client.address import parse_address
+from twophase.http_client.address import Address, parse_address
+from twophase.http_client.dial import Dialer
+from twophase.http_client.guard import Guard
 from twophase.http_client.outcome import HttpError
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ class _Wrong(ValueError):
 
 class _Address(NamedTuple):
     key: str
+    host: Address
     target: str
     tls: bool
     method: str
@@ -76,11 +80,19 @@ class GrpcDestination:
     Arguments:
         response_bytes_max: the largest reply that is read.
         channels_max: hosts connected at once; beyond, one without a call under way is closed.
+        guard: judges each address before it is connected to; None leaves names to gRPC and allows every address.
     """
 
-    def __init__(self, *, response_bytes_max: int = 1024 * 1024, channels_max: int = _CHANNELS_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        response_bytes_max: int = 1024 * 1024,
+        channels_max: int = _CHANNELS_MAX,
+        guard: Guard | None = None,
+    ) -> None:
         self._response_bytes_max = response_bytes_max
         self._channels_max = channels_max
+        self._guard = guard
         self._addresses: dict[str, _Address] = {}
         self._channels: OrderedDict[str, _Channel] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -136,6 +148,8 @@ class GrpcDestination:
             status, body, verdict, error = await self._exchange(call)
         except asyncio.CancelledError:
             status, body, verdict, error = 0, b"", None, "closed: the destination was stopped"
+        except HttpError as failure:
+            status, body, verdict, error = 0, b"", None, str(failure)
         except Exception as fault:  # noqa: BLE001 -- one answer comes, whatever happens
             status, body, verdict, error = 0, b"", None, f"{type(fault).__name__}: {fault}"
         on_answer(Answer(status, body, verdict, (loop.time() - started_s) * 1000, _shortened(error)))
@@ -144,11 +158,13 @@ class GrpcDestination:
         import grpc  # noqa: PLC0415 -- only where gRPC is spoken
 
         address = self._address(call.url)
-        channel = self._channel(address, max(self._response_bytes_max, call.answer_bytes_max))
+        ends_s = asyncio.get_running_loop().time() + call.timeout_ms / 1000
+        target = await self._resolved(address, call.timeout_ms / 1000)
+        channel = self._channel(address, target, max(self._response_bytes_max, call.answer_bytes_max))
         channel.under_way += 1
         try:
             outgoing = channel.method(address.method)(
-                call.payload, metadata=_metadata(call, address), timeout=call.timeout_ms / 1000
+                call.payload, metadata=_metadata(call, address), timeout=ends_s - asyncio.get_running_loop().time()
             )
             try:
                 reply = await outgoing
@@ -163,10 +179,28 @@ class GrpcDestination:
         finally:
             channel.under_way -= 1
 
-    def _channel(self, address: _Address, bytes_max: int) -> _Channel:
+    async def _resolved(self, address: _Address, timeout_s: float) -> str:
+        """Return the target of a channel: addresses that may be connected to.
+
+        gRPC would resolve a name by itself, and connect to whatever it finds.
+        """
+        if self._guard is None:
+            return f"dns:///{address.target}"
+        dialer = Dialer(address.host, asyncio.get_running_loop(), timeout_ms=0, tls=None, guard=self._guard)
+        found = sorted(await dialer.addresses(timeout_s))
+        port = address.host.port
+        if all(family == socket.AF_INET for family, _ in found):
+            return "ipv4:" + ",".join([f"{host}:{port}" for _, host in found])
+        # A target has one family: IPv6 carries the other one.
+        return "ipv6:" + ",".join([f"[{host if ':' in host else f'::ffff:{host}'}]:{port}" for _, host in found])
+
+    def _channel(self, address: _Address, target: str, bytes_max: int) -> _Channel:
         # A channel has one bound on receiving for all of its calls: calls that may receive more have a channel of their
         # own.
-        key = address.key if bytes_max == self._response_bytes_max else f"{address.key} {bytes_max}"
+        # So has each set of addresses: a name that moved is followed.
+        key = address.key if target.startswith("dns:") else f"{address.key} {target}"
+        if bytes_max != self._response_bytes_max:
+            key = f"{key} {bytes_max}"
         known = self._channels.get(key)
         if known is not None:
             self._channels.move_to_end(key)
@@ -176,13 +210,15 @@ class GrpcDestination:
         from twophase.grpc_wire.channel import channel_options, trusted_roots  # noqa: PLC0415 -- the same
 
         self._make_room()
-        options = channel_options(bytes_max)
+        options = [*channel_options(bytes_max), ("grpc.default_authority", address.target)]
         if address.tls:
             self._roots = self._roots or trusted_roots()
             credentials = grpc.ssl_channel_credentials(self._roots)
-            opened = grpc.aio.secure_channel(address.target, credentials, options)
+            # Without its port, as a certificate names it; else it would have to name the address.
+            options.append(("grpc.ssl_target_name_override", address.host.host))
+            opened = grpc.aio.secure_channel(target, credentials, options)
         else:
-            opened = grpc.aio.insecure_channel(address.target, options)
+            opened = grpc.aio.insecure_channel(target, options)
         channel = self._channels[key] = _Channel(opened)
         return channel
 
@@ -229,7 +265,7 @@ def _parse(url: str) -> _Address:
         raise _Wrong(f"the method is no package.Service/Method; {_REMEDY}")
     target = f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
     tls = scheme.lower() == "grpcs"
-    return _Address(f"{'grpcs' if tls else 'grpc'}://{target}", f"dns:///{target}", tls, method, _pairs(query))
+    return _Address(f"{'grpcs' if tls else 'grpc'}://{target}", address, target, tls, method, _pairs(query))
 
 
 def _pairs(query: str) -> tuple[tuple[str, str], ...]:

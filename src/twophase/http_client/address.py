@@ -18,6 +18,8 @@ from twophase.http_client.outcome import HttpError, HttpErrorKind
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REG_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*")
+"""The last part of a host that resolvers read as an IPv4 address, in any base."""
 _PORT = re.compile(r"[0-9]{1,5}")
 _KEPT_IN_PATH = "%/:@!$&'()*+,;=~"
 _KEPT_IN_QUERY = _KEPT_IN_PATH + "?"
@@ -76,14 +78,24 @@ def _checked_host(host: str) -> str:
             return str(ipaddress.IPv6Address(host[1:-1]))
         except ValueError:
             raise _bad("the host in brackets is no IPv6 address") from None
+    written = host
     if not host.isascii():
         try:
             host = host.encode("idna").decode("ascii")
         except UnicodeError:
             raise _bad("the host is no valid international name") from None
+    if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) and not _is_ipv4(written):
+        raise _bad("the host is a number; write an IPv4 address as four decimal numbers, without leading zeros")
     if len(host) > 253 or not _REG_NAME.fullmatch(host):
         raise _bad("the host is missing" if not host else "the host has characters no host name has")
     return host.lower()
+
+
+def _is_ipv4(host: str) -> bool:
+    try:
+        return host.isascii() and str(ipaddress.IPv4Address(host)) == host
+    except ValueError:
+        return False
 
 
 def parse_address(url: str) -> Address:

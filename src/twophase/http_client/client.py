@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 
 from twophase.http_client.address import AddressBook
+from twophase.http_client.guard import Guard
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
 from twophase.http_client.pool import Limits
 from twophase.http_client.pools import HostPools
@@ -37,6 +38,7 @@ class HttpClient:
         connect_timeout_ms: for resolving, connecting and the TLS handshake, within the call's own timeout.
         idle_timeout_ms: how long a connection is kept without use; best below that of the servers.
         ssl_context: for `https`; the system's certificate authorities when None.
+        guard: judges each address before it is connected to; None allows every address.
 
     Example:
         client = HttpClient()
@@ -54,6 +56,7 @@ class HttpClient:
         connect_timeout_ms: int = 3000,
         idle_timeout_ms: int = 15_000,
         ssl_context: ssl.SSLContext | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self._limits = Limits(
             connections_per_host=connections_per_host,
@@ -67,6 +70,7 @@ class HttpClient:
         assert connections_per_host > 0
         assert connections_max > 0
         self._tls = ssl_context
+        self._guard = guard
         self._addresses = AddressBook()
         self._headers = HeaderBook()
         self._engine: tuple[asyncio.AbstractEventLoop, Timeouts, HostPools] | None = None
@@ -186,5 +190,5 @@ class HttpClient:
     def _open(self) -> tuple[asyncio.AbstractEventLoop, Timeouts, HostPools]:
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(loop)
-        self._engine = loop, timeouts, HostPools(self._limits, loop, timeouts, self._tls)
+        self._engine = loop, timeouts, HostPools(self._limits, loop, timeouts, self._tls, self._guard)
         return self._engine

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from twophase.http_client.address import Address
+from twophase.http_client.guard import Guard
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 
@@ -30,13 +31,20 @@ class Dialled(Protocol):
 class Dialer:
     """Opens connections to one address."""
 
-    __slots__ = ("_address", "_literal", "_lookup", "_loop", "_timeout_s", "_tls")
+    __slots__ = ("_address", "_guard", "_literal", "_lookup", "_loop", "_timeout_s", "_tls")
 
     def __init__(
-        self, address: Address, loop: asyncio.AbstractEventLoop, *, timeout_ms: int, tls: ssl.SSLContext | None
+        self,
+        address: Address,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        timeout_ms: int,
+        tls: ssl.SSLContext | None,
+        guard: Guard | None = None,
     ) -> None:
         assert address.tls == (tls is not None)
         self._address = address
+        self._guard = guard
         self._loop = loop
         self._timeout_s = timeout_ms / 1000
         self._tls = tls
@@ -49,17 +57,12 @@ class Dialer:
         Returns as soon as one of them is `made`; from then on its owner is responsible for it.
 
         Raises:
-            HttpError: kind `CONNECT`, when no address could be connected to within the timeout.
+            HttpError: kind `CONNECT`, when no address could be connected to within the timeout; `REFUSED`, when the
+                guard allows none.
         """
         key = self._address.key
         deadline_s = self._loop.time() + self._timeout_s
-        try:
-            async with asyncio.timeout_at(deadline_s):
-                addresses = await self._resolve()
-        except TimeoutError:
-            raise HttpError(HttpErrorKind.CONNECT, f"{key}: the name was not resolved in time") from None
-        except (OSError, UnicodeError) as error:
-            raise HttpError(HttpErrorKind.CONNECT, f"{key}: the name was not resolved: {error}") from None
+        addresses = await self.addresses(self._timeout_s)
         reason: Exception | None = None
         for position, (family, host) in enumerate(addresses):
             # An address that swallows packets may use its share of the time and no more.
@@ -73,6 +76,32 @@ class Dialer:
             if connection.made:
                 return
         raise HttpError(HttpErrorKind.CONNECT, f"{key}: {_words(reason)}") from None
+
+    async def addresses(self, timeout_s: float) -> list[tuple[int, str]]:
+        """Return families and addresses that may be connected to, in the resolver's order.
+
+        Raises:
+            HttpError: kind `CONNECT`, when the name is not resolved within `timeout_s`; `REFUSED` as `dial`.
+        """
+        key = self._address.key
+        try:
+            async with asyncio.timeout(timeout_s):
+                addresses = await self._resolve()
+        except TimeoutError:
+            raise HttpError(HttpErrorKind.CONNECT, f"{key}: the name was not resolved in time") from None
+        except (OSError, UnicodeError) as error:
+            raise HttpError(HttpErrorKind.CONNECT, f"{key}: the name was not resolved: {error}") from None
+        return self._allowed(addresses)
+
+    def _allowed(self, addresses: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Return those of the addresses that may be connected to."""
+        guard = self._guard
+        if guard is None or not addresses:
+            return addresses
+        reasons = [guard.why_not(host, self._address.port) for _, host in addresses]
+        if all(reasons):
+            raise HttpError(HttpErrorKind.REFUSED, f"{self._address.key}: {reasons[0]}")
+        return [address for address, reason in zip(addresses, reasons, strict=True) if not reason]
 
     async def _connect(self, connection: Dialled, family: int, host: str) -> None:
         server_hostname = self._address.host if self._tls is not None else None

@@ -22,6 +22,8 @@ class HttpErrorKind(enum.Enum):
 
     The name, the address, the port or the TLS handshake failed.
     """
+    REFUSED = "destination_refused"
+    """The address may not be connected to; nothing was sent."""
     OVERLOADED = "overloaded"
     """Too many calls wait for this host already; nothing was sent."""
     TIMEOUT = "timeout"

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from twophase.http_client.address import Address
 from twophase.http_client.dial import Dialer
+from twophase.http_client.guard import Guard
 from twophase.http_client.outcome import HttpError
 from twophase.http_client.pool import HostPool, Limits
 from twophase.http_client.timeouts import Timeouts
@@ -25,15 +26,24 @@ _KEPT_PART = 8
 class HostPools:
     """One pool a host, made at its first call, dropped when it has nothing left."""
 
-    __slots__ = ("_drained", "_free", "_kept", "_limits", "_loop", "_starving", "_timeouts", "_tls", "known", "scarce")
+    __slots__ = (
+        *("_drained", "_free", "_guard", "_kept", "_limits", "_loop", "_starving", "_timeouts", "_tls"),
+        *("known", "scarce"),
+    )
 
     def __init__(
-        self, limits: Limits, loop: asyncio.AbstractEventLoop, timeouts: Timeouts, tls: ssl.SSLContext | None
+        self,
+        limits: Limits,
+        loop: asyncio.AbstractEventLoop,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None,
+        guard: Guard | None,
     ) -> None:
         self._limits = limits
         self._loop = loop
         self._timeouts = timeouts
         self._tls = tls
+        self._guard = guard
         self.known: dict[str, HostPool] = {}
         """The pools by `scheme://host:port`."""
         self._free = limits.connections_max
@@ -57,6 +67,7 @@ class HostPools:
                 self._loop,
                 timeout_ms=self._limits.connect_timeout_ms,
                 tls=self._tls if address.tls else None,
+                guard=self._guard,
             )
             pool = HostPool(address.key, dialer, self, self._limits, self._loop, self._timeouts)
             self.known[address.key] = pool

@@ -12,18 +12,26 @@ from twophase.coordinator.observer import Observer
 from twophase.core.errors import ConfigurationError
 from twophase.destinations.http import HttpDestination
 from twophase.http_client.client import HttpClient
+from twophase.http_client.guard import Guard
 from twophase.server.settings import Settings
 
 
-def alerts_of(settings: Settings, observer: Observer) -> Alerts:
+def alerts_of(settings: Settings, observer: Observer, guard: Guard) -> Alerts:
     """Make the alerts to the webhook; without a webhook they go nowhere.
+
+    Arguments:
+        settings: of the server.
+        observer: receives the outcome of each alert.
+        guard: judges the address that is connected to.
 
     Raises:
         ConfigurationError: the address cannot be called. It is not repeated: addresses of webhooks hold secrets.
     """
     webhook = destination = None
     if settings.alert_webhook:
-        destination = HttpDestination(HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX))
+        destination = HttpDestination(
+            HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX, guard=guard)
+        )
         wrong = None
         try:
             webhook = webhook_of(settings.alert_webhook)

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -32,6 +33,7 @@ from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http_client.client import HttpClient
+from twophase.http_client.guard import Guard
 from twophase.server import logs
 from twophase.server.alerting import alerts_of
 from twophase.server.api import grpc_port
@@ -96,11 +98,12 @@ class Server:
         """
         self.settings = settings
         clock = clock or WallClock()
-        self._destinations = destinations or _destinations(settings)
+        self._guard = Guard(private=settings.private_destinations)
+        self._destinations = destinations or _destinations(settings, self._guard)
         self.metrics = Metrics()
         self._exchange = exchange
         observer = CountedAndLogged(self.metrics, LogObserver())
-        alerts = alerts_of(settings, observer)
+        alerts = alerts_of(settings, observer, self._guard)
         store = self._store = open_store(settings.store, clock, lease_ms=settings.lease_ms, secrets=secrets)
         self.coordinator = Coordinator(
             store,
@@ -159,6 +162,10 @@ class Server:
             address = f"{self.settings.host}:{self.settings.http_port}"
             raise ConfigurationError(f"host, http_port: cannot listen on {address}: {error.strerror}.") from error
         self.urls += await self._grpc.start(shares_port=shares_ports)
+        hosts = [urlsplit(url).hostname for url in self.urls if url.startswith("http:")]
+        for url in self.urls:
+            for host in hosts:
+                self._guard.listens(host or "", urlsplit(url).port or 0)
         if self._exchange is not None:
             await self._exchange.start(self._scrape)
         return self.urls
@@ -190,11 +197,12 @@ class Server:
         return why_not_callable(self._destinations, url)
 
 
-def _destinations(settings: Settings) -> dict[str, Destination]:
+def _destinations(settings: Settings, guard: Guard) -> dict[str, Destination]:
     client = HttpClient(
         connections_per_host=settings.in_flight_per_destination_max,
         connections_max=_calls_max(settings),
         response_bytes_max=settings.answer_bytes_max,
+        guard=guard,
     )
     destination = HttpDestination(client)
     destinations: dict[str, Destination] = {
@@ -203,7 +211,7 @@ def _destinations(settings: Settings) -> dict[str, Destination]:
         "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
     }
     if grpc_port.installed():
-        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max)
+        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max, guard=guard)
         destinations |= {"grpc": grpc, "grpcs": grpc}
     return destinations
 

@@ -171,6 +171,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="headers of prepare and submit, comma-separated, that are passed on with the message's calls"),
     ] = ",".join(DEFAULT_NAMES)
 
+    private_destinations: Annotated[
+        bool,
+        Meta(
+            description="calls may go to private and loopback addresses; link-local, metadata, multicast and reserved"
+            " addresses and the server's own ports are never called"
+        ),
+    ] = True
+
     alert_webhook: Annotated[
         str,
         Meta(
