@@ -46,12 +46,15 @@ def _name_in_loop(loop_class: Any) -> None:
 
 
 def _name_in_sockets() -> None:
-    connect = socket.create_connection
+    connect, resolve = socket.create_connection, socket.getaddrinfo
 
     def create_connection(address: Any, *more: Any, **named: Any) -> Any:
         return connect(_place(*address), *more, **named)
 
-    socket.create_connection = create_connection
+    def getaddrinfo(host: Any, *more: Any, **named: Any) -> Any:
+        return resolve(_ADDRESSES.get(host, host), *more, **named)
+
+    socket.create_connection, socket.getaddrinfo = create_connection, getaddrinfo
 
 
 if __name__ == "__main__":

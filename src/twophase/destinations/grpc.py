@@ -24,6 +24,7 @@ from twophase.destinations.base import Answer, Call
 from twophase.http_client.address import Address, parse_address
 from twophase.http_client.dial import Dialer
 from twophase.http_client.guard import Guard
+from twophase.http_client.names import Names
 from twophase.http_client.outcome import HttpError
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ class GrpcDestination:
     Arguments:
         response_bytes_max: the largest reply that is read.
         channels_max: hosts connected at once; beyond, one without a call under way is closed.
+        names: resolves names where there is a guard; its own when None.
         guard: judges each address before it is connected to; None leaves names to gRPC and allows every address.
     """
 
@@ -88,10 +90,12 @@ class GrpcDestination:
         *,
         response_bytes_max: int = 1024 * 1024,
         channels_max: int = _CHANNELS_MAX,
+        names: Names | None = None,
         guard: Guard | None = None,
     ) -> None:
         self._response_bytes_max = response_bytes_max
         self._channels_max = channels_max
+        self._names = names or Names()
         self._guard = guard
         self._addresses: dict[str, _Address] = {}
         self._channels: OrderedDict[str, _Channel] = OrderedDict()
@@ -186,7 +190,8 @@ class GrpcDestination:
         """
         if self._guard is None:
             return f"dns:///{address.target}"
-        dialer = Dialer(address.host, asyncio.get_running_loop(), timeout_ms=0, tls=None, guard=self._guard)
+        loop = asyncio.get_running_loop()
+        dialer = Dialer(address.host, loop, timeout_ms=0, tls=None, names=self._names, guard=self._guard)
         found = sorted(await dialer.addresses(timeout_s))
         port = address.host.port
         if all(family == socket.AF_INET for family, _ in found):

@@ -6,7 +6,8 @@ itself. A call may reach the peer twice, namely when a kept connection dies befo
 caller must be able to bear that.
 
 Redirects are not followed: an answer must not be able to choose which host is called next, nor to take the headers of a
-request to another one. Names are resolved at every connect. Proxies and cookies do not exist here.
+request to another one. Names are resolved for each connection, and remembered for seconds. Proxies and
+cookies do not exist here.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Mapping, Sequence
 
 from twophase.http_client.address import AddressBook
 from twophase.http_client.guard import Guard
+from twophase.http_client.names import Names
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome
 from twophase.http_client.pool import Limits
 from twophase.http_client.pools import HostPools
@@ -38,6 +40,7 @@ class HttpClient:
         connect_timeout_ms: for resolving, connecting and the TLS handshake, within the call's own timeout.
         idle_timeout_ms: how long a connection is kept without use; best below that of the servers.
         ssl_context: for `https`; the system's certificate authorities when None.
+        names: resolves names; its own when None.
         guard: judges each address before it is connected to; None allows every address.
 
     Example:
@@ -56,6 +59,7 @@ class HttpClient:
         connect_timeout_ms: int = 3000,
         idle_timeout_ms: int = 15_000,
         ssl_context: ssl.SSLContext | None = None,
+        names: Names | None = None,
         guard: Guard | None = None,
     ) -> None:
         self._limits = Limits(
@@ -70,6 +74,7 @@ class HttpClient:
         assert connections_per_host > 0
         assert connections_max > 0
         self._tls = ssl_context
+        self._names = names or Names()
         self._guard = guard
         self._addresses = AddressBook()
         self._headers = HeaderBook()
@@ -190,5 +195,5 @@ class HttpClient:
     def _open(self) -> tuple[asyncio.AbstractEventLoop, Timeouts, HostPools]:
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(loop)
-        self._engine = loop, timeouts, HostPools(self._limits, loop, timeouts, self._tls, self._guard)
+        self._engine = loop, timeouts, HostPools(self._limits, loop, timeouts, self._tls, self._names, self._guard)
         return self._engine

@@ -1,8 +1,7 @@
-"""Opening a connection: resolve the name now, try its addresses in turn.
+"""Opening a connection: resolve the name, try its addresses in turn.
 
-An attempt gives up in time. Promise: a name is resolved anew for every connection, never remembered, so a service that
-moved is found; yet attempts at the same moment share one look-up, so that a resolver that hangs for one name is asked
-once for it and keeps its few threads for the other hosts.
+An attempt gives up in time. Promise: a service that moved is found within seconds, and at once where its old address no
+longer answers; attempts at the same moment share one look-up (`names`).
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Protocol, cast
 
 from twophase.http_client.address import Address
 from twophase.http_client.guard import Guard
+from twophase.http_client.names import Addresses, Names
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 
@@ -31,7 +31,7 @@ class Dialled(Protocol):
 class Dialer:
     """Opens connections to one address."""
 
-    __slots__ = ("_address", "_guard", "_literal", "_lookup", "_loop", "_timeout_s", "_tls")
+    __slots__ = ("_address", "_guard", "_literal", "_loop", "_names", "_timeout_s", "_tls")
 
     def __init__(
         self,
@@ -40,15 +40,16 @@ class Dialer:
         *,
         timeout_ms: int,
         tls: ssl.SSLContext | None,
+        names: Names,
         guard: Guard | None = None,
     ) -> None:
         assert address.tls == (tls is not None)
         self._address = address
         self._guard = guard
+        self._names = names
         self._loop = loop
         self._timeout_s = timeout_ms / 1000
         self._tls = tls
-        self._lookup: asyncio.Task[list[tuple[int, str]]] | None = None
         self._literal = _family_of(address.host)
 
     async def dial(self, make: Callable[[], Dialled]) -> None:
@@ -75,9 +76,10 @@ class Dialer:
                 reason = error
             if connection.made:
                 return
+        self._names.forget(self._address.host)
         raise HttpError(HttpErrorKind.CONNECT, f"{key}: {_words(reason)}") from None
 
-    async def addresses(self, timeout_s: float) -> list[tuple[int, str]]:
+    async def addresses(self, timeout_s: float) -> Addresses:
         """Return families and addresses that may be connected to, in the resolver's order.
 
         Raises:
@@ -93,7 +95,7 @@ class Dialer:
             raise HttpError(HttpErrorKind.CONNECT, f"{key}: the name was not resolved: {error}") from None
         return self._allowed(addresses)
 
-    def _allowed(self, addresses: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    def _allowed(self, addresses: Addresses) -> Addresses:
         """Return those of the addresses that may be connected to."""
         guard = self._guard
         if guard is None or not addresses:
@@ -114,29 +116,11 @@ class Dialer:
             server_hostname=server_hostname,
         )
 
-    async def _resolve(self) -> list[tuple[int, str]]:
+    async def _resolve(self) -> Addresses:
         """Return families and addresses of the host, in the resolver's order."""
         if self._literal is not None:
             return [(self._literal, self._address.host)]
-        lookup = self._lookup
-        if lookup is None:
-            lookup = self._lookup = self._loop.create_task(self._look_up())
-            lookup.add_done_callback(self._looked_up)
-        return await asyncio.shield(lookup)
-
-    async def _look_up(self) -> list[tuple[int, str]]:
-        found = await self._loop.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
-        return list(dict.fromkeys((int(family), str(where[0])) for family, _, _, _, where in found))
-
-    def _looked_up(self, lookup: asyncio.Task[list[tuple[int, str]]]) -> None:
-        self._lookup = None
-        if not lookup.cancelled():
-            lookup.exception()  # seen by the attempts that waited, unless all gave up
-
-    def stop(self) -> None:
-        """Give up a look-up under way."""
-        if self._lookup is not None:
-            self._lookup.cancel()
+        return await self._names.addresses(self._address.host)
 
 
 def _family_of(host: str) -> int | None:

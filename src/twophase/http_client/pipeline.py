@@ -20,6 +20,7 @@ from typing import Final, cast
 
 from twophase.http_client.address import Address
 from twophase.http_client.dial import Dialer
+from twophase.http_client.names import Names
 from twophase.http_client.outcome import HttpError, HttpErrorKind, OnDone
 from twophase.http_client.reader import KnownHeads, ResponseReader
 from twophase.http_client.request import PendingCall
@@ -59,7 +60,7 @@ class Pipeline:
         self._key = address.key
         self._loop = loop
         self._timeouts = Timeouts(loop)
-        self._dialer = Dialer(address, loop, timeout_ms=_CONNECT_TIMEOUT_MS, tls=tls)
+        self._dialer = Dialer(address, loop, timeout_ms=_CONNECT_TIMEOUT_MS, tls=tls, names=Names())
         self._answer_bytes_max = answer_bytes_max
         self._heads = KnownHeads()
         self._waiting: dict[PendingCall, None] = {}
@@ -125,7 +126,6 @@ class Pipeline:
             self._fail_waiting(error)
             if self._dialing is not None:
                 self._dialing.cancel()
-            self._dialer.stop()
             if self._link is not None:
                 self._link.fail(error)
         if self._dialing is not None:

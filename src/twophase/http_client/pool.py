@@ -282,7 +282,6 @@ class HostPool:
         tasks = [attempt.task for attempt in attempts if attempt.task is not None]
         for task in tasks:
             task.cancel()
-        self._dialer.stop()
         return tasks
 
 

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from twophase.http_client.address import Address
 from twophase.http_client.dial import Dialer
 from twophase.http_client.guard import Guard
+from twophase.http_client.names import Names
 from twophase.http_client.outcome import HttpError
 from twophase.http_client.pool import HostPool, Limits
 from twophase.http_client.timeouts import Timeouts
@@ -27,8 +28,8 @@ class HostPools:
     """One pool a host, made at its first call, dropped when it has nothing left."""
 
     __slots__ = (
-        *("_drained", "_free", "_guard", "_kept", "_limits", "_loop", "_starving", "_timeouts", "_tls"),
-        *("known", "scarce"),
+        *("_drained", "_free", "_guard", "_kept", "_limits", "_loop", "_names", "_starving", "_timeouts"),
+        *("_tls", "known", "scarce"),
     )
 
     def __init__(
@@ -37,12 +38,14 @@ class HostPools:
         loop: asyncio.AbstractEventLoop,
         timeouts: Timeouts,
         tls: ssl.SSLContext | None,
+        names: Names,
         guard: Guard | None,
     ) -> None:
         self._limits = limits
         self._loop = loop
         self._timeouts = timeouts
         self._tls = tls
+        self._names = names
         self._guard = guard
         self.known: dict[str, HostPool] = {}
         """The pools by `scheme://host:port`."""
@@ -67,6 +70,7 @@ class HostPools:
                 self._loop,
                 timeout_ms=self._limits.connect_timeout_ms,
                 tls=self._tls if address.tls else None,
+                names=self._names,
                 guard=self._guard,
             )
             pool = HostPool(address.key, dialer, self, self._limits, self._loop, self._timeouts)

@@ -13,15 +13,17 @@ from twophase.core.errors import ConfigurationError
 from twophase.destinations.http import HttpDestination
 from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
+from twophase.http_client.names import Names
 from twophase.server.settings import Settings
 
 
-def alerts_of(settings: Settings, observer: Observer, guard: Guard) -> Alerts:
+def alerts_of(settings: Settings, observer: Observer, names: Names, guard: Guard) -> Alerts:
     """Make the alerts to the webhook; without a webhook they go nowhere.
 
     Arguments:
         settings: of the server.
         observer: receives the outcome of each alert.
+        names: resolves the name of the webhook's host.
         guard: judges the address that is connected to.
 
     Raises:
@@ -30,7 +32,7 @@ def alerts_of(settings: Settings, observer: Observer, guard: Guard) -> Alerts:
     webhook = destination = None
     if settings.alert_webhook:
         destination = HttpDestination(
-            HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX, guard=guard)
+            HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX, names=names, guard=guard)
         )
         wrong = None
         try:

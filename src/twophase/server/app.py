@@ -14,6 +14,7 @@ import random
 import resource
 import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -34,6 +35,7 @@ from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
+from twophase.http_client.names import Names
 from twophase.server import logs
 from twophase.server.alerting import alerts_of
 from twophase.server.api import grpc_port
@@ -60,9 +62,11 @@ from twophase.server.workers.metrics import MetricsExchange
 from twophase.stores.rows import Secrets
 
 EXIT_CLEAN: Final = 0
+EXIT_OVERDUE: Final = 1
 EXIT_CONFIGURATION: Final = 2
 EXIT_STORE: Final = 3
 EXIT_FENCED: Final = 4
+_END_AFTER_DRAIN_S: Final = 5
 _FILES_BESIDE_CONNECTIONS: Final = 256
 _GC_THRESHOLD: Final = 50_000
 
@@ -99,11 +103,12 @@ class Server:
         self.settings = settings
         clock = clock or WallClock()
         self._guard = Guard(private=settings.private_destinations)
-        self._destinations = destinations or _destinations(settings, self._guard)
+        names = Names()
+        self._destinations = destinations or _destinations(settings, names, self._guard)
         self.metrics = Metrics()
         self._exchange = exchange
         observer = CountedAndLogged(self.metrics, LogObserver())
-        alerts = alerts_of(settings, observer, self._guard)
+        alerts = alerts_of(settings, observer, names, self._guard)
         store = self._store = open_store(settings.store, clock, lease_ms=settings.lease_ms, secrets=secrets)
         self.coordinator = Coordinator(
             store,
@@ -197,11 +202,12 @@ class Server:
         return why_not_callable(self._destinations, url)
 
 
-def _destinations(settings: Settings, guard: Guard) -> dict[str, Destination]:
+def _destinations(settings: Settings, names: Names, guard: Guard) -> dict[str, Destination]:
     client = HttpClient(
         connections_per_host=settings.in_flight_per_destination_max,
         connections_max=_calls_max(settings),
         response_bytes_max=settings.answer_bytes_max,
+        names=names,
         guard=guard,
     )
     destination = HttpDestination(client)
@@ -211,7 +217,7 @@ def _destinations(settings: Settings, guard: Guard) -> dict[str, Destination]:
         "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
     }
     if grpc_port.installed():
-        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max, guard=guard)
+        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max, names=names, guard=guard)
         destinations |= {"grpc": grpc, "grpcs": grpc}
     return destinations
 
@@ -285,12 +291,28 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
             return EXIT_FENCED
         fatal.cancel()
         _log.info("draining", timeout_ms=settings.drain_timeout_ms)
+        _end_at_last(settings.drain_timeout_ms / 1000 + _END_AFTER_DRAIN_S)
         await server.drain()
         return EXIT_CLEAN
     finally:
         await server.stop()
         if has_run:
             _log.info("stopped")
+
+
+def _end_at_last(after_s: float) -> None:
+    """End the process after `after_s`, whatever hangs by then.
+
+    A thread that hangs cannot be stopped, and Python would wait for it. The store bears this end like a kill.
+    """
+
+    def end() -> None:
+        _log.error("the server did not end in time, and is ended", waited_s=after_s)
+        os._exit(EXIT_OVERDUE)
+
+    timer = threading.Timer(after_s, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _refuse(error: TwophaseError, code: int) -> int:

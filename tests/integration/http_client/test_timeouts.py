@@ -146,11 +146,11 @@ async def test_the_next_address_is_tried_when_the_first_refuses(
 ) -> None:
     async with serving(answering(OK)).running() as server:
 
-        async def resolve(self: object, host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        def resolve(host: str, port: object, **_: object) -> list[tuple[object, ...]]:
             kinds = socket.SOCK_STREAM, 6, ""
             return [(socket.AF_INET, *kinds, (address, port)) for address in ("127.0.0.2", "127.0.0.1")]
 
-        monkeypatch.setattr(type(asyncio.get_running_loop()), "getaddrinfo", resolve, raising=False)
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
         response = await client.fetch("GET", f"http://bank-b.example:{server.port}/", timeout_ms=20_000)
         assert response.status == 200
 

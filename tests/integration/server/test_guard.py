@@ -29,11 +29,11 @@ from twophase.http_client.guard import Guard
 def _names(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
     """Let every name have these addresses."""
 
-    async def resolve(self: object, host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+    def resolve(host: str, port: object, **_: object) -> list[tuple[object, ...]]:
         family = {True: socket.AF_INET6, False: socket.AF_INET}
         return [(family[":" in one], socket.SOCK_STREAM, 6, "", (one, port)) for one in addresses]
 
-    monkeypatch.setattr(type(asyncio.get_running_loop()), "getaddrinfo", resolve, raising=False)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
 
 
 async def _submit(one: Running, gid: str, url: str, protocol: str = "http") -> Reply:
