@@ -12,8 +12,8 @@ from typing import Final
 
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.topics import Topics
-from twophase.core.address import why_no_scheme, why_reserved
-from twophase.core.errors import InvalidRequest, Overloaded, StoreUnavailable, TopicRefused
+from twophase.core.address import refused_address, why_no_scheme, why_reserved
+from twophase.core.errors import Overloaded, StoreUnavailable, TopicRefused
 from twophase.core.hooks import Chance
 from twophase.core.limits import REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
 from twophase.core.topic import validate_topic
@@ -70,7 +70,7 @@ class ChangeableTopics(Topics):
             why_not = f"{why_no_scheme(url)}, or host:port/package.Service/Method for gRPC."
         why_not = why_not or why_reserved(url)
         if why_not:
-            raise InvalidRequest(f"url: {why_not}")
+            raise refused_address("url: ", why_not)
         subscriber = Subscriber(url, remark)
 
         def added(known: Topic | None) -> Sequence[Subscriber]:

@@ -13,11 +13,15 @@ import re
 from typing import Final
 from urllib.parse import unquote_plus
 
+from twophase.core.errors import DestinationRefused, InvalidRequest
+
 TOPIC_PREFIX: Final = "topic://"
 IDENTITY_PARAMETER: Final = "barrier"
 """The parameter of a check address with the identity of the producer's database."""
 RESERVED_PARAMETERS: Final = frozenset({"gid", "branch_id", "op", "trans_type", "prepared_at"})
 """Parameters that the coordinator itself gives to its calls."""
+DESTINATION_REFUSED: Final = "destination_refused: "
+"""The first word of the reason why an address that could be called is not."""
 _SHOWN_MAX: Final = 200
 _SEPARATOR: Final = re.compile("[&;]")  # some servers still separate parameters by semicolons
 
@@ -50,6 +54,21 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
     if identities_max:
         return f"its query has the parameter {IDENTITY_PARAMETER!r} twice; it names the one database that is asked"
     return f"its query has the parameter {IDENTITY_PARAMETER!r}, which only a check address has; give it another name"
+
+
+def refused_address(field: str, why_not: str, gid: str | None = None) -> InvalidRequest:
+    """Return the error of a request that names an address which is not called.
+
+    Arguments:
+        field: where the address stands, with a colon and a blank.
+        why_not: as the destination gives it.
+        gid: of the message, when there is one.
+
+    >>> refused_address("url: ", "destination_refused: it is not listed").code, refused_address("", "bad_url: x").code
+    ('TP-1005', 'TP-1000')
+    """
+    kind = DestinationRefused if why_not.startswith(DESTINATION_REFUSED) else InvalidRequest
+    return kind(f"{field}{why_not}", gid=gid)
 
 
 def why_no_scheme(url: str) -> str:

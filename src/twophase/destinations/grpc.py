@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
+from twophase.destinations.allow_list import AllowList
 from twophase.destinations.base import Answer, Call
 from twophase.http_client.address import Address, parse_address
 from twophase.http_client.dial import Dialer
@@ -83,6 +84,7 @@ class GrpcDestination:
         channels_max: hosts connected at once; beyond, one without a call under way is closed.
         names: resolves names where there is a guard; its own when None.
         guard: judges each address before it is connected to; None leaves names to gRPC and allows every address.
+        allowed: the addresses that may be called; every one by default.
     """
 
     def __init__(
@@ -92,11 +94,13 @@ class GrpcDestination:
         channels_max: int = _CHANNELS_MAX,
         names: Names | None = None,
         guard: Guard | None = None,
+        allowed: AllowList | None = None,
     ) -> None:
         self._response_bytes_max = response_bytes_max
         self._channels_max = channels_max
         self._names = names or Names()
         self._guard = guard
+        self._allowed = allowed or AllowList()
         self._addresses: dict[str, _Address] = {}
         self._channels: OrderedDict[str, _Channel] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,10 +115,10 @@ class GrpcDestination:
         'bad_url: the port is missing; write grpc://host:port/package.Service/Method'
         """
         try:
-            self._address(url)
+            address = self._address(url)
         except _Wrong as error:
             return f"bad_url: {error}"
-        return None
+        return self._allowed.why_not(address.key, f"/{address.method}") or None
 
     def key(self, url: str) -> str:
         """Return scheme, host and port.

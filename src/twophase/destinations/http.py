@@ -14,11 +14,12 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.verdict import VERDICT_HEADER
+from twophase.destinations.allow_list import AllowList
 from twophase.destinations.base import Answer, Call
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpResponse, Outcome
@@ -47,7 +48,9 @@ class HttpDestination:
         destination = HttpDestination(HttpClient(connections_per_host=128))
     """
 
-    def __init__(self, client: HttpClient | None = None) -> None:
+    def __init__(self, client: HttpClient | None = None, allowed: AllowList | None = None) -> None:
+        """Call through `client`, only what is `allowed`; every address by default."""
+        self._allowed = allowed or AllowList()
         self._client = client or HttpClient(connections_per_host=256, connections_max=4096)
 
     def accepts(self, url: str) -> str | None:
@@ -61,10 +64,10 @@ class HttpDestination:
         if bytes_long > URL_BYTES_MAX.value:
             return f"bad_url: {bytes_long} bytes, at most {URL_BYTES_MAX.value} are allowed"
         try:
-            self._client.check_url(url)
+            key = self._client.check_url(url)
         except HttpError as error:
             return str(error)
-        return None
+        return self._allowed.why_not(key, urlsplit(url).path) or None
 
     def accepts_headers(self, headers: tuple[tuple[str, str], ...]) -> str | None:
         """Return None when every call may carry these `headers`; else why not.

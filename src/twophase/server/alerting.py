@@ -32,7 +32,8 @@ def alerts_of(settings: Settings, observer: Observer, names: Names, guard: Guard
     webhook = destination = None
     if settings.alert_webhook:
         destination = HttpDestination(
-            HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX, names=names, guard=guard)
+            HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX, names=names, guard=guard),
+            settings.allow_list(),
         )
         wrong = None
         try:

@@ -210,14 +210,15 @@ def _destinations(settings: Settings, names: Names, guard: Guard) -> dict[str, D
         names=names,
         guard=guard,
     )
-    destination = HttpDestination(client)
+    allowed = settings.allow_list()
+    destination = HttpDestination(client, allowed)
     destinations: dict[str, Destination] = {
         "http": destination,
         "https": destination,
         "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
     }
     if grpc_port.installed():
-        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max, names=names, guard=guard)
+        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max, names=names, guard=guard, allowed=allowed)
         destinations |= {"grpc": grpc, "grpcs": grpc}
     return destinations
 

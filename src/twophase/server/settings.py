@@ -23,6 +23,7 @@ from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
+from twophase.destinations.allow_list import AllowList
 from twophase.server.codecs.trace import DEFAULT_NAMES, names_of
 from twophase.server.http_port.port import Timeouts
 
@@ -43,6 +44,13 @@ Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
 Age = Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3600 * 1000)]
 Lease = Annotated[int, Meta(ge=500, le=3600 * 1000)]
 Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
+
+
+class AllowedDestination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of `destinations`: calls may go to addresses that begin with `url`."""
+
+    name: Text
+    url: Text
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +187,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = True
 
+    destinations: Annotated[
+        tuple[AllowedDestination, ...],
+        Meta(
+            description="[[destinations]] with name and url: if there are any, calls go only to addresses that begin"
+            " with such a URL, up to the end of a part; in the environment as JSON"
+        ),
+    ] = ()
+
     alert_webhook: Annotated[
         str,
         Meta(
@@ -224,6 +240,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes_max: Annotated[
         Bytes, Meta(description="how much of a branch's or check-back's answer is read at most")
     ] = 1024 * 1024
+
+    def allow_list(self) -> AllowList:
+        """Return the addresses that may be called.
+
+        Raises:
+            ValueError: a URL of `destinations` cannot be one.
+        """
+        return AllowList([one.url for one in self.destinations])
 
     def timeouts(self) -> Timeouts:
         """Return the listener's part."""
@@ -275,7 +299,11 @@ def describe() -> Iterator[Described]:
     hints = get_type_hints(Settings, include_extras=True)
     for field in msgspec.structs.fields(Settings):
         notes = [meta.description for meta in get_args(hints[field.name])[1:] if meta.description]
-        yield Described(field.name, PREFIX + field.name.upper(), str(field.default) or '""', notes[0])
+        yield Described(field.name, PREFIX + field.name.upper(), _shown(field.default), notes[0])
+
+
+def _shown(default: object) -> str:
+    return "[]" if default == () else str(default) or '""'
 
 
 def load(
@@ -338,9 +366,11 @@ def _checked(name: str, value: object, source: str) -> object:
     if hint is None:
         raise _refused(f"{name}: there is no such setting (from {source}).{_meant(name)}")
     try:
+        if name == "destinations" and isinstance(value, str):
+            value = msgspec.json.decode(value)
         # Not strict: the environment and the command line have only text.
         return msgspec.convert(value, hint, strict=not isinstance(value, str))
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise _refused(f"{name}: {_why_not(hint, value, error)} (from {source}).") from error
 
 
@@ -360,7 +390,7 @@ def _refused(why: str) -> ConfigurationError:
     return ConfigurationError(why, remedy=_REMEDY)
 
 
-def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
+def _why_not(hint: Any, value: object, error: msgspec.DecodeError) -> str:
     """Return the value that was refused, and the choices or the type wanted instead.
 
     >>> _why_not(Literal["debug", "info"], "verbose", msgspec.ValidationError("Invalid"))
@@ -377,6 +407,12 @@ def _why_not(hint: Any, value: object, error: msgspec.ValidationError) -> str:
 
 def _check_together(settings: Settings) -> None:
     names_of(settings.trace_headers)
+    try:
+        settings.allow_list()
+    except ValueError as error:
+        raise _refused(f"destinations: {error}.") from error
+    if len({one.name for one in settings.destinations}) < len(settings.destinations):
+        raise _refused("destinations: two entries have one name.")
     if settings.workers > 1 and settings.store.startswith("sqlite"):
         raise _refused(
             f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"

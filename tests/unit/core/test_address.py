@@ -9,7 +9,7 @@ import pytest
 
 from twophase import Message
 from twophase.client.draft import check_url_with
-from twophase.core.address import RESERVED_PARAMETERS, parameters_of, why_no_scheme, why_reserved
+from twophase.core.address import RESERVED_PARAMETERS, parameters_of, refused_address, why_no_scheme, why_reserved
 from twophase.core.errors import InvalidRequest
 
 
@@ -99,3 +99,11 @@ def test_parameters_are_read_as_a_server_reads_them() -> None:
 )
 def test_an_address_without_a_scheme_is_shown_as_it_is_probably_meant(url: str, told: str) -> None:
     assert why_no_scheme(url) == told
+
+
+@pytest.mark.parametrize(
+    ("why_not", "code"), [("destination_refused: not listed", "TP-1005"), ("bad_url: x", "TP-1000")]
+)
+def test_an_address_that_the_operator_does_not_allow_has_an_error_of_its_own(why_not: str, code: str) -> None:
+    error = refused_address("url: ", why_not, "g")
+    assert (error.code, error.message, error.gid) == (code, f"url: {why_not}", "g")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase.server.settings import Settings, describe, load, unknown_variables
+from twophase.server.settings import AllowedDestination, Settings, describe, load, unknown_variables
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -112,3 +112,26 @@ def test_a_misspelt_variable_is_noticed() -> None:
 def test_variables_of_our_other_parts_are_no_misspelt_settings() -> None:
     others = ["TWOPHASE_BARRIER_URL", "TWOPHASE_CONFIG", "TWOPHASE_FAILPOINT"]
     assert unknown_variables(dict.fromkeys(others, "x")) == []
+
+
+def test_destinations_come_from_the_file_or_as_json(tmp_path: Path) -> None:
+    file = tmp_path / "s.toml"
+    file.write_text('[[destinations]]\nname = "bank-b"\nurl = "http://bank-b/in"\n')
+    allowed = (AllowedDestination("bank-b", "http://bank-b/in"),)
+    assert load({}, {}, file).destinations == allowed
+    assert load({}, {"TWOPHASE_DESTINATIONS": '[{"name":"bank-b","url":"http://bank-b/in"}]'}).destinations == allowed
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("http://bank-b", "destinations: "),
+        ('[{"name":"b"}]', "destinations: .*url"),
+        ('[{"name":"b","url":"http://b","key":"k"}]', "destinations: .*key"),
+        ('[{"name":"b","url":"b"}]', "destinations: 'b' has no scheme"),
+        ('[{"name":"b","url":"http://b"},{"name":"b","url":"http://c"}]', "destinations: two entries have one name"),
+    ],
+)
+def test_a_destination_that_cannot_be_one_is_refused(text: str, named: str) -> None:
+    with pytest.raises(ConfigurationError, match=named):
+        load({}, {"TWOPHASE_DESTINATIONS": text})

@@ -8,7 +8,8 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── LimitExceeded         TP-1001  a documented limit was passed
     │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
     │   ├── TopicNotFound         TP-1003  no such topic
-    │   └── TopicRefused          TP-1004  a topic that stands otherwise
+    │   ├── TopicRefused          TP-1004  a topic that stands otherwise
+    │   └── DestinationRefused    TP-1005  an address that the operator does not allow
     ├── Refused                   TP-2000  the lifecycle refuses the request
     │   ├── StateConflict         TP-2001  not possible in the message's state
     │   ├── ContentConflict       TP-2002  same gid, other branches
@@ -90,6 +91,7 @@ from twophase.core.errors.requests import (
     ContentConflict,
     ContraryDecision,
     CoordinatorUnreachable,
+    DestinationRefused,
     ForgottenMessage,
     InvalidRequest,
     LimitExceeded,
@@ -168,6 +170,7 @@ __all__ = [
     "CoordinatorUnreachable",
     "DatabaseIsReplica",
     "DatabaseSwitched",
+    "DestinationRefused",
     "EventLoopBlocked",
     "Fate",
     "ForgottenMessage",

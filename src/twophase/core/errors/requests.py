@@ -45,6 +45,13 @@ class TopicRefused(InvalidRequest):
     remedy = "See `twophase topic list` and `twophase topic show NAME`; nothing was changed."
 
 
+class DestinationRefused(InvalidRequest):
+    """The coordinator's operator does not allow calls to this address."""
+
+    code = "TP-1005"
+    remedy = "Use an address that begins with a URL of the setting destinations, or add one there; nothing was stored."
+
+
 class Refused(TwophaseError):
     """The message's lifecycle does not allow the request."""
 

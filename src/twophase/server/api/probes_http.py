@@ -13,6 +13,7 @@ import msgspec
 from starlette.requests import Request
 
 from twophase.coordinator.maintenance.probing import CheckAddress, Probing
+from twophase.core.address import refused_address
 from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeShown, ShownAddress, ShownAddresses
@@ -75,7 +76,7 @@ class ProbesApi:
             raise InvalidRequest(f'a JSON object {{"url"}} is needed: {error}.') from error
         wrong = self._why_not_callable(url) if url else "it is empty."
         if wrong is not None:
-            raise InvalidRequest(f"url: {wrong}")
+            raise refused_address("url: ", wrong)
         probed, latency_ms = await self._probing.probe(url)
         report = probed.report or ProbeReport(probed.state)
         return _json(

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.core.address import why_reserved
+from twophase.core.address import refused_address, why_reserved
 from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
 from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
@@ -230,7 +230,7 @@ class Decoder:
 
     def _require(self, field: str, why_not: str, gid: str) -> None:
         if why_not:
-            raise InvalidRequest(f"{field}: {why_not}", gid=gid)
+            raise refused_address(f"{field}: ", why_not, gid)
 
 
 def _remember(addresses: set[str], url: str) -> None:
