@@ -40,6 +40,8 @@ _NOT_SENT: Final = CONNECTION_HEADERS | {
 }
 _CHANNELS_MAX: Final = 1024
 _ADDRESSES_MAX: Final = 2048
+_TARGET_S: Final = 1.0
+"""Time for which the judged addresses of a host are used again."""
 
 
 class _Wrong(ValueError):
@@ -102,6 +104,7 @@ class GrpcDestination:
         self._guard = guard
         self._allowed = allowed or AllowList()
         self._addresses: dict[str, _Address] = {}
+        self._targets: dict[str, tuple[str, float]] = {}
         self._channels: OrderedDict[str, _Channel] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing: set[asyncio.Task[None]] = set()
@@ -118,6 +121,11 @@ class GrpcDestination:
             address = self._address(url)
         except _Wrong as error:
             return f"bad_url: {error}"
+        try:
+            if self._guard is not None:
+                self._guard.require_literal(address.host.host, address.host.port)
+        except HttpError as error:
+            return str(error)
         return self._allowed.why_not(address.key, f"/{address.method}") or None
 
     def key(self, url: str) -> str:
@@ -195,13 +203,20 @@ class GrpcDestination:
         if self._guard is None:
             return f"dns:///{address.target}"
         loop = asyncio.get_running_loop()
+        known, until_s = self._targets.get(address.key, ("", 0.0))
+        if loop.time() < until_s:
+            return known
         dialer = Dialer(address.host, loop, timeout_ms=0, tls=None, names=self._names, guard=self._guard)
         found = sorted(await dialer.addresses(timeout_s))
         port = address.host.port
         if all(family == socket.AF_INET for family, _ in found):
-            return "ipv4:" + ",".join([f"{host}:{port}" for _, host in found])
-        # A target has one family: IPv6 carries the other one.
-        return "ipv6:" + ",".join([f"[{host if ':' in host else f'::ffff:{host}'}]:{port}" for _, host in found])
+            target = "ipv4:" + ",".join([f"{host}:{port}" for _, host in found])
+        else:  # a target has one family: IPv6 carries the other one
+            target = "ipv6:" + ",".join([f"[{host if ':' in host else f'::ffff:{host}'}]:{port}" for _, host in found])
+        if len(self._targets) >= _ADDRESSES_MAX:
+            self._targets.clear()
+        self._targets[address.key] = target, loop.time() + _TARGET_S
+        return target
 
     def _channel(self, address: _Address, target: str, bytes_max: int) -> _Channel:
         # A channel has one bound on receiving for all of its calls: calls that may receive more have a channel of their

@@ -156,12 +156,15 @@ class HttpClient:
         """Return the `scheme://host:port` that a call of `url` would go to.
 
         Raises:
-            HttpError: kind `BAD_URL`, as a call would end.
+            HttpError: kind `BAD_URL`, or `REFUSED` for an IP address that the guard refuses, as a call would end.
 
         >>> HttpClient().check_url("http://Bank-B/in?x=1")
         'http://bank-b:80'
         """
-        return self._addresses[url].key
+        address = self._addresses[url]
+        if self._guard is not None:
+            self._guard.require_literal(address.host, address.port)
+        return address.key
 
     def check_headers(self, headers: Sequence[tuple[str, str]]) -> None:
         """Refuse headers that `request` would refuse.

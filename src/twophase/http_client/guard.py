@@ -12,6 +12,8 @@ import ipaddress
 import socket
 from typing import Final
 
+from twophase.http_client.outcome import HttpError, HttpErrorKind
+
 _Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _METADATA: Final = frozenset(
@@ -95,22 +97,25 @@ class Guard:
             return f"{address} is a private address, and private_destinations is false"
         return ""
 
+    def require_literal(self, host: str, port: int) -> None:
+        """Refuse a host that is an IP address and may not be connected to.
+
+        A name is judged when it is called.
+
+        Raises:
+            HttpError: kind `REFUSED`.
+        """
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return
+        why_not = self.why_not(host, port)
+        if why_not:
+            raise HttpError(HttpErrorKind.REFUSED, why_not)
+
     @staticmethod
     def _is_own(ip: _Ip, listening: set[_Ip]) -> bool:
         return ip in listening or (any(one.is_unspecified for one in listening) and _of_this_machine(ip))
-
-
-def is_literal(host: str) -> bool:
-    """Return True for an IP address without brackets, False for a name.
-
-    >>> is_literal("::1"), is_literal("bank-b")
-    (True, False)
-    """
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _forms(ip: _Ip) -> list[_Ip]:

@@ -93,7 +93,9 @@ async def test_the_server_probes_an_address_on_request_and_shows_those_it_knows(
             address = f"{service}/twophase/check"
             there = await _probe(server, f"{address}?barrier=another")
             unnamed = await _probe(server, address)
-            itself = await _probe(server, f"http://127.0.0.1:{server.port}{PROBE_PATH}/probe")
+            nothing = await _probe(server, f"{service}/nothing")
+            own = f"http://127.0.0.1:{server.port}{PROBE_PATH}/probe"
+            itself = await server.ask(post(f"{PROBE_PATH}/probe", msgspec.json.encode({"url": own})))
             no_tls = await _probe(server, address.replace("http://", "https://"))
             refused = await server.ask(post(f"{PROBE_PATH}/probe", b'{"url":"queue://bank"}'))
             await asyncio.to_thread(transfer, f"http://127.0.0.1:{server.port}", service, bank)
@@ -101,7 +103,8 @@ async def test_the_server_probes_an_address_on_request_and_shows_those_it_knows(
     assert (there.state, there.well, there.address) == ("wrong_database", False, address)
     assert (unnamed.state, unnamed.well, unnamed.lock_timeout_ms) == ("ready", True, 700)
     assert abs(unnamed.database_now_ms - unnamed.now_ms) < 60_000
-    assert (itself.state, no_tls.state, refused.status) == ("not_a_route", "unreachable", 400)
+    assert (nothing.state, no_tls.state, refused.status) == ("not_a_route", "unreachable", 400)
+    assert (itself.status, msgspec.json.decode(itself.body)["code"]) == (400, "TP-1005")
     assert "SSL" in no_tls.message or "TLS" in no_tls.message, no_tls.message
     assert [(one.address, one.failing) for one in shown.addresses] == [(address, False)]
 

@@ -9,6 +9,7 @@ import asyncio
 import socket
 from pathlib import Path
 
+import httpx
 import pytest
 import structlog.testing
 
@@ -78,6 +79,21 @@ async def test_a_branch_cannot_call_the_coordinator_itself(tmp_path: Path) -> No
         assert len(one.server.urls) == 2
 
 
+async def test_a_request_with_a_refused_ip_address_is_refused_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as one, httpx.AsyncClient(base_url=one.server.urls[0]) as http:
+        for url in (
+            "http://169.254.169.254/in",
+            "http://[::ffff:169.254.169.254]/in",
+            "grpc://169.254.169.254:80/a.B/C",
+            f"{one.server.urls[0]}/api/dtmsvr/newGid",
+        ):
+            request = {"gid": "g", "trans_type": "msg", "steps": [{"action": url}], "payloads": ["{}"]}
+            answer = await http.post("/api/dtmsvr/submit", json=request)
+            assert (answer.status_code, answer.json()["code"]) == (400, "TP-1005")
+            subscribed = await http.get("/api/dtmsvr/subscribe", params={"topic": "rates", "url": url})
+            assert subscribed.json()["code"] == "TP-1005"
+
+
 @pytest.mark.parametrize("private", [True, False])
 async def test_a_loopback_branch_is_called_unless_private_addresses_are_refused(tmp_path: Path, private: bool) -> None:
     async with scripted(answering(OK)).running() as bank, running(tmp_path, private_destinations=private) as one:
@@ -93,7 +109,12 @@ async def test_an_alert_does_not_reach_a_refused_address(tmp_path: Path) -> None
     with structlog.testing.capture_logs() as logged:
         async with (
             sink() as hook,
-            running(tmp_path, private_destinations=False, alert_webhook=hook.url(), alert_after=1) as one,
+            running(
+                tmp_path,
+                private_destinations=False,
+                alert_webhook=hook.url().replace("127.0.0.1", "localhost"),
+                alert_after=1,
+            ) as one,
         ):
             await _submit(one, "g", "http://127.0.0.1:9/in")
             async with asyncio.timeout(20):

@@ -9,7 +9,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
     │   ├── TopicNotFound         TP-1003  no such topic
     │   ├── TopicRefused          TP-1004  a topic that stands otherwise
-    │   └── DestinationRefused    TP-1005  an address that the operator does not allow
+    │   └── DestinationRefused    TP-1005  an address that is not called
     ├── Refused                   TP-2000  the lifecycle refuses the request
     │   ├── StateConflict         TP-2001  not possible in the message's state
     │   ├── ContentConflict       TP-2002  same gid, other branches

@@ -46,10 +46,10 @@ class TopicRefused(InvalidRequest):
 
 
 class DestinationRefused(InvalidRequest):
-    """The coordinator's operator does not allow calls to this address."""
+    """The coordinator does not call this address."""
 
     code = "TP-1005"
-    remedy = "Use an address that begins with a URL of the setting destinations, or add one there; nothing was stored."
+    remedy = "Use an address that its settings destinations and private_destinations allow; nothing was stored."
 
 
 class Refused(TwophaseError):
