@@ -3,7 +3,8 @@
 A `Stream` answers a request; the head of the request makes it, and the connection knows nothing of it. Answers that are
 ready during a read leave in one piece after the read; others leave at once, and the event loop sends those of one turn
 together. A peer that does not read its answers is not read from. Frames that cost more than they bring (resets, pings,
-empty frames) are counted, and too many of them end the connection.
+empty frames, data of a stream that was reset) are counted, and too many of them end the connection. A long read ends
+the peer's turn: the next one waits until the other connections had theirs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from twophase.grpc_server.http2.frames import (
     window_update,
 )
 from twophase.grpc_server.http2.headers import Blocks, Known, Malformed, require_regular
-from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, Limits
+from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, TURN_BYTES, Limits
 from twophase.grpc_server.http2.reader import NotHttp2, unpadded
 from twophase.grpc_server.http2.stream import Stream
 
@@ -107,6 +108,9 @@ class Connection(Control, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read whole frames; the answers that they cause are sent in one piece."""
+        if len(data) >= TURN_BYTES:
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._begin_turn)
         if self.deaf:
             return
         self.now_s = self.heard_s = self.port.now_s
@@ -126,6 +130,11 @@ class Connection(Control, asyncio.Protocol):
         if self._out:
             out, self._out = self._out, []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _begin_turn(self) -> None:
+        """Read again: the other connections had their turn."""
+        if not (self.gone or self.outbox.paused or self._transport.is_closing()):
+            self._transport.resume_reading()
 
     def pause_writing(self) -> None:
         """Read no more requests of a peer that does not read its answers."""
@@ -191,7 +200,7 @@ class Connection(Control, asyncio.Protocol):
             self._window = RECEIVE_WINDOW
         request = self.streams.get(stream)
         if request is None:
-            self._data_of_none(stream)
+            self._data_of_none(flags, stream)
             return
         if request.ended:
             raise StreamFault(stream, STREAM_CLOSED, "data after the end")
@@ -217,7 +226,7 @@ class Connection(Control, asyncio.Protocol):
         request.ended = True
         request.received(payload, ended=True)
 
-    def _data_of_none(self, stream: int) -> None:
+    def _data_of_none(self, flags: int, stream: int) -> None:
         """Handle data of a stream that is not open.
 
         Data of a stream that this side has ended was already under way.
@@ -225,6 +234,17 @@ class Connection(Control, asyncio.Protocol):
         self._require_begun(stream)
         if stream not in self._reset:
             raise StreamFault(stream, STREAM_CLOSED, "data on a closed stream")
+        self._under_way(flags, stream)
+
+    def _under_way(self, flags: int, stream: int) -> None:
+        """Drop a frame of a stream that this side has reset, and count it.
+
+        The end of the stream is not counted: a proper peer may send it, once.
+        """
+        if flags & END_STREAM:
+            self._reset.remove(stream)
+        else:
+            self.odd()
 
     def _require_begun(self, stream: int) -> None:
         if not stream or stream > self._last or not stream & 1:
@@ -239,6 +259,7 @@ class Connection(Control, asyncio.Protocol):
         request = self.streams.get(stream)
         if request is None:
             if stream in self._reset:
+                self._under_way(flags, stream)
                 return
             if not stream & 1 or any(first <= stream <= last for first, last in self._skipped):
                 raise ConnectionFault(PROTOCOL_ERROR, "a stream with a number that has passed")

@@ -38,6 +38,8 @@ from twophase.grpc_server.http2.reader import FrameReader
 from twophase.grpc_server.http2.stream import Head, Stream
 
 _SMALL_UPDATE: Final = 256
+_SETTINGS_MAX: Final = 64
+"""Bound on the entries of a SETTINGS frame; the standards define fewer than 20."""
 _PAYLOAD: Final = b"twophase"
 
 
@@ -58,7 +60,7 @@ class Control(FrameReader):
         self.gone = False
         self.paused_s: float | None = None
         self.linger_s: float | None = None
-        self._oddities = 0
+        self._oddities = self._updates = 0
         self._settled = self._asked = False
 
     def take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
@@ -85,6 +87,9 @@ class Control(FrameReader):
 
     def _widened(self, stream: int, payload: bytes) -> None:
         _require(len(payload) == 4, FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong length")
+        self._updates += 1
+        if self._updates > self.limits.updates_max:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "too many changes of a window")
         by = int.from_bytes(payload, "big") & NUMBER_MAX
         outbox = self.outbox
         if by < _SMALL_UPDATE and outbox.waits:
@@ -116,6 +121,7 @@ class Control(FrameReader):
             self._blocks.settled()
             return
         _require(len(payload) % 6 == 0, FRAME_SIZE_ERROR, "SETTINGS of a wrong length")
+        _require(len(payload) <= 6 * _SETTINGS_MAX, ENHANCE_YOUR_CALM, f"more than {_SETTINGS_MAX} settings in a frame")
         for at in range(0, len(payload), 6):
             self._setting(int.from_bytes(payload[at : at + 2], "big"), int.from_bytes(payload[at + 2 : at + 6], "big"))
         self.odd()
@@ -158,7 +164,7 @@ class Control(FrameReader):
         """End what takes too long; called by the port's sweep."""
         limits = self.limits
         self.now_s = now_s
-        self._oddities = 0
+        self._oddities = self._updates = 0
         if self.linger_s is not None:
             if now_s - self.linger_s > limits.linger_s:
                 self.cut()

@@ -14,6 +14,12 @@ They are given back as soon as they have been read: what is kept is bounded stre
 BLOCK_BYTES_MAX: Final = 64 * 1024
 """Bytes of one block of headers, as it travels."""
 
+TURN_BYTES: Final = 16 * 1024
+"""Bytes of a read that end the connection's turn.
+
+The next read waits until the other connections had their turn.
+"""
+
 
 class Limits(msgspec.Struct, frozen=True):
     """The bounds of one connection, and on the number of connections."""
@@ -30,6 +36,8 @@ class Limits(msgspec.Struct, frozen=True):
     """
     oddities_max: int = 1_000
     """Resets, pings, settings, empty frames and the like, in a second."""
+    updates_max: int = 10_000
+    """WINDOW_UPDATE frames, in a second."""
     handshake_s: float = 10.0
     request_s: float = 30.0
     """From the headers of a request to its end."""

@@ -35,6 +35,11 @@ ROUTES: Final[dict[bytes, Route]] = {
 _BODY_MAX: Final = BODY_BYTES_MAX.value
 _HEAD_MAX: Final = REQUEST_HEADER_BYTES_MAX.value
 _DISCARD_MAX: Final = 4 * _BODY_MAX
+_TURN_BYTES: Final = 16 * 1024
+"""Bytes of a read that end the connection's turn.
+
+A read that is one request with a known head does not end it.
+"""
 _NO_TRACE: Final[Trace] = ()
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 
@@ -148,10 +153,21 @@ class RequestParser(HttpToolsProtocol, ABC):
             known = self._heads.get(data[:end])
             if known is not None and len(data) - end == known.body_bytes:
                 self.handle_request(known.route, data[end:], _NO_TRACE)
-            else:
-                self._take_apart(data)
+                return
+            self._take_apart(data)
         else:
             self._feed(data)
+        if len(data) >= _TURN_BYTES:
+            self.transport.pause_reading()
+            self.loop.call_soon(self._begin_turn)
+
+    def _begin_turn(self) -> None:
+        """Read again, unless something else forbids it.
+
+        The other connections had their turn.
+        """
+        if not (self.flow.read_paused or self.transport.is_closing()):
+            self.transport.resume_reading()
 
     def _take_apart(self, data: bytes) -> None:
         """Take the requests of a read one by one: known heads are not parsed."""

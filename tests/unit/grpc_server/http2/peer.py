@@ -66,6 +66,9 @@ class PretendTransport(asyncio.Transport):
     def abort(self) -> None:
         self.aborted = True
 
+    def is_closing(self) -> bool:
+        return self.aborted
+
     def can_write_eof(self) -> bool:
         return True
 

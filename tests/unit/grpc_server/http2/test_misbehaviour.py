@@ -5,11 +5,13 @@ Each is answered with the error that RFC 9113 names, and costs a bounded amount.
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.unit.grpc_server.http2.peer import CALL, PLAIN, Peer, answers
 from twophase.grpc_server.http2 import frames
-from twophase.grpc_server.http2.limits import BLOCK_BYTES_MAX, Limits
+from twophase.grpc_server.http2.limits import BLOCK_BYTES_MAX, TURN_BYTES, Limits
 from twophase.grpc_server.status import framed
 
 OPEN = frames.header_frames(1, PLAIN)
@@ -125,6 +127,15 @@ FLOODS = {
     "unknown frames": lambda number: frames.frame(77),
     "rapid resets": lambda number: frames.header_frames(2 * number + 1, PLAIN) + frames.reset(2 * number + 1, 8),
     "requests that are none": lambda number: frames.header_frames(2 * number + 1, b"\x88", frames.END_STREAM),
+    "data of a stream that was reset": lambda number: (
+        frames.header_frames(1, b"\x88") if not number else frames.frame(frames.DATA, 0, 1, b"x")
+    ),
+    "headers of a stream that was reset": lambda number: (
+        frames.header_frames(1, b"\x88") if not number else frames.header_frames(1, PLAIN)
+    ),
+    "ends of a stream that was reset": lambda number: (
+        frames.header_frames(1, b"\x88") if not number else 2 * frames.frame(frames.DATA, frames.END_STREAM, 1)
+    ),
     "empty continuations": lambda number: (
         frames.frame(frames.CONTINUATION, 0, 1) if number else frames.frame(frames.HEADERS, 0, 1, PLAIN)
     ),
@@ -141,11 +152,59 @@ async def test_a_flood_ends_the_connection(kind: str) -> None:
     assert len(peer.transport.written) < 5_000
 
 
+async def test_changes_of_a_window_are_bounded() -> None:
+    peer = _peer(updates_max=50)
+    peer.send(50 * frames.window_update(0, 1000))
+    assert peer.given_up is None
+    peer.send(frames.window_update(0, 1000))
+    assert peer.given_up == frames.ENHANCE_YOUR_CALM
+
+
+async def test_one_frame_with_very_many_settings_ends_the_connection() -> None:
+    peer = _peer()
+    one = frames.settings({frames.INITIAL_WINDOW_SIZE: 70_000})[frames.HEAD_BYTES :]
+    peer.send(frames.frame(frames.SETTINGS, 0, 0, 64 * one))
+    assert peer.given_up is None
+    peer.send(frames.frame(frames.SETTINGS, 0, 0, 65 * one))
+    assert peer.given_up == frames.ENHANCE_YOUR_CALM
+
+
+async def test_the_last_data_of_many_refused_requests_is_not_counted() -> None:
+    peer = _peer(oddities_max=50, streams_max=1)
+    peer.send(OPEN)
+    for number in range(1, 50):
+        peer.send(peer.call(2 * number + 1))
+    assert peer.given_up is None
+
+
+async def test_a_long_read_ends_the_turn_and_the_next_turn_reads_on() -> None:
+    peer = _peer()
+    calls = b"".join(peer.call(2 * number + 1, bytes(100)) for number in range(200))
+    assert len(calls) > TURN_BYTES
+    peer.send(calls[: TURN_BYTES - 1])
+    assert peer.transport.reading
+    peer.send(calls[TURN_BYTES - 1 :] + frames.frame(frames.DATA, 0, 399, bytes(TURN_BYTES)))
+    assert not peer.transport.reading
+    assert len(peer.received) == 200
+    await asyncio.sleep(0)
+    assert peer.transport.reading
+
+
+async def test_a_new_turn_does_not_read_from_a_peer_that_reads_nothing() -> None:
+    peer = _peer()
+    peer.send(frames.frame(77, 0, 0, bytes(8192)) * 2)
+    peer.connection.pause_writing()
+    await asyncio.sleep(0)
+    assert not peer.transport.reading
+    peer.connection.resume_writing()
+    assert peer.transport.reading
+
+
 async def test_the_count_begins_anew_with_each_sweep() -> None:
-    peer = _peer(oddities_max=50)
+    peer = _peer(oddities_max=50, updates_max=50)
     for second in range(5):
         for _ in range(40):
-            peer.send(frames.frame(frames.PING, 0, 0, bytes(8)))
+            peer.send(frames.frame(frames.PING, 0, 0, bytes(8)) + frames.window_update(0, 1000))
         peer.connection.check(float(second))
     assert peer.given_up is None
 

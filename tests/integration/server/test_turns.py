@@ -1,0 +1,119 @@
+"""A client that sends without end is read from a little at a time.
+
+Other clients are served between its turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.grpc_server.served import serving
+from tests.support.fake_coordinator import Wire, prepare
+from tests.unit.grpc_server.http2.peer import PLAIN
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.http2.connection import Connection as GrpcConnection
+from twophase.grpc_server.status import framed
+from twophase.server.http_port.connection import Connection as HttpConnection
+
+LONG_BYTES = 16 * 1024
+_HELLO = frames.PREFACE + frames.settings({})
+
+
+def _note_reads(monkeypatch: pytest.MonkeyPatch, kind: type[Any]) -> list[tuple[int, bool]]:
+    """Return a list that each read adds to.
+
+    It adds its bytes, and True when the socket is still read from after it.
+    """
+    reads: list[tuple[int, bool]] = []
+    received: Callable[[Any, bytes], None] = kind.data_received
+
+    def note(connection: Any, data: bytes) -> None:
+        received(connection, data)
+        transport = getattr(connection, "_transport", None) or connection.transport
+        reads.append((len(data), transport.is_reading()))
+
+    monkeypatch.setattr(kind, "data_received", note)
+    return reads
+
+
+async def test_a_long_read_of_http_ends_the_turn(wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = _note_reads(monkeypatch, HttpConnection)
+    client = await wire.connect()
+    assert (await client.ask(prepare("short"))).status == 200
+    await client.send(b"".join(prepare(f"g{number}") for number in range(1_000)))
+    assert {one.status for one in await client.responses(1_000)} == {200}
+    long = [reading for size, reading in reads if size >= LONG_BYTES]
+    assert long
+    assert not any(long)
+    assert reads[0][1], "a short read does not end the turn"
+
+
+async def test_a_long_read_of_grpc_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads = _note_reads(monkeypatch, GrpcConnection)
+    async with serving() as served:
+        host, port = served.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_HELLO + frames.header_frames(1, PLAIN))
+        message = framed(bytes(40_000))
+        pieces = [message[at : at + 16_384] for at in range(0, len(message), 16_384)]
+        writer.write(b"".join(frames.frame(frames.DATA, 0, 1, piece) for piece in pieces[:-1]))
+        writer.write(frames.frame(frames.DATA, frames.END_STREAM, 1, pieces[-1]))
+        answered = b""
+        while len(answered) < len(message):
+            answered += await reader.read(1 << 16)
+        long = [reading for size, reading in reads if size >= LONG_BYTES]
+        assert long
+        assert not any(long)
+        writer.close()
+
+
+FLOODS = {
+    "windows": frames.window_update(0, 1) * 1_000,
+    "settings": frames.frame(frames.SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff" * 2_700),
+    "data": frames.frame(frames.DATA, 0, 1, b"x") * 1_000,
+    "headers": frames.header_frames(1, PLAIN) * 200,
+}
+ENDS = {
+    "windows": b"too many changes of a window",
+    "settings": b"more than 64 settings in a frame",
+    "data": b"too many frames that bring nothing",
+    "headers": b"too many frames that bring nothing",
+}
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_a_flood_of_frames_is_ended_and_another_client_is_served(kind: str) -> None:
+    async with serving() as served:
+        host, port = served.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_HELLO + frames.header_frames(1, b"\x88"))  # a request that is none, so it is reset
+
+        async def flood() -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    writer.write(FLOODS[kind])
+                    await writer.drain()
+
+        flooding = asyncio.create_task(flood())
+        other_reader, other_writer = await asyncio.open_connection(host, int(port))
+        data = frames.frame(frames.DATA, frames.END_STREAM, 1, framed(b"other"))
+        other_writer.write(_HELLO + frames.header_frames(1, PLAIN) + data)
+        async with asyncio.timeout(10):
+            await _until(other_reader, framed(b"other"))
+            await _until(reader, frames.ENHANCE_YOUR_CALM.to_bytes(4, "big") + ENDS[kind])
+            await flooding
+        other_writer.close()
+        writer.close()
+
+
+async def _until(reader: asyncio.StreamReader, wanted: bytes) -> None:
+    received = b""
+    while wanted not in received:
+        piece = await reader.read(1 << 16)
+        assert piece, "the server answers before it closes"
+        received += piece
