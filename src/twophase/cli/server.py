@@ -63,8 +63,8 @@ def server(
 ) -> None:
     """Run the coordinator until SIGTERM or SIGINT.
 
-    Exit codes: 0 stopped cleanly, 2 a setting cannot work, 3 the store refuses (locked, damaged, newer, read-only,
-    full), 4 another process took this node's slot.
+    Exit codes: 0 stopped cleanly, 1 something hung beyond the time limit of the stop, 2 a setting cannot work, 3 the
+    store refuses (locked, damaged, newer, read-only, full), 4 another process took this node's slot.
     """
     named = {
         "store": store,
