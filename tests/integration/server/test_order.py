@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
+
+import httptools
+import pytest
 
 from tests.support.fake_coordinator import ACCEPTED, Wire, get, post, prepare
 from twophase.coordinator.state.active_message import Reply
@@ -183,6 +187,34 @@ async def test_an_offer_of_h2c_is_declined_and_the_request_served(wire: Wire) ->
     upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
     await client.send(prepare("g1", *upgrade) + prepare("g2"))
     assert [one.status for one in await client.responses(2)] == [200, 200]
+
+
+async def test_many_offers_of_h2c_in_one_read_copy_nothing_behind_them(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied_bytes = 0
+
+    class Counting:
+        def __init__(self, connection: object) -> None:
+            self._parser = real(connection)
+
+        def feed_data(self, data: bytes | memoryview) -> None:
+            nonlocal copied_bytes
+            if isinstance(data, bytes):
+                copied_bytes += len(data)
+            self._parser.feed_data(data)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._parser, name)
+
+    real = httptools.HttpRequestParser
+    monkeypatch.setattr(httptools, "HttpRequestParser", Counting)
+    client = await wire.connect()
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA")
+    heads = b"".join(get(f"/api/ping?number={number}", *upgrade) for number in range(50))
+    await client.send(heads)
+    assert [one.status for one in await client.responses(50)] == [200] * 50
+    assert copied_bytes <= 2 * len(heads)
 
 
 async def test_other_spellings_of_a_hot_path_are_served_too(wire: Wire) -> None:

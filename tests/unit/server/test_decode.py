@@ -97,6 +97,25 @@ def test_unknown_fields_are_ignored(decoder: Decoder) -> None:
     assert decoder.message(body(branch_id="", op="", dtm="http://d", sub_branch_id=None, x=[{"y": 1}])) == plain
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"gid":"g","trans_type":"msg","steps":[%b]}',
+        b'{"gid":"g","trans_type":"msg","Steps":[%b]}',
+        b'{"gid":"g","trans_type":"msg","steps":[%b],"dtm":""}',
+    ],
+)
+def test_too_many_steps_are_refused_however_their_keys_are_written(decoder: Decoder, body: bytes) -> None:
+    with pytest.raises(LimitExceeded, match="branches is 64 branches, at most 63"):
+        decoder.message(body % b",".join([b'{"Action":"http://b/in"}'] * 64))
+
+
+def test_too_many_steps_are_counted_and_not_taken_apart(decoder: Decoder) -> None:
+    unreadable = b'{"gid":"g","trans_type":"msg","steps":[%b],"dtm":""}' % b",".join([b"[1]"] * 64)
+    with pytest.raises(LimitExceeded, match="branches is 64 branches, at most 63"):
+        decoder.message(unreadable)
+
+
 def test_keys_are_matched_without_regard_to_case(decoder: Decoder) -> None:
     raw = (
         b'{"GID":"g1","Trans_Type":"msg","STEPS":[{"Action":"http://b/in","remark":1}],"Payloads":["{}"],'

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from twophase.core.errors import InvalidRequest
+from twophase.core.limits import BRANCHES_MAX, require
 from twophase.server.codecs.options import RequestOptions
 
 
@@ -47,6 +48,7 @@ decode_documented: Final = _decoder.decode
 """Decodes a request with documented keys; raises msgspec's errors."""
 _pieces_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _steps_only_decoder: msgspec.json.Decoder[list[WireStep] | None] = msgspec.json.Decoder(list[WireStep] | None)
+_countable_decoder = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _steps_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]] | None)
 _encoder = msgspec.json.Encoder()
 _REQUEST_KEYS = frozenset(WireRequest.__struct_fields__)
@@ -59,6 +61,7 @@ def parse_request(body: bytes | bytearray) -> WireRequest:
     Raises:
         InvalidRequest: not JSON, no object, invalid UTF-8, nested too deeply, or a field of the wrong type, which
             the message names.
+        LimitExceeded: more steps than a message may have, beside an unknown key.
 
     >>> parse_request(b'{"GID": "g", "dtm": "", "Steps": [{"Action": "http://b/in"}]}').steps
     [WireStep(action='http://b/in', data=None)]
@@ -82,7 +85,7 @@ def parse_steps(text: str) -> list[WireStep] | None:
     They are read as tolerantly as the whole request over HTTP.
 
     Raises:
-        InvalidRequest: as `parse_request`.
+        InvalidRequest, LimitExceeded: as `parse_request`.
 
     >>> parse_steps('[{"action":"bank-b:58080/bank.Bank/TransferIn"}]'), parse_steps("")
     ([WireStep(action='bank-b:58080/bank.Bank/TransferIn', data=None)], None)
@@ -95,7 +98,7 @@ def parse_steps(text: str) -> list[WireStep] | None:
     except (msgspec.MsgspecError, RecursionError):
         pass  # as in parse_request: unknown keys, or a real fault
     try:
-        steps = _steps_decoder.decode(raw)
+        steps = _counted_steps(raw)
         return _steps_only_decoder.decode(_encoder.encode([_known(step, _STEP_KEYS) for step in steps or ()]))
     except (msgspec.MsgspecError, RecursionError) as error:
         refused = _unreadable(error)
@@ -108,7 +111,7 @@ def _as_documented(body: bytes | bytearray) -> bytes:
     steps = pieces.get("steps")
     if steps is not None:
         try:
-            parsed = _steps_decoder.decode(steps)
+            parsed = _counted_steps(steps)
         except msgspec.ValidationError as error:
             # Positions are relative to the field here; the reader needs them relative to the request.
             what, _, where = str(error).partition(" - at `$")
@@ -116,6 +119,18 @@ def _as_documented(body: bytes | bytearray) -> bytes:
         if parsed is not None:
             pieces["steps"] = msgspec.Raw(_encoder.encode([_known(step, _STEP_KEYS) for step in parsed]))
     return _encoder.encode(pieces)
+
+
+def _counted_steps(raw: bytes | msgspec.Raw) -> list[dict[str, msgspec.Raw]] | None:
+    """Return the steps, each by its keys.
+
+    More steps than a message may have are counted and refused before any is taken apart.
+    """
+    countable = _countable_decoder.decode(raw)
+    if countable is not None:
+        require(BRANCHES_MAX, len(countable))
+    steps: list[dict[str, msgspec.Raw]] | None = _steps_decoder.decode(raw)
+    return steps
 
 
 def _known(pieces: dict[str, msgspec.Raw], keys: frozenset[str]) -> dict[str, msgspec.Raw]:

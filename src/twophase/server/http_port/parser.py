@@ -192,13 +192,20 @@ class RequestParser(HttpToolsProtocol, ABC):
 
     def _feed(self, data: bytes) -> None:
         """Feed the parser, whose callbacks do the rest."""
+        rest: bytes | memoryview = data
+        head = b""
         while not self.ended:
-            self._chunk_bytes = len(data)
+            self._chunk_bytes = len(rest)
             try:
-                self.parser.feed_data(data)
+                if head:
+                    declined, head = head, b""
+                    self.parser.feed_data(declined)
+                self.parser.feed_data(rest)
             except httptools.HttpParserUpgrade as upgrade:
                 if not self.ended:
-                    data = self._decline_upgrade() + data[upgrade.args[0] :]
+                    head = self._decline_upgrade()
+                    # A read may hold thousands of such heads: what follows each is not copied.
+                    rest = memoryview(rest)[upgrade.args[0] :]
                 continue
             except httptools.HttpParserCallbackError as error:
                 self.port.log_fault(error)
@@ -207,7 +214,7 @@ class RequestParser(HttpToolsProtocol, ABC):
                 self._refuse_once(400, InvalidRequest(f"this is not HTTP/1.1: {error}."))
             if self.reading:
                 self._learning = None
-                self._wait_for_more(len(data))
+                self._wait_for_more(len(rest))
             return
         self._discarded_bytes += len(data)
         if self._discarded_bytes > _DISCARD_MAX:
