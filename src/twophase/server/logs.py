@@ -4,7 +4,8 @@ They are bounded in length and number, without payloads or secrets. For machines
 unless a setting says otherwise, each is a line of text.
 
 An outage repeats the same line thousands of times a second, and a disk full of logs is a second outage. So the number
-of lines of an event about each target is bounded within a window; the first line after it says how many were left out.
+of lines of an event is bounded within a window, about each target and about all of them; the first line after it says
+how many were left out.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from twophase.core.credentials import without_credentials
 
 _TEXT_MAX: Final = 2_000
 _TRACE_MAX: Final = 20_000
-_EVENTS_MAX: Final = 512
+_WINDOWS_MAX: Final = 512
 _SECRET: Final = re.compile(r"(?i)payload|body|password|secret|token|authorization|cookie")
 _encoder = msgspec.json.Encoder(enc_hook=repr)
 
@@ -34,18 +35,22 @@ class RateLimit:
     """Lets each event through up to `lines_max` times in a window, then counts.
 
     Arguments:
-        lines_max: lines of one event in a window.
+        lines_max: lines of one event about one target in a window.
+        event_lines_max: lines of one event about all targets in a window.
         window_s: its length in seconds.
         now_s: the clock, in seconds.
     """
 
     def __init__(
-        self, lines_max: int = 20, window_s: float = 10.0, now_s: Callable[[], float] = time.monotonic
+        self,
+        lines_max: int = 20,
+        event_lines_max: int = 200,
+        window_s: float = 10.0,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._lines_max = lines_max
-        self._window_s = window_s
         self._now_s = now_s
-        self._windows: dict[str, tuple[float, int]] = {}
+        self._of_targets = _Windows(lines_max, window_s)
+        self._of_events = _Windows(event_lines_max, window_s)
 
     def __call__(self, _logger: object, _method: str, event: Event) -> Event:
         """Process an event, as structlog calls it.
@@ -53,20 +58,49 @@ class RateLimit:
         Raises:
             structlog.DropEvent: this line is one too many.
         """
-        # One failing address must not silence the lines about another.
-        key = f"{event.get('event')} {event.get('target', '')}"[:300]
+        # One failing address must not silence the lines about another, and a thousand of them must not fill the disk.
         now_s = self._now_s()
-        begun_s, lines = self._windows.get(key, (now_s, 0))
+        name = str(event.get("event"))[:300]
+        left_out = self._of_targets.add(f"{name} {event.get('target', '')}"[:300], now_s)
+        left_out += self._of_events.add(name, now_s)
+        if left_out:
+            event["left_out"] = left_out
+        return event
+
+
+class _Windows:
+    """Counts of lines by key, each within a window of its own.
+
+    At most 512 windows are kept: the oldest goes first.
+    """
+
+    def __init__(self, lines_max: int, window_s: float) -> None:
+        self._lines_max = lines_max
+        self._window_s = window_s
+        self._kept: dict[str, tuple[float, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, key: str, now_s: float) -> int:
+        """Count a line; returns how many the window before left out.
+
+        Raises:
+            structlog.DropEvent: this line is one too many.
+        """
+        kept = self._kept
+        begun_s, lines = kept.get(key, (now_s, 0))
+        left_out = 0
         if now_s - begun_s >= self._window_s:
-            if lines > self._lines_max:
-                event["left_out"] = lines - self._lines_max
+            del kept[key]  # and again below, as the youngest
+            left_out = max(0, lines - self._lines_max)
             begun_s, lines = now_s, 0
-        if key not in self._windows and len(self._windows) >= _EVENTS_MAX:
-            self._windows.clear()
-        self._windows[key] = (begun_s, lines + 1)
+        if key not in kept and len(kept) >= _WINDOWS_MAX:
+            del kept[next(iter(kept))]
+        kept[key] = (begun_s, lines + 1)
         if lines >= self._lines_max:
             raise structlog.DropEvent
-        return event
+        return left_out
 
 
 def keep_decent(_logger: object, _method: str, event: Event) -> Event:

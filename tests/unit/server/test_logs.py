@@ -5,6 +5,7 @@ They carry neither payloads nor secrets.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -107,8 +108,35 @@ def test_a_flood_of_one_event_is_bounded_and_counted() -> None:
     assert limit(None, "info", {"event": "flood"})["left_out"] == 97
 
 
+def _passed(limit: RateLimit, *targets: str) -> int:
+    """Return how many lines of one event about these targets are written."""
+    passed = 0
+    for target in targets:
+        with contextlib.suppress(structlog.DropEvent):
+            limit(None, "info", {"event": "branch failed", "target": target})
+            passed += 1
+    return passed
+
+
+def test_a_flood_of_one_event_about_many_targets_is_bounded_and_counted() -> None:
+    now_s = 0.0
+    limit = RateLimit(now_s=lambda: now_s)
+    assert _passed(limit, *(f"http://bank/{number}" for number in range(5_000))) == 200
+    assert limit(None, "info", {"event": "other", "target": "http://bank/1"}).keys() == {"event", "target"}
+    now_s = 11.0
+    assert limit(None, "info", {"event": "branch failed", "target": "http://bank/new"})["left_out"] == 4_800
+
+
+def test_a_flood_about_many_targets_does_not_open_the_windows_of_others() -> None:
+    limit = RateLimit(event_lines_max=10_000, now_s=lambda: 0.0)
+    _passed(limit, *(f"http://old/{number}" for number in range(200)))
+    assert _passed(limit, *["http://bank"] * 100) == 20
+    _passed(limit, *(f"http://new/{number}" for number in range(400)))
+    assert _passed(limit, *["http://bank"] * 100) == 0
+
+
 def test_the_memory_of_the_limit_is_bounded() -> None:
     limit = RateLimit()
     for number in range(5_000):
-        limit(None, "info", {"event": f"event {number}"})
-    assert len(limit._windows) <= 512
+        limit(None, "info", {"event": f"event {number}", "target": f"http://bank/{number}"})
+    assert len(limit._of_targets) == len(limit._of_events) == 512
