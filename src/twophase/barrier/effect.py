@@ -17,6 +17,10 @@ from twophase.core.errors import FunctionRefused
 R = TypeVar("R")
 _REFUSAL: Final = 400
 """The least HTTP status that says no."""
+_STATUS_DIGITS: Final = 3
+_REFUSING_WORDS: Final = ("FAILURE", "ONGOING")
+_NOT_SENT: Final = "which is not sent: its branch would count as done."
+_RAISE: Final = "Raise BranchRefused, BranchOngoing or an error instead; nothing was committed."
 
 
 def require_blocking(function: Callable[[Any], object], other: str) -> None:
@@ -79,19 +83,52 @@ async def await_end(result: Awaitable[R], other: str) -> R:
 
 
 def require_accepted(result: R) -> R:
-    """Return a branch's result, unless it is an HTTP answer that refuses.
+    """Return a branch's result, unless it refuses without raising.
+
+    An HTTP answer of a status from 400 on refuses. So do a returned exception and dtm's words.
+
+    Raises:
+        FunctionRefused: the refusal would not be sent, and the next call would find the branch done.
+    """
+    _refuse_unraised(result)
+    _refuse_status(getattr(result, "status_code", None))
+    return result
+
+
+def _refuse_unraised(result: object) -> None:
+    """Refuse an exception, its class, and dtm's words; raises FunctionRefused."""
+    if isinstance(result, BaseException) or (isinstance(result, type) and issubclass(result, BaseException)):
+        name = result.__name__ if isinstance(result, type) else type(result).__name__
+        raise FunctionRefused(
+            f"the function returned {name} instead of raising it: its branch would count as done.",
+            remedy="Write `raise` instead of `return`; nothing was committed.",
+        )
+    word = result.get("dtm_result") if isinstance(result, dict) else result
+    if isinstance(word, str) and word in _REFUSING_WORDS:
+        raise FunctionRefused(f"the function returned {word}, {_NOT_SENT}", remedy=_RAISE)
+
+
+def require_answered(result: object) -> object:
+    """Return a view's result, unless it is an answer in short that refuses.
+
+    Such an answer is `(body, status)` or `(body, status, headers)`.
 
     Raises:
         FunctionRefused: the answer would not be sent, and the next call would find the branch done.
     """
-    refuse_status(getattr(result, "status_code", None))
+    if isinstance(result, tuple) and len(result) > 1:
+        _refuse_unraised(result[0])
+        _refuse_status(result[1])
     return result
 
 
-def refuse_status(status: object) -> None:
-    """Refuse a status from 400 on; raises FunctionRefused."""
+def _refuse_status(status: object) -> None:
+    """Refuse a status from 400 on; raises FunctionRefused.
+
+    It is a number or a text such as `409 CONFLICT`.
+    """
+    if isinstance(status, str):
+        code = status.split(" ", 1)[0]
+        status = int(code) if len(code) == _STATUS_DIGITS and code.isdecimal() else None
     if isinstance(status, int) and status >= _REFUSAL:
-        raise FunctionRefused(
-            f"the function returned an answer of status {status}, which is not sent: its branch would count as done.",
-            remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
-        )
+        raise FunctionRefused(f"the function returned an answer of status {status:d}, {_NOT_SENT}", remedy=_RAISE)

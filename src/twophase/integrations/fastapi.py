@@ -27,6 +27,7 @@ from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.effect import await_end, require_answered, require_blocking
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
     HttpReply,
@@ -113,7 +114,12 @@ def once(engine: Any, request: Request, function: Callable[[Any], object], *, ta
 
     It is for `def` routes; see `barrier.once`.
     """
-    return _response(answer_branch(lambda: rule.once(engine, request.query_params, function, table=table)))
+    require_blocking(function, "aonce")
+
+    def effect(handle: Any) -> object:
+        return require_answered(function(handle))
+
+    return _response(answer_branch(lambda: rule.once(engine, request.query_params, effect, table=table)))
 
 
 @overload
@@ -132,7 +138,11 @@ async def aonce(
     engine: Any, request: Request, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
 ) -> Response:
     """`once` for `async def` routes with an async engine."""
-    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.query_params, function, table=table)))
+
+    async def effect(handle: Any) -> object:
+        return require_answered(await await_end(function(handle), "once"))
+
+    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.query_params, effect, table=table)))
 
 
 class BranchDecorator(Protocol[H_co]):

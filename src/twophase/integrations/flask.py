@@ -26,7 +26,7 @@ from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.effect import await_end, refuse_status, require_blocking
+from twophase.barrier.effect import await_end, require_answered, require_blocking
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
@@ -48,13 +48,6 @@ __all__ = [
 
 P = ParamSpec("P")
 H_co = TypeVar("H_co", covariant=True)
-
-
-def _require_accepted(result: object) -> object:
-    """Refuse `(body, status)`, too, an answer in short; raises FunctionRefused."""
-    if isinstance(result, tuple) and len(result) > 1:
-        refuse_status(result[1])
-    return result
 
 
 def _response(answer: HttpReply) -> Response:
@@ -105,7 +98,7 @@ def once(engine: Any, function: Callable[[Any], object], *, table: str = DEFAULT
     require_blocking(function, "aonce")
 
     def effect(handle: Any) -> object:
-        return _require_accepted(function(handle))
+        return require_answered(function(handle))
 
     return _response(answer_branch(lambda: rule.once(engine, request.args, effect, table=table)))
 
@@ -125,7 +118,7 @@ async def aonce(engine: Any, function: Callable[[Any], Awaitable[object]], *, ta
     """
 
     async def effect(handle: Any) -> object:
-        return _require_accepted(await await_end(function(handle), "once"))
+        return require_answered(await await_end(function(handle), "once"))
 
     return _response(await aanswer_branch(lambda: rule.aonce(engine, request.args, effect, table=table)))
 

@@ -17,12 +17,13 @@ import flask
 import httpx
 import pytest
 import starlette.responses
+import werkzeug.exceptions
 from sqlalchemy import Connection, event, text
 from sqlalchemy.exc import DBAPIError
 
 from tests.support.business_databases import SPEND, Bank, new_gid, run
 from twophase.barrier.asking import check_back
-from twophase.barrier.branch import aonce, once
+from twophase.barrier.branch import BranchRefused, aonce, once
 from twophase.core.errors import BarrierTableMissing, FunctionRefused, TransactionLost
 from twophase.core.verdict import Verdict
 
@@ -185,6 +186,29 @@ def test_an_effect_that_returns_a_refusal_is_never_confirmed(banks: dict[str, Ba
             once(engine, call, lambda handle: (spend(handle), answer)[1])
         assert bank.query("select count(*) from barrier") == [(0,)]
         assert once(engine, call, lambda _: starlette.responses.Response()) is not None
+
+
+@pytest.mark.parametrize(
+    ("returned", "words"),
+    [
+        (BranchRefused("no stock"), "returned BranchRefused instead of raising it"),
+        (BranchRefused, "returned BranchRefused instead of raising it"),
+        (ValueError("no stock"), "returned ValueError instead of raising it"),
+        (werkzeug.exceptions.Conflict(), "returned Conflict instead of raising it"),
+        ({"dtm_result": "FAILURE"}, "returned FAILURE, which is not sent"),
+        ({"dtm_result": "ONGOING"}, "returned ONGOING, which is not sent"),
+        ("FAILURE", "returned FAILURE, which is not sent"),
+    ],
+)
+def test_a_refusal_that_is_returned_instead_of_raised_is_never_confirmed(
+    banks: dict[str, Bank], returned: object, words: str
+) -> None:
+    bank, call = banks["sqlite"], call_of(new_gid())
+    with bank.engine() as engine:
+        with pytest.raises(FunctionRefused, match=words):
+            once(engine, call, lambda handle: (spend(handle), returned)[1])
+        assert bank.query("select count(*) from barrier") == [(0,)]
+        assert once(engine, call, lambda _: {"dtm_result": "SUCCESS", "note": "FAILURE"}) is not None
 
 
 async def test_an_async_effect_that_returns_a_refusal_is_never_confirmed(banks: dict[str, Bank]) -> None:

@@ -62,11 +62,11 @@ async def service(request: pytest.FixtureRequest, bank: Bank, lock_timeout_ms: i
             async def areceive(request: Request) -> Response:
                 effect = effect_of(request)
 
-                async def aeffect(handle: Any) -> None:
-                    if request.query_params.get("then") is None:
-                        await arun(handle, SPEND)
-                    else:
-                        effect(handle)
+                async def aeffect(handle: Any) -> object:
+                    if request.query_params.get("then") is not None:
+                        return effect(handle)
+                    await arun(handle, SPEND)
+                    return "spent"
 
                 return await aonce(async_engine, request, aeffect)
 
@@ -80,7 +80,9 @@ def effect_of(request: Request) -> Any:
     """Run the branch's effect that the test's `then` parameter asks for."""
     then = request.query_params.get("then")
 
-    def effect(handle: Any) -> None:
+    def effect(handle: Any) -> object:
+        if then == "return":
+            return {"error": "no stock"}, 409
         if then == "refuse":
             raise BranchRefused
         if then == "ongoing":
@@ -88,6 +90,7 @@ def effect_of(request: Request) -> Any:
         if then == "break":
             raise RuntimeError("secret detail")
         run(handle, SPEND)
+        return "spent"
 
     return effect
 
@@ -191,7 +194,7 @@ async def test_a_branch_takes_effect_once(service: httpx.AsyncClient, bank: Bank
     assert bank.balance() == 70
 
 
-@pytest.mark.parametrize(("then", "status"), [("refuse", 409), ("ongoing", 425), ("break", 500)])
+@pytest.mark.parametrize(("then", "status"), [("refuse", 409), ("ongoing", 425), ("break", 500), ("return", 500)])
 async def test_a_branch_that_fails_says_how_and_leaves_nothing(
     service: httpx.AsyncClient, bank: Bank, then: str, status: int
 ) -> None:

@@ -15,6 +15,13 @@ from twophase.barrier.branch import BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.integrations.flask import check_blueprint, once
 
+RETURNED: dict[str, object] = {
+    "a number": ({"error": "no stock"}, 409),
+    "a text": ("no stock", "409 CONFLICT"),
+    "with headers": ("no stock", 503, {"retry-after": "1"}),
+    "dtm's word": ({"dtm_result": "FAILURE"}, 200),
+}
+
 
 @pytest.fixture
 def service(bank: Bank, lock_timeout_ms: int) -> Iterator[FlaskClient]:
@@ -29,7 +36,7 @@ def service(bank: Bank, lock_timeout_ms: int) -> Iterator[FlaskClient]:
                 run(connection, SPEND)
                 if request.args.get("then") == "refuse":
                     raise BranchRefused
-                return ({"error": "no stock"}, 409) if request.args.get("then") == "return" else ("done", 200)
+                return RETURNED.get(request.args.get("then", ""), ("done", "200 OK"))
 
             return once(engine, effect)
 
@@ -96,9 +103,10 @@ def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(service: Fla
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
 
 
+@pytest.mark.parametrize("returned", RETURNED)
 def test_a_refusal_that_is_returned_and_not_raised_is_an_error_and_leaves_nothing(
-    service: FlaskClient, bank: Bank
+    service: FlaskClient, bank: Bank, returned: str
 ) -> None:
-    response = service.post("/in", query_string={**branch_query(new_gid()), "then": "return"})
+    response = service.post("/in", query_string={**branch_query(new_gid()), "then": returned})
     assert (response.status_code, response.get_json()["code"]) == (500, "TP-5010")
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,11 @@ def main(master: str, bundle: str, url: str, folder: str, sink: str) -> None:
         reader = register(spark).read.format("twophase").option("url", url).option("table", "history")
         frame = reader.option("columns", "node,seq,gid").load()
         found = frame.mapInArrow(where, "folder string, source string, rows bigint").collect()
-        publish(spark, folder, json.loads(sink))
+        try:
+            publish(spark, folder, json.loads(sink))
+        except Exception:
+            traceback.print_exc()  # now: a Java error has no text any more when its session has ended
+            raise
         seen = [*reach(spark, url), *reach(spark, "sqlite:////nowhere/store.db")]
         print(json.dumps({"found": [row.asDict() for row in found], "troubles": [one.trouble for one in seen]}))
 
