@@ -2,14 +2,17 @@
 
 `log_observer` logs those that a person must see. Events arrive on the hot path, so they only add plain numbers;
 everything else happens at a scrape. The number of series is bounded whatever clients do: labels are values of
-twophase's own enums, and of destinations the first 100 have a name, the others share `other`.
+twophase's own enums, and of destinations 100 have a name, the others share `other`. A destination that is not called
+for 5 minutes loses its name to the next one without.
 """
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -24,6 +27,7 @@ from twophase.stores.base import Overview, Purged
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ITEMS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 _DESTINATIONS_MAX: Final = 100
+_UNCALLED_S: Final = 300.0
 _OTHER: Final = "other"
 
 
@@ -68,10 +72,10 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Metrics(Collector):
     """Counters of the events of `coordinator.observer.Observer`.
 
-    It is Prometheus' collector of them, too.
+    It is Prometheus' collector of them, too. `now_s`: the clock, in seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._flush_items = Histogram(ITEMS)
         self._flush_seconds = Histogram(SECONDS)
         self._flush_failed: Counter[str] = Counter()
@@ -80,7 +84,13 @@ class Metrics(Collector):
         self._check_back_seconds = Histogram(SECONDS)
         self._branches: Counter[tuple[str, str]] = Counter()
         self._branch_seconds: dict[str, Histogram] = {}
-        self._destinations: set[str] = set()
+        self._now_s = now_s
+        self._named: dict[str, float] = {}
+        """Destinations with a name, and the time of the last call of each.
+
+        The times are kept while all names are taken.
+        """
+        self._all_called_until_s = 0.0
         self._refused: Counter[str] = Counter()
         self._finished: Counter[tuple[State, str]] = Counter()
         self._incidents = 0
@@ -121,16 +131,36 @@ class Metrics(Collector):
 
     def branch_answered(self, result: str, destination: str, seconds: float) -> None:
         """A branch was called."""
-        if destination not in self._destinations:
-            if len(self._destinations) < _DESTINATIONS_MAX:
-                self._destinations.add(destination)
-            else:
+        if destination not in self._named:
+            if not self._name(destination):
                 destination = _OTHER
+        elif len(self._named) >= _DESTINATIONS_MAX:
+            self._named[destination] = self._now_s()
         self._branches[result, destination] += 1
         latencies = self._branch_seconds.get(result)
         if latencies is None:
             latencies = self._branch_seconds[result] = Histogram(SECONDS)
         latencies.add(seconds)
+
+    def _name(self, destination: str) -> bool:
+        """Give a destination a name of its own; False when all names are in use."""
+        named, now_s = self._named, self._now_s()
+        if len(named) < _DESTINATIONS_MAX:
+            named[destination] = now_s
+            if len(named) == _DESTINATIONS_MAX:
+                self._named = dict.fromkeys(named, now_s)  # from here on the times are kept
+            return True
+        if now_s < self._all_called_until_s:
+            return False
+        uncalled, called_s = min(named.items(), key=itemgetter(1))
+        self._all_called_until_s = called_s + _UNCALLED_S
+        if now_s < self._all_called_until_s:
+            return False
+        del named[uncalled]
+        for key in [key for key in self._branches if key[1] == uncalled]:
+            del self._branches[key]  # added to `other`, they would look like calls of this moment
+        named[destination] = now_s
+        return True
 
     def refused(self, code: str) -> None:
         """A request was refused, here or by the port in front of the coordinator."""

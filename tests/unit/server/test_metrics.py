@@ -133,3 +133,39 @@ def test_destinations_cannot_make_series_without_bound(metrics: Metrics) -> None
     lines = [line for line in text(metrics).splitlines() if line.startswith("twophase_branch_calls_total")]
     assert len(lines) == 101
     assert 'twophase_branch_calls_total{destination="other",result="succeeded"} 900.0' in lines
+
+
+def _named(metrics: Metrics) -> set[str]:
+    lines = [line for line in text(metrics).splitlines() if line.startswith("twophase_branch_calls_total")]
+    return {line.split('"')[1] for line in lines}
+
+
+def test_a_late_destination_is_named_in_place_of_one_that_is_not_called() -> None:
+    now_s = 0.0
+    metrics = Metrics(lambda: now_s)
+    for number in range(100):
+        metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
+    for now_s in range(0, 600, 20):
+        for number in range(100):
+            if number != 7:
+                metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
+        metrics.branch_answered("succeeded", "http://late", 0.001)
+        assert ("http://late" in _named(metrics)) == (now_s >= 300)
+    assert _named(metrics) == {f"http://host-{number}" for number in range(100) if number != 7} | {
+        "http://late",
+        "other",
+    }
+    metrics.branch_answered("succeeded", "http://host-7", 0.001)
+    assert "http://host-7" not in _named(metrics)
+
+
+def test_a_destination_called_before_the_names_were_taken_keeps_its_name() -> None:
+    now_s = 0.0
+    metrics = Metrics(lambda: now_s)
+    metrics.branch_answered("succeeded", "http://first", 0.001)
+    now_s = 1_000.0
+    metrics.branch_answered("succeeded", "http://first", 0.001)
+    for number in range(200):
+        metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
+    assert "http://first" in _named(metrics)
+    assert len(_named(metrics)) == 101
