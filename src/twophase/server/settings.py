@@ -118,7 +118,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10_000
 
     connections_max: Annotated[
-        Count, Meta(description="most HTTP connections at once; further ones are answered 503")
+        Count,
+        Meta(description="most HTTP connections at once; further ones may ask for health, all else is answered 503"),
     ] = 10_000
     head_timeout_ms: Annotated[Milliseconds, Meta(description="how long a request's headers may take to arrive")] = (
         10_000

@@ -246,7 +246,7 @@ async def test_beyond_the_bound_of_connections_clients_get_503() -> None:
         for client in kept:
             assert (await client.ask(get("/api/ping"))).status == 200
         late = await wire.connect()
-        response = await late.response()
+        response = await late.ask(get("/api/ping"))
         assert response.status == 503
         assert response.headers["retry-after"] == "1"
         assert await late.is_closed()
@@ -257,6 +257,30 @@ async def test_beyond_the_bound_of_connections_clients_get_503() -> None:
                 await asyncio.sleep(0)
         again = await wire.connect()
         assert (await again.ask(get("/api/ping"))).status == 200
+
+
+async def test_health_is_answered_when_all_connections_are_taken() -> None:
+    async with listening(connections_max=5) as wire:
+        kept = [await wire.connect() for _ in range(5)]
+        assert (await kept[0].ask(prepare("g0"))).status == 200
+        probe = await wire.connect()
+        assert (await probe.ask(get("/health/live"))).status == 200
+        assert (await probe.ask(get("/health/ready"))).status == 200
+        refused = await probe.ask(prepare("g1"))
+        assert refused.status == 503
+        assert json.loads(refused.body)["code"] == "TP-3001"
+        assert await probe.is_closed()
+        assert wire.coordinator.heard == [("prepare", "g0")]
+
+
+async def test_reserved_places_go_to_the_youngest_connections() -> None:
+    async with listening(connections_max=5) as wire:
+        for _ in range(5 + 400):
+            await (await wire.connect()).send(b"GET /health/li")
+        probe = await wire.connect()
+        assert (await probe.ask(get("/health/live"))).status == 200
+        assert len(wire.listener.port.reserved) == 16
+        assert wire.listener.connections < 5 + 300
 
 
 async def test_thousands_of_idle_connections_do_not_keep_others_from_being_served() -> None:

@@ -21,7 +21,7 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.server.codecs.encode import Answer, Route, failure, response, success_body, success_response
 from twophase.server.codecs.trace import Trace
-from twophase.server.http_port.parser import BODY, HEAD, NOTHING, RequestParser
+from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEAD, NOTHING, KnownHeads, RequestParser
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _PENDING_MAX: Final = 64
 """Bound on requests without a response; beyond it the connection is not read."""
 _PENDING_LOW: Final = 16
 _TURNED_AWAY_MAX: Final = 256
+_RESERVED_MAX: Final = 16
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ABORT: Final = Route.ABORT
 _PREPARE: Final = Route.PREPARE
@@ -97,18 +98,35 @@ class Connection(RequestParser):
         self.half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
-        """Take the connection, or refuse it beyond the bound."""
+        """Take the connection; beyond the bound it may only ask for health."""
         super().connection_made(transport)
         excess = len(self.connections) - self.port.connections_max
         if excess > 0:
-            self.ended = self._unread = True
+            self._take_reserved_place()
+
+    def _take_reserved_place(self) -> None:
+        """Serve health only.
+
+        The connection that holds a reserved place longest makes room.
+        """
+        self.reserved = True
+        self._heads = KnownHeads()  # its own, which stay empty: a known head would be served
+        reserved = self.port.reserved
+        reserved.append(self)
+        if len(reserved) > _RESERVED_MAX:
+            reserved.popleft().turn_away()
+
+    def turn_away(self) -> None:
+        """Refuse a connection on a reserved place.
+
+        It is cut when too many refused ones linger.
+        """
+        if len(self.connections) - self.port.connections_max > _TURNED_AWAY_MAX:
             self.port.refused(Overloaded.code)
-            if excess > _TURNED_AWAY_MAX:
-                transport.abort()
-                return
-            answer = failure(Overloaded("all connections are taken."))
-            transport.write(response(answer, self.port.date, closes=True))
-            self._close_lingering()
+            self.ended = True
+            self.transport.abort()
+        elif not (self._gone or self.ended):
+            self.refuse(503, Overloaded(ALL_TAKEN))
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # the base class keeps nothing open
         """Answer the requests that have arrived; the client sends no more."""
@@ -125,6 +143,8 @@ class Connection(RequestParser):
                 pending.cycle.disconnected = True
                 pending.cycle.message_event.set()
         self._pending.clear()
+        if self.reserved and self in self.port.reserved:
+            self.port.reserved.remove(self)
         super().connection_lost(exc)
         self.port.connection_closed()
 
@@ -318,7 +338,7 @@ class Connection(RequestParser):
         pending = PendingResponse(self, None, closes=True)
         self._pending.append(pending)
         self.flow.resume_reading()
-        self.complete(pending, Answer(status, failure(error).body))
+        self.complete(pending, msgspec.structs.replace(failure(error), status=status))
 
     def _close_lingering(self) -> None:
         """Close so that the response arrives.

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from twophase.core.errors import InvalidRequest, ServerFault, TwophaseError
+from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
 from twophase.server.codecs.decode import too_large
 from twophase.server.codecs.encode import Route
@@ -32,6 +32,9 @@ ROUTES: Final[dict[bytes, Route]] = {
     b"/api/dtmsvr/submit": Route.SUBMIT,
     b"/api/dtmsvr/abort": Route.ABORT,
 }
+HEALTH: Final = frozenset({b"/health/live", b"/health/ready"})
+"""Routes that are answered when all connections are taken."""
+ALL_TAKEN: Final = "all connections are taken."
 _BODY_MAX: Final = BODY_BYTES_MAX.value
 _HEAD_MAX: Final = REQUEST_HEADER_BYTES_MAX.value
 _DISCARD_MAX: Final = 4 * _BODY_MAX
@@ -125,6 +128,8 @@ class RequestParser(HttpToolsProtocol, ABC):
         self._unfinished_bytes = 0
         self._body = bytearray()
         self._upgrading = False
+        self.reserved = False
+        """True for a connection beyond the bound; it may only ask for the server's health."""
         self._discarded_bytes = 0
 
     @abstractmethod
@@ -280,6 +285,10 @@ class RequestParser(HttpToolsProtocol, ABC):
         pieces.clear()
         if self.ended:
             self._fields.clear()
+            return
+        if self.reserved and url not in HEALTH:
+            self._fields.clear()
+            self.refuse(503, Overloaded(ALL_TAKEN))
             return
         self.reading = BODY
         self._fresh = True

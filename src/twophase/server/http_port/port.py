@@ -7,6 +7,7 @@ listener, which owns them: so neither imports the other's module in a circle.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -34,6 +35,12 @@ class Requests(Protocol):
     def submit(self, message: Message, on_reply: OnReply) -> None: ...
 
     def abort(self, gid: str, on_reply: OnReply) -> None: ...
+
+
+class Reserved(Protocol):
+    """A connection on a reserved place."""
+
+    def turn_away(self) -> None: ...
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -102,6 +109,11 @@ class Port:
         """The head of a response 200, up to its length."""
         self.success_responses: dict[int, bytes] = {}
         """Whole responses to requests that succeeded, by the message's prepare time in ms."""
+        self.reserved: deque[Reserved] = deque()
+        """Connections beyond the bound, which may ask for the server's health.
+
+        The oldest makes room for the next.
+        """
         self.closed = asyncio.Event()
         """Set when the port drains and the last connection is gone."""
 
