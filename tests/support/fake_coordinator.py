@@ -214,7 +214,9 @@ class Wire:
 
 
 @contextlib.asynccontextmanager
-async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 1_000) -> AsyncIterator[Wire]:
+async def listening(
+    *, timeouts: Timeouts | None = None, connections_max: int = 1_000, per_address_percent: int = 100
+) -> AsyncIterator[Wire]:
     """Run such a port for one test."""
     coordinator, metrics = FakeCoordinator(), Metrics()
     cold = ColdRoutes(coordinator, metrics, StoppedClock(), lambda: listener.connections)
@@ -225,6 +227,7 @@ async def listening(*, timeouts: Timeouts | None = None, connections_max: int = 
         on_refused=metrics.refused,
         timeouts=timeouts,
         connections_max=connections_max,
+        per_address_percent=per_address_percent,
     )
     urls = await listener.start("127.0.0.1", 0)
     wire = Wire(listener, coordinator, metrics, int(urls[0].rpartition(":")[2]))

@@ -130,6 +130,7 @@ class Server:
             on_refused=self.metrics.refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,
+            per_address_percent=settings.connections_per_address_percent,
         )
         self._grpc = GrpcPort(settings, self.coordinator, decoder, clock, self.coordinator.topics, self.metrics.refused)
         self.urls: list[str] = []

@@ -121,6 +121,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Count,
         Meta(description="most HTTP connections at once; further ones may ask for health, all else is answered 503"),
     ] = 10_000
+    connections_per_address_percent: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="share of `connections_max` that one peer address may hold; 100 where all clients come through "
+            "one proxy",
+        ),
+    ] = 25
     head_timeout_ms: Annotated[Milliseconds, Meta(description="how long a request's headers may take to arrive")] = (
         10_000
     )

@@ -273,6 +273,30 @@ async def test_health_is_answered_when_all_connections_are_taken() -> None:
         assert wire.coordinator.heard == [("prepare", "g0")]
 
 
+async def test_one_address_holds_its_share_of_the_connections_only() -> None:
+    async with listening(connections_max=8, per_address_percent=25) as wire:
+        kept = [await wire.connect() for _ in range(2)]
+        for client in kept:
+            assert (await client.ask(get("/api/ping"))).status == 200
+        third = await wire.connect()
+        assert (await third.ask(get("/api/ping"))).status == 503
+        assert await _status_from("127.0.0.2", wire) == 200
+        kept[0].close()
+        third.close()
+        async with asyncio.timeout(20):
+            while wire.listener.connections > 1:
+                await asyncio.sleep(0)
+        assert (await (await wire.connect()).ask(get("/api/ping"))).status == 200
+    assert not wire.listener.port.by_address
+
+
+async def _status_from(address: str, wire: Wire) -> int:
+    client = Client(*await asyncio.open_connection("127.0.0.1", wire.port, local_addr=(address, 0)))
+    response = await client.ask(get("/api/ping", "Connection: close"))
+    client.close()
+    return response.status
+
+
 async def test_reserved_places_go_to_the_youngest_connections() -> None:
     async with listening(connections_max=5) as wire:
         for _ in range(5 + 400):

@@ -401,7 +401,9 @@ async def test_ten_thousand_idle_connections_are_bounded_and_harm_no_client(tmp_
     count = min(10_000, hard - 500)
     sockets: list[socket.socket] = []
     try:
-        async with serving(tmp_path, "--set", f"connections_max={count}") as server:
+        async with serving(
+            tmp_path, "--set", f"connections_max={count}", "--set", "connections_per_address_percent=100"
+        ) as server:
             before_bytes = _resident_bytes(server.process.pid)
             for _ in range(count - 2):
                 sockets.append(socket.create_connection(("127.0.0.1", server.port)))

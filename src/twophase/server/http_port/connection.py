@@ -96,13 +96,21 @@ class Connection(RequestParser):
         self._lingers = False
         self._gone = False
         self.half_closed = False
+        self._address = ""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """Take the connection; beyond the bound it may only ask for health."""
         super().connection_made(transport)
-        excess = len(self.connections) - self.port.connections_max
-        if excess > 0:
+        self._address = self.client[0] if self.client else ""
+        self.port.by_address[self._address] += 1
+        if self._excess() > 0:
             self._take_reserved_place()
+
+    def _excess(self) -> int:
+        """Return by how many connections the port's or the peer's bound is passed."""
+        port = self.port
+        of_peer = port.by_address[self._address] - port.connections_per_address_max
+        return max(len(self.connections) - port.connections_max, of_peer)
 
     def _take_reserved_place(self) -> None:
         """Serve health only.
@@ -121,7 +129,7 @@ class Connection(RequestParser):
 
         It is cut when too many refused ones linger.
         """
-        if len(self.connections) - self.port.connections_max > _TURNED_AWAY_MAX:
+        if self._excess() > _TURNED_AWAY_MAX:
             self.port.refused(Overloaded.code)
             self.ended = True
             self.transport.abort()
@@ -143,6 +151,10 @@ class Connection(RequestParser):
                 pending.cycle.disconnected = True
                 pending.cycle.message_event.set()
         self._pending.clear()
+        by_address = self.port.by_address
+        by_address[self._address] -= 1
+        if not by_address[self._address]:
+            del by_address[self._address]
         if self.reserved and self in self.port.reserved:
             self.port.reserved.remove(self)
         super().connection_lost(exc)

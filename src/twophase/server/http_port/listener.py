@@ -34,6 +34,7 @@ class Listener:
         app: answers every route but prepare, submit and abort.
         on_refused: called with the error code of each request refused here.
         timeouts, connections_max: bounds on what clients may do.
+        per_address_percent: share of the connections that one peer address may hold.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Listener:
         on_refused: Callable[[str], None],
         timeouts: Timeouts | None = None,
         connections_max: int = 10_000,
+        per_address_percent: int = 100,
     ) -> None:
         self.port = Port(
             requests,
@@ -54,6 +56,7 @@ class Listener:
             on_refused=on_refused,
             timeouts=timeouts or Timeouts(),
             connections_max=connections_max,
+            connections_per_address_max=max(1, connections_max * per_address_percent // 100),
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None

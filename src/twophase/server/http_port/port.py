@@ -7,7 +7,7 @@ listener, which owns them: so neither imports the other's module in a circle.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -68,6 +68,7 @@ class Port:
         connection: the protocol class of the port's connections, for uvicorn.
         on_refused: called with the error code of each request refused here.
         timeouts, connections_max: bounds on what clients may do.
+        connections_per_address_max: connections of one peer address.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Port:
         on_refused: Callable[[str], None],
         timeouts: Timeouts,
         connections_max: int,
+        connections_per_address_max: int,
     ) -> None:
         self.requests = requests
         self.decoder = decoder
@@ -88,6 +90,9 @@ class Port:
         self.refused = on_refused
         self.timeouts = timeouts
         self.connections_max = connections_max
+        self.connections_per_address_max = connections_per_address_max
+        self.by_address: Counter[str] = Counter()
+        """Connections of each peer address."""
         self.config = Config(
             app,
             interface="asgi3",
