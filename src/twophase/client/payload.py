@@ -6,8 +6,10 @@ It is JSON that states the given value, or a refusal that names what JSON cannot
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
-from typing import Any
+from decimal import Decimal
+from typing import Any, Final
 
 import msgspec
 
@@ -20,13 +22,23 @@ def _fields(value: Any) -> Any:
     """Return the fields of a pydantic model.
 
     The model is recognized by its method, without importing the library.
+
+    Raises:
+        TypeError: no model, or one with a secret, of which pydantic writes stars.
     """
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"{type(value).__name__} has no JSON form; give its fields")
-    return dump(mode="json")
+    fields = dump(mode="json")
+    if _STARS in str(fields) and any(hasattr(one, "get_secret_value") for _, one in _leaves(dump())):
+        raise TypeError(f"{type(value).__name__} holds a secret, whose JSON is stars; give its get_secret_value()")
+    return fields
 
 
+_STARS: Final = "*" * 10
+"""The text that pydantic writes for each secret."""
+_suspicious = re.compile(rb'null|NaN|Infinity|"-?(?:nan|inf)"').search
+"""Finds how the encoder writes numbers that JSON has not; a text may look so too."""
 _encode = msgspec.json.Encoder(enc_hook=_fields).encode
 
 
@@ -63,23 +75,30 @@ def payload_bytes(payload: Any, *, takes_bytes: bool = False) -> bytes:
 def _json(payload: Any) -> bytes:
     try:
         body = _encode(payload)
-        # The encoder writes NaN as null without an error, so a null is checked twice.
-        impossible = _no_numbers(msgspec.to_builtins(payload, enc_hook=_fields)) if b"null" in body else ()
+        # The encoder writes numbers that JSON has not without an error, so a body with such a word is checked twice.
+        if _suspicious(body):
+            _require_numbers(msgspec.to_builtins(payload, enc_hook=_fields, builtin_types=(Decimal,)))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(f"payload cannot be written as JSON: {str(error).rstrip('.')}.") from error
-    for path, number in impossible:
-        raise InvalidRequest(f"payload{path} is {number}, which JSON cannot say; leave it out, or give None.")
     return body
 
 
-def _no_numbers(value: Any, path: str = "") -> Iterator[tuple[str, float]]:
-    """Paths to the floats that are no numbers, in builtin values."""
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            yield path, value
-    elif isinstance(value, dict):
+def _require_numbers(payload: Any) -> None:
+    """Refuse NaN and infinity in builtin values; raises InvalidRequest."""
+    for path, leaf in _leaves(payload):
+        finite = leaf.is_finite() if isinstance(leaf, Decimal) else not isinstance(leaf, float) or math.isfinite(leaf)
+        if not finite:
+            raise InvalidRequest(f"payload{path} is {leaf}, which JSON cannot say; leave it out, or give None.")
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths to the values and keys inside builtin containers."""
+    if isinstance(value, dict):
         for key, item in value.items():
-            yield from _no_numbers(item, f"{path}[{key!r}]")
+            yield f"{path}.keys()", key
+            yield from _leaves(item, f"{path}[{key!r}]")
     elif isinstance(value, list | tuple | set | frozenset):
         for position, item in enumerate(value):
-            yield from _no_numbers(item, f"{path}[{position}]")
+            yield from _leaves(item, f"{path}[{position}]")
+    else:
+        yield path, value

@@ -90,6 +90,35 @@ def test_a_number_that_json_has_not_is_found_in_a_model() -> None:
         sent({"prices": [Price(price=math.nan)]})
 
 
+@pytest.mark.parametrize("number", [decimal.Decimal("NaN"), decimal.Decimal("-Infinity"), decimal.Decimal("sNaN")])
+def test_a_decimal_that_is_no_number_is_refused_by_its_path(number: decimal.Decimal) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(f"payload['price'] is {number}")):
+        sent({"price": number})
+
+
+@pytest.mark.parametrize("key", [math.nan, math.inf, -math.inf, decimal.Decimal("NaN")])
+def test_a_key_that_is_no_number_is_refused(key: object) -> None:
+    with pytest.raises(InvalidRequest, match=re.escape(f"payload['prices'].keys() is {key}")):
+        sent({"prices": {key: 1}})
+
+
+def test_a_models_secret_is_refused_instead_of_sent_as_stars() -> None:
+    class Login(pydantic.BaseModel):
+        password: pydantic.SecretStr
+
+    class Note(pydantic.BaseModel):
+        text: str
+
+    with pytest.raises(InvalidRequest, match=r"Login holds a secret, whose JSON is stars; give its get_secret"):
+        sent({"login": Login(password=pydantic.SecretStr("hidden"))})
+    assert sent(Note(text="**********")) == b'{"text":"**********"}'
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "nan", "inf"])
+def test_a_text_that_looks_like_no_number_is_sent(word: str) -> None:
+    assert sent({word: word}) == f'{{"{word}":"{word}"}}'.encode()
+
+
 def test_the_word_null_in_a_text_is_no_reason_to_refuse() -> None:
     assert sent({"null": "null", "none": None, "x": 1.5}) == b'{"null":"null","none":null,"x":1.5}'
 
