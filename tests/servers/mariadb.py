@@ -44,13 +44,16 @@ class MariadbServer(DatabaseServer):
             f"grant all on *.* to '{address.user}'@'%' with grant option;\n"
         )
         init.chmod(0o644)  # the directory itself is closed to others
-        options = ["--no-defaults", f"--datadir={directory / 'data'}", "--skip-test-db", "--skip-name-resolve"]
+        # Not the machine's folder: a server that starts removes the temporary tables there, of other servers too.
+        folders = [f"--datadir={directory / 'data'}", f"--tmpdir={directory}"]
+        options = ["--no-defaults", *folders, "--skip-test-db", "--skip-name-resolve"]
         speed = ["--innodb-flush-log-at-trx-commit=0", "--innodb-log-file-size=16M"]
         self.run_as(user, [self._installer, *options, *speed, "--auth-root-authentication-method=normal"], directory)
 
     def command(self, directory: Path, address: Address) -> list[str]:
         settings = {
             "datadir": str(directory / "data"),
+            "tmpdir": str(directory),
             "socket": str(directory / "socket"),
             "pid-file": str(directory / "pid"),
             "init-file": str(directory / "init.sql"),

@@ -66,6 +66,10 @@ def test_mariadb_database_is_fresh_and_durable(mariadb_database: Database) -> No
         assert cursor.fetchall() == ()
         cursor.execute("select @@innodb_flush_log_at_trx_commit, @@innodb_doublewrite")
         assert cursor.fetchone() == (1, 1)
+        cursor.execute("select @@tmpdir, @@datadir")
+        temporary, data = cursor.fetchone() or ("", "")
+        # In a shared folder, another server that starts would remove the temporary tables of running statements.
+        assert Path(data).parent == Path(temporary)
 
 
 @pytest.mark.parametrize(("module", "server"), [("postgres", "PostgresServer"), ("mariadb", "MariadbServer")])
