@@ -216,8 +216,11 @@ def _branch_failed(error: Exception) -> HttpReply | None:
     if fault_of(error) is Fault.BUSY:
         return _failed(425, "ONGOING", "")
     if isinstance(error, TwophaseError):
-        _log.error("a branch call fails: %s", error, exc_info=error)
-        return HttpReply(500, dict(_JSON), msgspec.json.encode({"code": error.code, "message": _text(error.message)}))
+        # One line says it: code, message, remedy. The traceback is mostly the database library's.
+        _log.error("a branch call fails: %s", error)
+        _log.debug("where the branch call failed", exc_info=error)
+        content = {"code": error.code, "message": _text(error.message), "remedy": _text(error.remedy)}
+        return HttpReply(500, dict(_JSON), msgspec.json.encode(content))
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -143,10 +144,13 @@ def test_a_branch_s_failure_has_its_status(error: Exception, status: int) -> Non
     [
         (BranchRefused("no stock"), b'{"dtm_result":"FAILURE","message":"no stock"}'),
         (BranchOngoing("in an hour"), b'{"dtm_result":"ONGOING","message":"in an hour"}'),
-        (TransactionLost("gone"), b'{"code":"TP-5009","message":"gone"}'),
+        (TransactionLost("gone", remedy="Ask."), b'{"code":"TP-5009","message":"gone","remedy":"Ask."}'),
         # dtm's coordinator looks for its words anywhere in a body.
         (BranchRefused("ONGOING"), b'{"dtm_result":"FAILURE","message":"ONGOIN\\u0047"}'),
-        (TransactionLost("FAILURE"), b'{"code":"TP-5009","message":"FAILUR\\u0045"}'),
+        (
+            TransactionLost("FAILURE", remedy="ONGOING"),
+            b'{"code":"TP-5009","message":"FAILUR\\u0045","remedy":"ONGOIN\\u0047"}',
+        ),
     ],
 )
 def test_a_branch_s_failure_tells_its_reason(error: Exception, body: bytes) -> None:
@@ -154,6 +158,19 @@ def test_a_branch_s_failure_tells_its_reason(error: Exception, body: bytes) -> N
         raise error
 
     assert answer_branch(effect).body == body
+
+
+def test_an_error_of_ours_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    def effect() -> None:
+        try:
+            raise LookupError("of the database library")
+        except LookupError as error:
+            raise TransactionLost("gone", remedy="Ask.") from error
+
+    with caplog.at_level(logging.INFO, "twophase"):
+        answer_branch(effect)
+    assert caplog.text.splitlines()[0].endswith("a branch call fails: TP-5009: gone Fate: undecided. Ask.")
+    assert len(caplog.text.splitlines()) == 1
 
 
 def test_a_reason_is_cut_at_a_bound() -> None:
