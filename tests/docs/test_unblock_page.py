@@ -18,6 +18,7 @@ def test_the_sample_is_what_is_printed() -> None:
     message = ShownMessage(
         gid="order-17",
         state="submitted",
+        check_url="http://bank-a/check",
         created_ms=_NOW_MS - 60_000,
         decided_ms=_NOW_MS - 50_000,
         decided_by="submit",

@@ -9,6 +9,7 @@ side.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,9 @@ _REFUSAL: Final = 400
 """The least HTTP status that says no."""
 _STATUS_DIGITS: Final = 3
 _REFUSING_WORDS: Final = ("FAILURE", "ONGOING")
+_DTM_RESULT: Final = re.compile(r'\A\s*(?:\{\s*"dtm_result"\s*:\s*")?(FAILURE|ONGOING)(?:"|\s*\Z)')
+_DTM_BODY_MAX: Final = 1_000
+"""Characters; a longer text is no such answer."""
 _NOT_SENT: Final = "which is not sent: its branch would count as done."
 _RAISE: Final = "Raise BranchRefused, BranchOngoing or an error instead; nothing was committed."
 
@@ -91,7 +95,10 @@ def require_accepted(result: R) -> R:
         FunctionRefused: the refusal would not be sent, and the next call would find the branch done.
     """
     _refuse_unraised(result)
-    _refuse_status(getattr(result, "status_code", None))
+    # Starlette, Django, Flask and HTTP clients have `status_code`; aiohttp and Sanic have `status`.
+    _refuse_status(
+        getattr(result, "status_code", getattr(result, "status", None) if hasattr(result, "headers") else None)
+    )
     return result
 
 
@@ -103,9 +110,21 @@ def _refuse_unraised(result: object) -> None:
             f"the function returned {name} instead of raising it: its branch would count as done.",
             remedy="Write `raise` instead of `return`; nothing was committed.",
         )
-    word = result.get("dtm_result") if isinstance(result, dict) else result
-    if isinstance(word, str) and word in _REFUSING_WORDS:
+    if word := _dtm_word(result):
         raise FunctionRefused(f"the function returned {word}, {_NOT_SENT}", remedy=_RAISE)
+
+
+def _dtm_word(result: object) -> str | None:
+    """Return FAILURE or ONGOING, where the result says it as dtm's clients do.
+
+    They return a dict, or its JSON.
+    """
+    if isinstance(result, str | bytes) and len(result) <= _DTM_BODY_MAX:
+        text = result.decode(errors="replace") if isinstance(result, bytes) else result
+        found = _DTM_RESULT.search(text)
+        return found[1] if found else None
+    word = result.get("dtm_result") if isinstance(result, dict) else None
+    return word if word in _REFUSING_WORDS else None
 
 
 def require_answered(result: object) -> object:
@@ -117,7 +136,7 @@ def require_answered(result: object) -> object:
         FunctionRefused: the answer would not be sent, and the next call would find the branch done.
     """
     if isinstance(result, tuple) and len(result) > 1:
-        _refuse_unraised(result[0])
+        require_accepted(result[0])
         _refuse_status(result[1])
     return result
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import functools
 import threading
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -198,6 +199,9 @@ def test_an_effect_that_returns_a_refusal_is_never_confirmed(banks: dict[str, Ba
         ({"dtm_result": "FAILURE"}, "returned FAILURE, which is not sent"),
         ({"dtm_result": "ONGOING"}, "returned ONGOING, which is not sent"),
         ("FAILURE", "returned FAILURE, which is not sent"),
+        ('{"dtm_result": "FAILURE"}', "returned FAILURE, which is not sent"),
+        (b'{"dtm_result":"ONGOING","message":"later"}', "returned ONGOING, which is not sent"),
+        (types.SimpleNamespace(status=409, headers={}), "an answer of status 409, which is not sent"),
     ],
 )
 def test_a_refusal_that_is_returned_instead_of_raised_is_never_confirmed(

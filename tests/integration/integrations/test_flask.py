@@ -19,6 +19,7 @@ RETURNED: dict[str, object] = {
     "a number": ({"error": "no stock"}, 409),
     "a text": ("no stock", "409 CONFLICT"),
     "with headers": ("no stock", 503, {"retry-after": "1"}),
+    "an answer with headers": (Response(status=409), {"retry-after": "1"}),
     "dtm's word": ({"dtm_result": "FAILURE"}, 200),
 }
 

@@ -67,13 +67,13 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Terminal]:
 async def test_a_message_that_fails_is_explained_and_unblocked(terminal: Terminal) -> None:
     await terminal.submit("order-17")
 
-    command = f"twophase messages retry-now order-17 --server {terminal.url}"
+    command = f"twophase messages retry-now --server {terminal.url} order-17"
     told = await terminal.until_told("order-17", command)
     assert "order-17 is submitted: 1 branch of 1 yet to succeed" in told
     assert "fails: status 500" in told
 
     terminal.branch.answers["/down"] = 200
-    done = await terminal.type(*command.split()[1:4], "--reason", "repaired", "--by", "eve")
+    done = await terminal.type("messages", "retry-now", "order-17", "--reason", "repaired", "--by", "eve")
     assert done == "order-17 is tried as soon as it may be; its state is submitted. See: twophase explain order-17\n"
     told = await terminal.until_told("order-17", "has succeeded")
     assert "Tried now by eve: repaired, at " in told

@@ -45,9 +45,8 @@ def acted(verb: str, told: str, branch_id: str = "", target: str = "") -> ShownA
 
 PREPARED = "order-17 is prepared: its producer has not said yet whether the local transaction committed."
 ONE = "(1 min ago)"
-RETRY, REDRIVE, STOP, REDIRECT = (
-    f"twophase messages {act} order-17" for act in ("retry-now", "redrive", "stop", "redirect")
-)
+RETRY, REDRIVE, STOP = (f"twophase messages {act} order-17" for act in ("retry-now", "redrive", "stop"))
+REDIRECT = "twophase messages redirect"
 PARKED_BY_HAND = acted("park", "parked by eve: a fault")
 
 # name, message, headline, a part of `happened`, of `blocked`, of `then`, commands
@@ -78,7 +77,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "",
         f"its producer ({CHECK}) gave no verdict: no answer, connection refused.",
         "in 9 s",
-        [RETRY, f"{REDIRECT} --check --to URL", STOP],
+        [RETRY, f"{REDIRECT} --check --to URL order-17", STOP],
     ),
     (
         "prepared, producer answers something else",
@@ -87,7 +86,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "",
         'gave no verdict: status 404, "not found". 2 questions',
         "in 1 s",
-        [f"{REDIRECT} --check --to URL", STOP],
+        [f"{REDIRECT} --check --to URL order-17", STOP],
     ),
     (
         "prepared, check-back durability",
@@ -183,7 +182,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "",
         f"Branch 01 ({IN}) fails: no answer, timed out after 3000 ms",
         "in 30 s",
-        [RETRY, f"{REDIRECT} --branch 01 --to URL", STOP],
+        [RETRY, f"{REDIRECT} --branch 01 --to URL order-17", STOP],
     ),
     (
         "submitted, a branch refuses",
@@ -257,7 +256,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
             branches=[ShownBranch("01", IN, done=True), ShownBranch("02", MAIL)],
         ),
         "order-17 has failed",
-        "Branches 01 had already succeeded, and stay that way; the others are not called.",
+        "Branch 01 had already succeeded, and stay that way; the others are not called.",
         "",
         "final",
         [],
@@ -325,6 +324,42 @@ def test_commands_can_be_pasted_whatever_the_gid() -> None:
     assert told.remedies[0].command == "twophase messages redrive 'o'\"'\"'brien; rm -rf'"
 
 
+def test_a_gid_that_looks_like_an_option_is_none_in_a_command() -> None:
+    gid = "--server=http://elsewhere"
+    said = text_of(explain(message(gid=gid, log=[asked("unknown", 404)]), NOW), "http://pay:36789")
+
+    assert f"  twophase messages stop --server http://pay:36789 -- {gid}\n" in said
+    assert f"  twophase messages redirect --server http://pay:36789 --check --to URL -- {gid}\n" in said
+
+
+@pytest.mark.parametrize("state", ["submitted", "succeed"])
+def test_nothing_is_said_of_a_transaction_that_a_plain_message_has_not(state: str) -> None:
+    refused = called("01", "failed", 409)
+    plain = message(state, check_url="", decided_by="submit", attempts=1, log=[refused])
+    said = text_of(explain(plain, NOW))
+
+    assert "The producer submitted it at 2023-11-14 22:14:10 UTC (50 s ago).\n" in said
+    assert "transaction" not in said
+
+
+def test_a_stop_of_a_partly_delivered_message_concerns_what_is_left() -> None:
+    branches = [ShownBranch("01", IN, done=True), ShownBranch("02", MAIL)]
+    submitted = message("submitted", branches=branches, log=[called("02", "error", 500, "down", MAIL)])
+    failed = message("failed", decided_by="operator", reason="stopped by eve", branches=branches)
+
+    assert explain(submitted, NOW).remedies[-1].when == (
+        "to make it fail: the branches that are left are not called any more, though its transaction is committed"
+    )
+    assert explain(failed, NOW).headline == "order-17 has failed: the rest of its branches are not called."
+    assert "Branch 01 had already succeeded" in " ".join(explain(failed, NOW).happened)
+
+
+def test_a_stop_says_when_no_producer_can_be_asked() -> None:
+    orphan = message(check_url="", parked=True, log=[asked("unknown", 0, "the message has no check-back address")])
+    (stop,) = explain(orphan, NOW).remedies
+    assert stop.when.startswith("to make it fail; no producer can be asked")
+
+
 def test_the_text_has_the_four_questions_and_names_the_server() -> None:
     told = explain(message(parked=True, log=[PARKED_BY_HAND]), NOW)
 
@@ -337,7 +372,7 @@ def test_the_text_has_the_four_questions_and_names_the_server() -> None:
         "What comes next",
         "What to do",
     ]
-    assert f"  {REDRIVE} --server http://pay:36789\n      once the cause is fixed" in text
+    assert "  twophase messages redrive --server http://pay:36789 order-17\n      once the cause is fixed" in text
     assert "--server" not in text_of(told)
     assert "What blocks it\n  Nothing." in text_of(explain(message(due_ms=NOW + 9_000), NOW))
 

@@ -5,6 +5,7 @@ It names the command that unblocks the message.
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Final
 
 import typer
@@ -46,7 +47,7 @@ def text_of(explanation: Explanation, server: str = DEFAULT_SERVER) -> str:
 
     Commands name the server where it is not the default one.
     """
-    option = "" if server == DEFAULT_SERVER else f" --server {server}"
+    option = "" if server == DEFAULT_SERVER else f" --server {shlex.quote(server)}"
     parts = [explanation.headline]
     for title, sentences in (
         ("What happened", explanation.happened),
@@ -55,6 +56,8 @@ def text_of(explanation: Explanation, server: str = DEFAULT_SERVER) -> str:
     ):
         parts.append("\n".join([title, *(f"  {sentence}" for sentence in sentences)]))
     if explanation.remedies:
-        lines = [f"  {remedy.command}{option}\n      {remedy.when}" for remedy in explanation.remedies]
+        # Behind the act: what follows `--` is a gid.
+        acts = [(*one.command.split(" ", 3), one.when) for one in explanation.remedies]
+        lines = [f"  {name} {group} {act}{option} {rest}\n      {when}" for name, group, act, rest, when in acts]
         parts.append("\n".join(["What to do", *lines]))
     return "\n\n".join(parts)

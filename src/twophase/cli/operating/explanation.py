@@ -111,7 +111,7 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
     headline = f"{message.gid} is submitted: {_count(left)} of {len(message.branches)} yet to succeed."
     if message.parked:
         return Explanation(headline, happened, _parked(message), [_RESTS], _remedies(message, now_ms))
-    blocked = [_failing(branch, last, now_ms) for branch, last in _last_failures(message, left)]
+    blocked = [_failing(message, branch, last, now_ms) for branch, last in _last_failures(message, left)]
     if message.earliest_ms > now_ms and not blocked:
         then = [f"Its branches are called at {clock(message.earliest_ms, now_ms)}: it was sent with a delay."]
         return Explanation(
@@ -144,7 +144,7 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
     }.get(message.decided_by, "It was decided")
     done = [branch.branch_id for branch in message.branches if branch.done]
     if done:
-        effect = f"Branches {', '.join(done)} had already succeeded, and stay that way; the others are not called."
+        effect = f"{_named(done)} had already succeeded, and stay that way; the others are not called."
     elif any(one.kind == "branch" for one in message.log):
         effect = "No branch is recorded as succeeded; calls were made, and may have had an effect."
     elif message.decided_by == "operator":
@@ -156,7 +156,8 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
     history = _history(msgspec.structs.replace(message, log=others), now_ms)
     happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *history]
     then = ["Nothing: it is final. If the operation should happen after all, send a new message with a new gid."]
-    return Explanation(f"{message.gid} has failed: its branches are not called.", happened, [], then)
+    called = "the rest of its branches are not called" if done else "its branches are not called"
+    return Explanation(f"{message.gid} has failed: {called}.", happened, [], then)
 
 
 _RESTS: Final = "Nothing happens by itself: a parked message waits for a person."
@@ -164,8 +165,10 @@ _RESTS: Final = "Nothing happens by itself: a parked message waits for a person.
 
 def _decided(message: ShownMessage, now_ms: int) -> str:
     at = clock(message.decided_ms, now_ms)
+    # Without a check address it may be a plain message, which belongs to no local transaction.
+    committed = ": its local transaction is committed." if message.check_url else "."
     return {
-        "submit": f"The producer submitted it at {at}: its local transaction is committed.",
+        "submit": f"The producer submitted it at {at}{committed}",
         "check-back": f"The check-back decided it at {at}: the producer, when asked, answered committed.",
     }.get(message.decided_by, f"It was decided at {at} by {message.decided_by or 'a request that is not on record'}.")
 
@@ -201,7 +204,7 @@ def _parked(message: ShownMessage) -> list[str]:
     left = [one for one in message.branches if not one.done]
     return [
         "It is parked: its branches have failed as many times in a row as attempts_max allows.",
-        *(_failing(branch, last, 0) for branch, last in _last_failures(message, left)),
+        *(_failing(message, branch, last, 0) for branch, last in _last_failures(message, left)),
     ]
 
 
@@ -227,11 +230,12 @@ def _no_verdict(message: ShownMessage, last: ShownAttempt, now_ms: int) -> str:
     return f"At {clock(last.at_ms, now_ms)} {who} gave no verdict: {_what(last)}.{times}"
 
 
-def _failing(branch: ShownBranch, last: ShownAttempt, now_ms: int) -> str:
+def _failing(message: ShownMessage, branch: ShownBranch, last: ShownAttempt, now_ms: int) -> str:
     when = f", at {clock(last.at_ms, now_ms)}" if now_ms else ""
+    kept = "a committed transaction cannot be taken back" if message.check_url else "a submitted message is delivered"
     if last.result == "ongoing":
         return f"Branch {branch.branch_id} ({last.target}) asked to be called again later{when}{_word(last)}."
-    refusal = " It refused (409), but a committed transaction cannot be taken back." if last.status == 409 else ""
+    refusal = f" It refused (409), but {kept}." if last.status == 409 else ""
     return f"Branch {branch.branch_id} ({last.target}) fails: {_what(last)}{when}{_word(last)}.{refusal}"
 
 
@@ -264,28 +268,35 @@ def _count(branches: list[ShownBranch]) -> str:
     return "1 branch" if len(branches) == 1 else f"{len(branches)} branches"
 
 
+def _named(branch_ids: list[str]) -> str:
+    """Return the branches as a subject: `Branch 01`, `Branches 01, 02`."""
+    return f"{'Branch' if len(branch_ids) == 1 else 'Branches'} {', '.join(branch_ids)}"
+
+
 def _remedies(message: ShownMessage, now_ms: int) -> list[Remedy]:
-    gid = shlex.quote(message.gid)
+    gid = argument(message.gid)
     found = []
     if message.parked and (message.state == "submitted" or message.check_url):
         found.append(Remedy(f"twophase messages redrive {gid}", "once the cause is fixed"))
     elif not message.parked and message.due_ms > now_ms + _SLACK_MS:
         found.append(Remedy(f"twophase messages retry-now {gid}", "once the cause is fixed, instead of waiting"))
     if elsewhere := _redirect(message):
-        found.append(Remedy(f"twophase messages redirect {gid} {elsewhere} --to URL", "if that address is wrong"))
-    if message.state == "prepared":
-        found.append(
-            _stop(
-                message,
-                "to make it fail; its producer is asked first, and a message whose transaction committed is delivered; "
-                "without an answer it fails",
-            )
-        )
-    else:
-        found.append(
-            _stop(message, "to make it fail: its branches are never called, though its transaction is committed")
-        )
+        found.append(Remedy(f"twophase messages redirect {elsewhere} --to URL {gid}", "if that address is wrong"))
+    found.append(_stop(message, _what_a_stop_does(message)))
     return found
+
+
+def _what_a_stop_does(message: ShownMessage) -> str:
+    if message.state == "prepared" and not message.check_url:
+        return "to make it fail; no producer can be asked, so make sure first that its transaction did not commit"
+    if message.state == "prepared":
+        return (
+            "to make it fail; its producer is asked first, and a message whose transaction committed is delivered; "
+            "without an answer it fails"
+        )
+    left = "the branches that are left" if any(one.done for one in message.branches) else "its branches"
+    though = ", though its transaction is committed" if message.check_url else ""
+    return f"to make it fail: {left} are not called any more{though}"
 
 
 def _redirect(message: ShownMessage) -> str:
@@ -306,4 +317,15 @@ def _looks_wrong(last: ShownAttempt) -> bool:
 
 
 def _stop(message: ShownMessage, when: str) -> Remedy:
-    return Remedy(f"twophase messages stop {shlex.quote(message.gid)}", when)
+    return Remedy(f"twophase messages stop {argument(message.gid)}", when)
+
+
+def argument(gid: str) -> str:
+    """Return a gid as the last argument of a command, safe to paste.
+
+    A gid may begin with a dash.
+
+    >>> argument("order 17"), argument("--server=http://elsewhere")
+    ("'order 17'", '-- --server=http://elsewhere')
+    """
+    return f"-- {shlex.quote(gid)}" if gid.startswith("-") else shlex.quote(gid)

@@ -26,6 +26,7 @@ from twophase.cli.operating.acting import (
     several,
     state_in_words,
 )
+from twophase.cli.operating.explanation import argument
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -295,7 +296,7 @@ def _tell(acted: list[Acted], refused: int, done: str, *, as_json: bool) -> None
     elif len(acted) == 1 and not refused:
         (one,) = acted
         state = state_in_words(one.state)
-        typer.echo(f"{one.gid} is {done}; its state is {state}. See: twophase explain {shlex.quote(one.gid)}")
+        typer.echo(f"{one.gid} is {done}; its state is {state}. See: twophase explain {argument(one.gid)}")
     else:
         typer.echo(f"{len(acted)} {done}{f', {refused} refused' if refused else ''}.")
     if refused:
