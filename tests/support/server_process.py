@@ -108,11 +108,14 @@ class ServerProcess:
         return await self.ended()
 
     async def kill(self) -> None:
-        """Send SIGKILL, if the process still runs."""
+        """Send SIGKILL, if the process still runs, and read its pipes to their end.
+
+        Its workers may hold them for longer.
+        """
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self.process.kill()
-            await self.ended()
+        await self.ended()
 
 
 @contextlib.asynccontextmanager
