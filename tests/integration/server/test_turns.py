@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -51,6 +52,54 @@ async def test_a_long_read_of_http_ends_the_turn(wire: Wire, monkeypatch: pytest
     assert long
     assert not any(long)
     assert reads[0][1], "a short read does not end the turn"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        prepare("g"),
+        b"POST /api/dtmsvr/submit HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n[]",
+        b"GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n",
+    ],
+    ids=["prepare", "refused", "without a body"],
+)
+@pytest.mark.parametrize("begun", [0, 30], ids=["whole", "behind a part of one"])
+async def test_the_requests_of_one_read_are_taken_in_turns(wire: Wire, request_bytes: bytes, begun: int) -> None:
+    client = await wire.connect()
+    assert (await client.ask(prepare("first"))).status == 200
+    server = wire.connection()
+    flood = request_bytes * (8 * LONG_BYTES // len(request_bytes))
+    taken: list[int] = []
+
+    def note() -> None:
+        taken.append(len(server._later))
+        if server._later:
+            asyncio.get_running_loop().call_soon(note)
+
+    if begun:
+        server.data_received(flood[:begun])
+    server.data_received(flood[begun:])
+    note()
+    while server._later:
+        await asyncio.sleep(0)
+    assert taken == sorted(taken, reverse=True)
+    assert len(set(taken)) >= 7, taken
+    assert all(before - after <= LONG_BYTES + len(request_bytes) for before, after in itertools.pairwise(taken))
+    assert len(flood) - taken[0] <= LONG_BYTES + len(request_bytes)
+
+
+async def test_what_arrives_between_two_turns_is_taken_behind_the_rest(wire: Wire) -> None:
+    client = await wire.connect()
+    assert (await client.ask(prepare("first"))).status == 200
+    server = wire.connection()
+    requests = [prepare(f"g{number}") for number in range(400)]
+    server.data_received(b"".join(requests[:300]))
+    assert server._later
+    for one in requests[300:]:
+        server.data_received(one)
+    answers = await client.responses(400)
+    assert {one.status for one in answers} == {200}
+    assert wire.coordinator.heard[1:] == [("prepare", f"g{number}") for number in range(400)]
 
 
 async def test_a_long_read_of_grpc_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,15 @@ class KnownHeads(dict[bytes, KnownHead]):
         self[data[:end]] = KnownHead(route, body_bytes)
 
 
+def _is_long(data: bytes, start: int, end: int) -> bool:
+    """Return True for a head without a length whose request may be longer.
+
+    It announces a chunked body or another protocol.
+    """
+    head = data[start:end].lower()
+    return b"transfer-encoding" in head or b"upgrade" in head
+
+
 class RequestParser(HttpToolsProtocol, ABC):
     """Turns bytes into requests; see the module.
 
@@ -116,6 +125,10 @@ class RequestParser(HttpToolsProtocol, ABC):
         self._heads = port.heads
         self._learning: bytes | None = None
         """A read that began with a request."""
+        self._later = b""
+        """The rest of a read, for the next turn."""
+        self._holds = False
+        """True while `reading` is HEAD only because of that rest."""
         self._untraced = port.trace.in_none_of
         self.reading = NOTHING
         self.since_s = port.now_s
@@ -160,24 +173,55 @@ class RequestParser(HttpToolsProtocol, ABC):
                 self.handle_request(known.route, data[end:], _NO_TRACE)
                 return
             self._take_apart(data)
+        elif self._later:
+            self._later += data
+            return
         else:
-            self._feed(data)
+            self._feed(data[:_TURN_BYTES])
+            if len(data) > _TURN_BYTES:
+                self._hold(data[_TURN_BYTES:])
         if len(data) >= _TURN_BYTES:
             self.transport.pause_reading()
             self.loop.call_soon(self._begin_turn)
 
     def _begin_turn(self) -> None:
-        """Read again, unless something else forbids it.
+        """Continue the read, then read again, unless something else forbids it.
 
         The other connections had their turn.
         """
-        if not (self.flow.read_paused or self.transport.is_closing()):
+        if self.transport.is_closing():
+            return
+        later, self._later = self._later, b""
+        if self._holds:
+            self._holds = False
+            self.reading = NOTHING
+        if later:
+            self.data_received(later)
+        if len(later) < _TURN_BYTES and not (self.flow.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()
 
+    def _hold(self, rest: bytes) -> None:
+        """Keep the rest of a read for the next turn.
+
+        What arrives meanwhile goes behind it.
+        """
+        self._later = rest
+        if self.reading == NOTHING and not self.ended:
+            self._holds = True
+            self.reading = HEAD
+            self.since_s = self.port.now_s
+
     def _take_apart(self, data: bytes) -> None:
-        """Take the requests of a read one by one: known heads are not parsed."""
+        """Take the requests of a read one by one: known heads are not parsed.
+
+        What begins beyond the turn's bytes waits for the next turn. Where a request is cut too early or too late, the
+        parser decides all the same: it is fed every byte in order.
+        """
         start = 0
         while start < len(data):
+            if start >= _TURN_BYTES and self.reading == NOTHING and not self.ended:
+                self._hold(data[start:])
+                return
             end = data.find(b"\r\n\r\n", start) + 4
             if end < 4 or self.reading != NOTHING or self.ended:
                 self._feed(data[start:])
@@ -187,7 +231,7 @@ class RequestParser(HttpToolsProtocol, ABC):
                 stop = end + known.body_bytes
             else:
                 length = _CONTENT_LENGTH.search(data, start, end)
-                stop = len(data) if length is None else end + int(length[1])
+                stop = end + int(length[1]) if length is not None else len(data) if _is_long(data, start, end) else end
             if known is not None and stop <= len(data):
                 self.handle_request(known.route, data[end:stop], _NO_TRACE)
             else:
