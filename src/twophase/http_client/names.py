@@ -105,7 +105,7 @@ class Names:
             self._askers[host] -= 1
             if not self._askers[host]:
                 del self._askers[host]
-                if host in self._waiting:  # nobody asks any more, and no thread does
+                if host in self._waiting:  # the last asker has gone, and no thread has begun
                     del self._waiting[host]
                     self._look_ups.pop(host).cancel()
 
@@ -119,7 +119,7 @@ class Names:
             if self._parents[parent] < self._threads_per_parent_max:
                 del self._waiting[host]
                 self._parents[parent] += 1
-                # Of a daemon nobody waits for the end.
+                # A daemon thread: the end of the process does not wait for it.
                 threading.Thread(target=_resolve, args=(loop, host, self._resolved), name="names", daemon=True).start()
 
     def _resolved(self, host: str, found: Addresses | OSError) -> None:
