@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, overload
 
 from twophase.barrier.effect import await_end
 from twophase.client import flow, manual
-from twophase.client.clients import AsyncClient, achannel_of
+from twophase.client.base_client import achannel_of
+from twophase.client.channel import AsyncChannel
 from twophase.client.joined import join_async
 from twophase.client.message import BaseMessage
 from twophase.client.transaction import LocalTransaction
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncMessage(BaseMessage[AsyncClient]):
+class AsyncMessage(BaseMessage[AsyncChannel]):
     """A set of branches, called if and only if the local transaction commits.
 
     The transaction is one of an async engine.
@@ -34,7 +35,8 @@ class AsyncMessage(BaseMessage[AsyncClient]):
     with `prepare`, `submit` and `abort`. It is not for several tasks at a time.
     """
 
-    _servers = (str, AsyncClient)
+    _kind = AsyncChannel
+    _takes = "AsyncClient"
 
     @overload
     def transaction(

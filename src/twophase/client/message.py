@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, Unpack,
 
 from twophase.barrier.effect import require_blocking, require_ended
 from twophase.client import flow, manual
-from twophase.client.channel import Channel, speaks_grpc
-from twophase.client.clients import BaseClient, Client, achannel_of, channel_of, default_options
+from twophase.client.base_client import BaseClient, achannel_of, channel_of, default_options
+from twophase.client.channel import Channel, SyncChannel, speaks_grpc
 from twophase.client.draft import Draft, Progress
 from twophase.client.joined import join
 from twophase.client.options import MessageOptions, read_options
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     from twophase.client.transaction import AsyncTransaction, Transaction
 
 T = TypeVar("T")
-S = TypeVar("S", bound=BaseClient[Any])
+C = TypeVar("C", bound=Channel)
 
 
-class BaseMessage(Generic[S]):
+class BaseMessage(Generic[C]):
     """The part that `Message` and `AsyncMessage` share: the message itself."""
 
-    _servers: ClassVar[tuple[type, ...]]
-    """An address, and the kind of client that it takes."""
+    _kind: ClassVar[type[Channel]]
+    """The channel of the clients that it takes."""
+    _takes: ClassVar[str]
+    """The name of these clients."""
 
-    def __init__(self, server: str | S, gid: str | None = None, **options: Unpack[MessageOptions]) -> None:
+    def __init__(self, server: str | BaseClient[C], gid: str | None = None, **options: Unpack[MessageOptions]) -> None:
         """Begin a message; nothing is sent.
 
         Arguments:
@@ -55,16 +57,17 @@ class BaseMessage(Generic[S]):
             gid = fresh_gid(time.time_ns() // 1_000_000)
         else:
             validate_gid(gid)
-        if not isinstance(server, self._servers):
+        if not isinstance(server, str) and not (
+            isinstance(server, BaseClient) and isinstance(server._channel, self._kind)  # noqa: SLF001 -- its channel
+        ):
             raise ConfigurationError(
-                f"{type(self).__name__} takes an address or {self._servers[1].__name__}, "
-                f"and this is of type {type(server).__name__}."
+                f"{type(self).__name__} takes an address or {self._takes}, and this is of type {type(server).__name__}."
             )
         defaults = default_options(server)
         takes_bytes = speaks_grpc(server if isinstance(server, str) else server.url)
         asked = read_options(options, defaults) if options else defaults
         self._draft = Draft(gid, asked, gid_is_ours=ours, takes_bytes=takes_bytes)
-        self._server: str | S = server
+        self._server: str | BaseClient[C] = server
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.gid} {self.state.value}>"
@@ -134,7 +137,7 @@ class BaseMessage(Generic[S]):
         return check
 
 
-class Message(BaseMessage[Client]):
+class Message(BaseMessage[SyncChannel]):
     """A set of branches, called if and only if the local transaction commits.
 
     >>> message = Message("http://localhost:36789").add("http://bank-b/transfer-in", {"account": "B", "amount": 30})
@@ -147,7 +150,8 @@ class Message(BaseMessage[Client]):
     with `prepare`, `submit` and `abort`. It is not for several threads at a time.
     """
 
-    _servers = (str, Client)
+    _kind = SyncChannel
+    _takes = "Client"
 
     @overload
     def transaction(

@@ -15,8 +15,9 @@ from tests.support.fake_coordinator import FakeCoordinator
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Route
 from twophase.server.http_port.connection import Connection
+from twophase.server.http_port.known_heads import HEAD_BYTES_MAX, HEADS_MAX, KnownHeads
 from twophase.server.http_port.listener import Listener
-from twophase.server.http_port.parser import HEAD_BYTES_MAX, HEADS_MAX, KnownHeads, RequestParser
+from twophase.server.http_port.parser import RequestParser
 
 Outcome = tuple[list[tuple[str, str]], list[Any], bytes, bool]
 

@@ -21,7 +21,8 @@ from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.server.codecs.encode import Answer, Route, failure, response, success_body, success_response
 from twophase.server.codecs.trace import Trace
-from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEAD, NOTHING, KnownHeads, RequestParser
+from twophase.server.http_port.known_heads import KnownHeads
+from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEAD, NOTHING, RequestParser
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -46,54 +46,12 @@ A read that is one request with a known head does not end it.
 _NO_TRACE: Final[Trace] = ()
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 
-HEADS_MAX: Final = 1024
-HEAD_BYTES_MAX: Final = 1024
-
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
 
 # The part of a request that is being read.
 NOTHING: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
-
-
-class KnownHead(NamedTuple):
-    """The meaning of a hot request's head.
-
-    It keeps the connection open, has no trace headers, and gives the length of the body.
-    """
-
-    route: Route
-    body_bytes: int
-
-
-class KnownHeads(dict[bytes, KnownHead]):
-    """Heads that the parser has read before, by their bytes.
-
-    There are at most 1,024, of at most 1 KiB.
-
-    All connections of a port share them: a client's requests have one of a few heads. The parser is asked once for
-    each.
-
-    >>> heads = KnownHeads()
-    >>> heads.learn(b"POST /api/dtmsvr/submit HTTP/1.1\\r\\nContent-Length: 2\\r\\n\\r\\n{}", Route.SUBMIT, 2)
-    >>> list(heads.values())
-    [KnownHead(route=<Route.SUBMIT: ...>, body_bytes=2)]
-    """
-
-    __slots__ = ()
-
-    def learn(self, data: bytes, route: Route, body_bytes: int) -> None:
-        """Remember the head of a request, unless more than head and body is in `data`."""
-        end = data.find(b"\r\n\r\n") + 4
-        if len(data) - end != body_bytes or end > HEAD_BYTES_MAX:
-            return  # another request beside it
-        line, _, fields = data[:end].partition(b"\r\n")
-        if not line.endswith(b" HTTP/1.1") or b"content-length:" not in fields.lower():
-            return
-        if len(self) >= HEADS_MAX:
-            self.clear()  # heads that never come again would fill it: lengths, or a header of the client's own
-        self[data[:end]] = KnownHead(route, body_bytes)
 
 
 def _is_long(data: bytes, start: int, end: int) -> bool:

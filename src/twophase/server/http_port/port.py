@@ -20,7 +20,7 @@ from uvicorn.server import ServerState
 from twophase.coordinator.state.active_message import OnReply
 from twophase.core.message import Message
 from twophase.server.codecs.decode import Decoder
-from twophase.server.http_port.parser import KnownHeads
+from twophase.server.http_port.known_heads import KnownHeads
 
 SUCCESS_RESPONSES_MAX = 4096
 """Responses kept between two sweeps; one serves every message of a flush."""

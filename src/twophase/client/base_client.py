@@ -1,0 +1,156 @@
+"""The part that `Client` and `AsyncClient` share, and the channel of a message.
+
+A message knows its coordinator as an address or as a client. Messages of one address share one channel in this process.
+"""
+
+from __future__ import annotations
+
+import functools
+import ssl
+import sys
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+
+from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.client.channel import AsyncChannel, Channel, SyncChannel
+from twophase.client.draft import checked_url
+from twophase.client.options import USUAL, MessageOptions, read_options
+from twophase.client.retry import RetryPolicy
+from twophase.client.transport.exchange import RequestBounds
+from twophase.core.errors import ConfigurationError, EventLoopBlocked
+from twophase.core.options import Options
+from twophase.core.spans import as_ms, as_seconds
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+C = TypeVar("C", bound=Channel)
+
+
+class BaseClient(Generic[C]):
+    """The part that `Client` and `AsyncClient` share."""
+
+    _kind: ClassVar[type[Channel]]
+    """The channel of its messages."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        check: str | None = None,
+        options: MessageOptions | None = None,
+        timeout: float | timedelta = 5.0,
+        retry: RetryPolicy | None = None,
+        barrier_table: str = DEFAULT_TABLE,
+        allow_unsafe_database: bool = False,
+        allow_event_loop: bool = False,
+        authorization: str | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+    ) -> None:
+        """Describe a coordinator; it is connected on first use.
+
+        Arguments:
+            url: `http://host:port` or `https://…`; dtm's `/api/dtmsvr` behind it is allowed. Or `grpc://host:port`
+                or `grpcs://…`, by which payloads may be any bytes; needs the `grpc` extra.
+            check: the address of the check-back route, for messages that name none.
+            options: for messages that ask for no others.
+            timeout: for one try of one request, in seconds or as a timedelta.
+            retry: how often and how long a request is repeated.
+            barrier_table: the barrier's name in the business databases, `name` or `schema.name`.
+            allow_unsafe_database: take business databases whose crash may undo a commit they have confirmed, for tests
+                and for data that may be lost; refused with UnsafeDatabase otherwise.
+            allow_event_loop: take blocking calls where an event loop runs, as in a notebook; the loop stands still
+                meanwhile. Refused with EventLoopBlocked otherwise.
+            authorization: sent as the `Authorization` header of every request.
+            ssl_context: for https; the system's trusted roots by default. For grpcs only its trusted roots count.
+
+        Raises:
+            ConfigurationError: one of these cannot work.
+            InvalidRequest, LimitExceeded: `check` is no address, or an option cannot have its value.
+        """
+        if not as_seconds(timeout) > 0:
+            raise ConfigurationError("timeout must be above zero.")
+        if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
+            raise ConfigurationError("authorization contains a control or non-ASCII character.")
+        retry = retry or RetryPolicy()
+        self._channel: C = cast(
+            "C",
+            self._kind(
+                url,
+                RequestBounds(timeout_ms=max(1, as_ms(timeout)), attempts=retry.attempts, total_ms=retry.total_ms),
+                check=None if check is None else checked_url("check", check),
+                options=read_options(options or {}),
+                barrier_table=validate_table(barrier_table),
+                allow_unsafe_database=allow_unsafe_database,
+                allow_event_loop=allow_event_loop,
+                authorization=authorization,
+                ssl_context=ssl_context,
+            ),
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
+
+    @property
+    def url(self) -> str:
+        """The coordinator's address."""
+        return self._channel.url
+
+
+def default_options(server: str | BaseClient[Any]) -> Options:
+    """The options of a message of this server that asks for none."""
+    return USUAL if isinstance(server, str) else server._channel.options  # noqa: SLF001 -- of this module
+
+
+def channel_of(server: str | BaseClient[SyncChannel], instead: str) -> SyncChannel:
+    """The channel of blocking calls to a message's coordinator.
+
+    Arguments:
+        instead: what to write where an event loop runs.
+
+    Raises:
+        EventLoopBlocked: an event loop runs in this thread.
+    """
+    channel = _shared(server) if isinstance(server, str) else server._channel  # noqa: SLF001 -- of this module
+    # Where asyncio was never imported no loop runs, and importing it would cost more than all the rest.
+    asyncio = sys.modules.get("asyncio")
+    running = asyncio._get_running_loop() if asyncio is not None else None  # noqa: SLF001 -- the public one raises
+    if running is not None and not channel.allow_event_loop:
+        raise EventLoopBlocked(
+            remedy=f"Write `{instead}`, or run the blocking call in a thread (`asyncio.to_thread`, "
+            "`run_in_threadpool`); in a notebook, Client(url, allow_event_loop=True) takes it."
+        )
+    return channel
+
+
+def achannel_of(server: str | BaseClient[Any]) -> AsyncChannel:
+    """`channel_of` for asyncio."""
+    if isinstance(server, str):
+        return _ashared(server)
+    channel = server._channel  # noqa: SLF001 -- the same
+    if isinstance(channel, AsyncChannel):
+        return channel
+    raise ConfigurationError("This message's Client makes blocking calls: take an AsyncClient or an address.")
+
+
+class _Blocking(BaseClient[SyncChannel]):
+    """The client of messages that only have an address."""
+
+    _kind = SyncChannel
+
+
+class _Asyncio(BaseClient[AsyncChannel]):
+    """`_Blocking` for asyncio."""
+
+    _kind = AsyncChannel
+
+
+@functools.lru_cache(maxsize=128)
+def _shared(url: str) -> SyncChannel:
+    """The channel behind every `Message(url)` of this process."""
+    return _Blocking(url)._channel  # noqa: SLF001 -- the same
+
+
+@functools.lru_cache(maxsize=128)
+def _ashared(url: str) -> AsyncChannel:
+    """The channel behind every `AsyncMessage(url)` of this process."""
+    return _Asyncio(url)._channel  # noqa: SLF001 -- the same

@@ -1,0 +1,52 @@
+"""Heads of requests that a port has read before.
+
+Invariant: a request with a known head has the route and the length that the parser read in that head.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from twophase.server.codecs.encode import Route
+
+HEADS_MAX: Final = 1024
+HEAD_BYTES_MAX: Final = 1024
+
+
+class KnownHead(NamedTuple):
+    """The meaning of a hot request's head.
+
+    It keeps the connection open, has no trace headers, and gives the length of the body.
+    """
+
+    route: Route
+    body_bytes: int
+
+
+class KnownHeads(dict[bytes, KnownHead]):
+    """Heads that the parser has read before, by their bytes.
+
+    There are at most 1,024, of at most 1 KiB.
+
+    All connections of a port share them: a client's requests have one of a few heads. The parser is asked once for
+    each.
+
+    >>> heads = KnownHeads()
+    >>> heads.learn(b"POST /api/dtmsvr/submit HTTP/1.1\\r\\nContent-Length: 2\\r\\n\\r\\n{}", Route.SUBMIT, 2)
+    >>> list(heads.values())
+    [KnownHead(route=<Route.SUBMIT: ...>, body_bytes=2)]
+    """
+
+    __slots__ = ()
+
+    def learn(self, data: bytes, route: Route, body_bytes: int) -> None:
+        """Remember the head of a request, unless more than head and body is in `data`."""
+        end = data.find(b"\r\n\r\n") + 4
+        if len(data) - end != body_bytes or end > HEAD_BYTES_MAX:
+            return  # another request beside it
+        line, _, fields = data[:end].partition(b"\r\n")
+        if not line.endswith(b" HTTP/1.1") or b"content-length:" not in fields.lower():
+            return
+        if len(self) >= HEADS_MAX:
+            self.clear()  # heads that never come again would fill it: lengths, or a header of the client's own
+        self[data[:end]] = KnownHead(route, body_bytes)
