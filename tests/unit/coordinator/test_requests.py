@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from tests.unit.coordinator.harness import CHECK, IN, Harness, message
+from twophase.coordinator.operator import Act
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
@@ -19,6 +20,7 @@ from twophase.core.errors import (
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.options import Options
+from twophase.core.redirect import Redirection
 from twophase.core.verdict import BranchResult
 from twophase.destinations.base import Answer
 
@@ -74,6 +76,39 @@ async def test_a_check_back_sends_no_reserved_header_of_a_stored_message(harness
     harness.clock.advance(35_064)
     await harness.until(lambda: bool(harness.destination.calls))
     assert harness.destination.calls[0].headers == (("x-tenant", "7"),)
+
+
+async def test_a_stored_branch_at_a_reserved_address_is_not_called_and_can_be_redirected(harness: Harness) -> None:
+    """An earlier version or a barrier row may have brought the address.
+
+    Two branches with one id would be one to the receiver's barrier.
+    """
+    await harness.submit(message("g", "http://bank-b/in?branch_id=7", "http://bank-b/out?barrier=7f"))
+    await harness.settled()
+    view = await harness.coordinator.query("g")
+    assert view is not None
+    assert "'branch_id'" in view.log[0].error
+    assert harness.destination.urls() == []
+
+    for branch_id in ("01", "02"):
+        wanted = Redirection(f"http://bank-b/{branch_id}", branch_id)
+        reply, _ = await harness.coordinator.operator.redirect("g", wanted, Act(), lambda *_: None)
+        assert reply.error is None
+    harness.clock.advance(64)
+    await harness.until_state("g", State.SUCCEEDED)
+    assert harness.destination.urls() == ["http://bank-b/01", "http://bank-b/02"]
+
+
+async def test_a_stored_check_address_with_a_reserved_name_is_not_asked(harness: Harness) -> None:
+    await harness.prepare(message("g", check_url=f"{CHECK}?gid=other"))
+    await harness.prepare(message("good", check_url=f"{CHECK}?barrier=7f"))
+    harness.clock.advance(35_064)
+    await harness.until_state("good", State.SUCCEEDED)
+    await harness.settled()
+    view = await harness.coordinator.query("g")
+    assert view is not None
+    assert (view.state, "'gid'" in view.log[0].error) == (State.PREPARED, True)
+    assert harness.destination.urls() == [f"{CHECK}?barrier=7f", IN]
 
 
 async def test_prepare_repeated_is_the_same_and_keeps_its_first_time(harness: Harness) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
 from twophase.coordinator.state.active_message import ActiveMessage
-from twophase.core.address import why_no_scheme
+from twophase.core.address import why_no_scheme, why_reserved
 from twophase.core.message import scheme_of
 from twophase.destinations.base import Answer, Call, Destination
 
@@ -25,10 +25,19 @@ OnAnswer = Callable[[str, Answer], None]
 
 
 class Calls:
-    """Calls of one kind: branches, or check-backs."""
+    """Calls of one kind: branches, or check-backs.
 
-    def __init__(self, destinations: Mapping[str, Destination], limiter: ConcurrencyLimiter) -> None:
+    Arguments:
+        destinations: how to call an address, by its scheme.
+        limiter: bounds the calls.
+        identities_max: the most databases that an address may name; see `why_reserved`.
+    """
+
+    def __init__(
+        self, destinations: Mapping[str, Destination], limiter: ConcurrencyLimiter, *, identities_max: int = 0
+    ) -> None:
         self._destinations = destinations
+        self._identities_max = identities_max
         self._known: dict[tuple[str, str], tuple[Destination, str]] = {}
         self.limiter = limiter
         self.draining = False
@@ -72,7 +81,13 @@ class Calls:
         return self.limiter.waited_ms(found[1]) if found is not None else 0
 
     def _find(self, url: str, protocol: str) -> tuple[Destination, str] | str:
-        """Return the destination of `url` and its key, or the reason why none calls it."""
+        """Return the destination of `url` and its key, or the reason why none calls it.
+
+        A reserved name is refused here too, because not every address comes with a request (rule 26): branches that
+        were added in the transaction come with a check-back's answer, and a row may be an earlier version's.
+        """
+        if reserved := why_reserved(url, identities_max=self._identities_max):
+            return reserved
         destination = self._destinations.get(scheme_of(url, protocol))
         if destination is None:
             return "no destination for this scheme"

@@ -46,7 +46,7 @@ class Dispatcher:
         settings = runtime.settings
         bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.queue_waiting_max)
         self.branch_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock))
-        self.check_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock))
+        self.check_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock), identities_max=1)
         self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)
         self._check_back = CheckBack(runtime, machine, self.check_calls, alerts)
         self.force_stop = ForceStop(settings, machine, self._check_back)
