@@ -175,6 +175,22 @@ async def test_a_redirected_message_holds_the_database_up_that_it_was_prepared_a
     assert (await harness.coordinator.horizon("http://elsewhere/", "")).oldest_undecided_ms > born_ms
 
 
+async def test_a_message_redirected_to_another_database_holds_both_up(harness: Harness) -> None:
+    prepared, moved = f"{CHECK}?barrier=7f", "http://bank-z/check?barrier=8a"
+    for address in (prepared, moved):
+        harness.destination.script[address].extend([Answer(425)] * 20)
+    await harness.prepare(message("g", check_url=prepared))
+    born_ms = (await row_of(harness, "g")).created_ms
+    wanted = Redirection(moved, check=True)
+    reply, _ = await harness.coordinator.operator.redirect("g", wanted, Act(), lambda *_: None)
+    assert reply.error is None
+    harness.clock.advance(40 * DAY_MS)
+
+    told = [await harness.coordinator.horizon("", identity) for identity in ("7f", "8a", "9b")]
+
+    assert [one.oldest_undecided_ms == born_ms for one in told] == [True, True, False]
+
+
 def test_no_pause_is_longer_than_what_counts_as_far() -> None:
     longest = Schedule(first_ms=10**12, cap_ms=10**13).starting_at(10**12)
 

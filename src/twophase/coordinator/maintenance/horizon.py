@@ -174,12 +174,11 @@ def _asks(row: LiveRow, check_prefix: str, identity: str) -> bool:
     message = _message_of(row)
     if message is None:
         return True  # the database it would ask is unknown, so no row that it might ask about may be cleaned
-    url = message.check_url
-    # The barrier row of a redirected message stands where its producer prepared it.
-    if not url or not (url.startswith(check_prefix) or message.prepared_check_url.startswith(check_prefix)):
+    # The barrier row of a redirected message stands where its producer prepared it; the check-back is asked elsewhere.
+    addresses = [url for url in (message.check_url, message.prepared_check_url) if url]
+    if not any(url.startswith(check_prefix) for url in addresses):
         return False
-    named = databases_asked(url)
-    return not identity or not named or identity in named
+    return not identity or any(identity in (databases_asked(url) or [identity]) for url in addresses)
 
 
 class OldestHeader:
