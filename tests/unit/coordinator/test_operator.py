@@ -136,6 +136,34 @@ async def test_an_abort_that_comes_while_the_producer_is_asked_is_what_the_opera
     assert view.decided_by == DecidedBy.ABORT
 
 
+@pytest.mark.parametrize(
+    ("decide", "state", "contrary"),
+    [("submit", State.SUCCEEDED, Answer(409)), ("abort", State.FAILED, Answer(200))],
+)
+async def test_a_contrary_verdict_for_a_stop_that_came_too_late_is_an_incident(
+    harness: Harness, decide: str, state: State, contrary: Answer
+) -> None:
+    await harness.prepare(message("g"))
+    harness.destination.hold(CHECK)
+    harness.destination.script[CHECK].append(contrary)
+    stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE))
+    await harness.until(lambda: CHECK in harness.destination.urls())
+    assert (await (harness.submit(message("g")) if decide == "submit" else harness.abort("g"))).error is None
+    await harness.until_state("g", state)
+    await harness.until(lambda: not harness.coordinator.gauges().active)
+
+    harness.destination.release(CHECK)
+
+    reply = await asyncio.wait_for(stop, PATIENCE_S)
+    assert reply.state is state
+    await harness.until(lambda: len(harness.watcher.incidents) == 1)
+    await harness.settled()
+    view = await harness.coordinator.query("g")
+    assert view is not None
+    assert view.state is state
+    assert [one.error for one in view.log if one.kind is AttemptKind.INCIDENT] == [harness.watcher.incidents[0][1]]
+
+
 async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_harness: MakeRig) -> None:
     harness = await make_harness(
         CoordinatorSettings(

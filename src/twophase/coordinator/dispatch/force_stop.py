@@ -80,14 +80,17 @@ class _Stop(msgspec.Struct, eq=False):
 
     def end(self, verdict: Verdict, answered: Message | None, why: str) -> None:
         """End the stop with the verdict."""
+        active = self.active
+        event = DECIDING.get(verdict)
+        if event is not None and active.detached and active.state in FINAL:
+            # It is final, and has left memory: a contrary verdict about it is still an incident.
+            self.machine.handle(active, Trigger(event, None, None, DecidedBy.CHECK_BACK))
         if not self._release():
             return
-        active = self.active
         if active.detached:
             error = None if active.state in FINAL else Overloaded("the store has failed.", gid=active.message.gid)
             deliver(self.on_reply, Reply(error, active.state, active.created_ms))
             return
-        event = DECIDING.get(verdict)
         if event is not None:
             reason = f"the producer answered {verdict.value}"
             trigger = Trigger(event, answered, self.on_reply, DecidedBy.CHECK_BACK, reason)
