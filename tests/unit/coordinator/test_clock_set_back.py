@@ -12,9 +12,11 @@ import pytest
 
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message, set_back
 from tests.unit.coordinator.nodes import Nodes
+from twophase.coordinator.operator import Act
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
+from twophase.stores.rows import LiveRow
 
 DAY_MS = 86_400_000
 AHEAD_MS = 30 * DAY_MS
@@ -152,3 +154,23 @@ async def test_a_message_that_is_born_while_the_clock_is_set_back_is_reported(ha
     assert (await reply).error is None
     harness.clock.advance(36_000)
     await until_succeeded(harness, "g")
+
+
+@CORRECTED
+async def test_an_operator_who_tries_a_message_now_is_not_told_to_wait_for_the_wrong_clock(
+    harness: Harness, correct: Correct
+) -> None:
+    harness.clock.advance(AHEAD_MS)
+    harness.destination.script[CHECK].append(Answer(500))
+    await harness.prepare(message("g"))
+    await correct(harness)
+    view = await harness.coordinator.query("g")
+    assert view is not None
+    earliest_ms = harness.coordinator.operator.earliest_ms(view.state, view.message, view.created_ms)
+    assert earliest_ms <= harness.clock.now_ms() + 60_000
+
+    assert (await harness.coordinator.operator.redrive("g", Act())).error is None
+
+    row = await harness.store.get("g")
+    assert isinstance(row, LiveRow)
+    assert row.due_ms <= harness.clock.now_ms() + 60_000

@@ -34,10 +34,13 @@ class Times:
     def earliest_ms(self, state: State, message: Message, created_ms: int) -> int:
         """Return the earliest time of a check-back or a branch call.
 
-        A producer who is asked before it has begun its transaction can never begin it.
+        A producer who is asked before it has begun its transaction can never begin it. A birth in the future, which a
+        clock wrote that was ahead, counts as now.
         """
         if state is State.PREPARED:
-            return created_ms + (message.options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms)
+            now_ms = self._clock.now_ms()
+            born_ms = created_ms if created_ms <= now_ms + CLOCKS_APART_MS else now_ms
+            return born_ms + (message.options.timeout_to_fail_ms or self._settings.timeout_to_fail_ms)
         return self.first_call_ms(message, created_ms)
 
     def first_call_ms(self, message: Message, created_ms: int) -> int:
