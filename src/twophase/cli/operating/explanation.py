@@ -149,6 +149,8 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
         effect = "No branch is recorded as succeeded; calls were made, and may have had an effect."
     elif message.decided_by == "operator":
         effect = "No branch call is recorded; one that was in progress at the time may have had an effect."
+    elif message.check_back_durability:
+        effect = "No branch call is recorded; where a submit came before, its branches may have been called."
     else:
         effect = "No branch was called."
     # The stop that decided it is named already.
@@ -198,9 +200,17 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
 def _parked(message: ShownMessage) -> list[str]:
     if message.state == "prepared" and not message.check_url:
         return ["It is parked: it has no check-back address, so no producer can be asked, and silence decides nothing."]
-    acts = [one for one in message.log if one.kind == "operator" and one.result == "park"]
-    if acts:
+    # A redrive ended an earlier parking, and so did the decision.
+    since_ms = message.decided_ms if message.state == "submitted" else 0
+    acts = [
+        one
+        for one in message.log
+        if one.kind == "operator" and one.result in {"park", "redrive"} and one.at_ms >= since_ms
+    ]
+    if acts and acts[-1].result == "park":
         return [f"It is {acts[-1].error}."]
+    if message.state == "prepared":
+        return ["It is parked: it had no check-back address. The one that it has now was given to it since."]
     left = [one for one in message.branches if not one.done]
     return [
         "It is parked: its branches have failed as many times in a row as attempts_max allows.",
@@ -305,7 +315,11 @@ def _redirect(message: ShownMessage) -> str:
     It is empty where no address looks wrong.
     """
     if message.state == "prepared":
-        asked = [one for one in message.log if one.kind == "check-back" and message.check_url.startswith(one.target)]
+        asked = [
+            one
+            for one in message.log
+            if one.kind == "check-back" and one.target and message.check_url.startswith(one.target)
+        ]
         return "--check" if asked and asked[-1].result != "in_progress" and _looks_wrong(asked[-1]) else ""
     left = [one for one in message.branches if not one.done]
     wrong = [branch for branch, last in _last_failures(message, left) if _looks_wrong(last)]
