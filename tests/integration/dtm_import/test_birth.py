@@ -92,6 +92,15 @@ def test_a_transaction_that_committed_before_the_message_was_taken_over_is_not_f
     assert bank.execute("select reason from barrier where branch_id = '00'").fetchall() == [("msg",)]
 
 
+@pytest.mark.parametrize("ahead_ms", [0, DAY_MS], ids=["right", "a day ahead"])
+def test_a_birth_is_earlier_than_its_rows_by_every_clock(coordinator: InProcessCoordinator, ahead_ms: int) -> None:
+    """The clocks of the producer, of the other coordinator and of this one may differ."""
+    now_ms = time.time_ns() // 1_000_000
+    take(coordinator, "submitted", now_ms + ahead_ms)
+    created_ms = ask(coordinator, "messages/taken")["message"]["created_ms"]
+    assert created_ms <= time.time_ns() // 1_000_000 - 5 * 60_000
+
+
 def test_what_is_not_that_old_is_cleaned_all_the_same(coordinator: InProcessCoordinator, tmp_path: Path) -> None:
     now_ms = time.time_ns() // 1_000_000
     bank = old_bank(tmp_path / "bank.db", now_ms - AGE_MS)

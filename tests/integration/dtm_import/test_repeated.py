@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
+import urllib.request
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.integration.dtm_import.command import report
@@ -158,3 +161,27 @@ def test_what_is_older_than_history_is_not_taken_for_new(mysql: DtmStore, branch
         assert branches.branches("old") == [("/in", "01")]
 
         assert report(mysql, coordinator.url, "--apply", "--never-imported")[1]["counts"] == {"copied submitted": 1}
+
+
+def test_what_may_be_older_than_history_by_another_clock_is_not_taken_for_new(branches: Service) -> None:
+    """The other coordinator's clock may be some minutes ahead."""
+    with InProcessCoordinator(retention_ms=2 * 3_600_000, retention_interval_ms=1_000) as coordinator:
+        taken = {"gid": "first", "state": "submitted", "branches": [{"url": branches.url("/in")}]}
+        assert outcome_of(coordinator, taken | {"created_ms": 1}) == "copied"
+        assert coordinator.wait_final("first") is State.SUCCEEDED
+        finished_ms = time.time_ns() // 1_000_000
+        coordinator.advance(3 * 3600)
+        until(lambda: coordinator.query("first") is None)
+
+        outcomes = [
+            outcome_of(coordinator, taken | {"gid": f"{minutes}", "created_ms": finished_ms + minutes * 60_000})
+            for minutes in (1, 60)
+        ]
+    assert outcomes == ["refused", "copied"]
+
+
+def outcome_of(coordinator: InProcessCoordinator, taken: dict[str, Any]) -> str:
+    body = msgspec.json.encode({"messages": [taken]})
+    with urllib.request.urlopen(f"{coordinator.url}/api/twophase/import", body, timeout=20) as answer:
+        outcome: str = msgspec.json.decode(answer.read())["results"][0]["outcome"]
+    return outcome

@@ -341,6 +341,7 @@ async def test_what_is_adopted_while_a_request_about_it_is_answered_is_not_forgo
     assert (await asyncio.wait_for(repeated, PATIENCE_S)).error is None
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
+    assert nodes.b.watcher.overdue_messages == 0
 
 
 async def test_what_comes_back_by_adoption_while_it_is_thought_to_have_moved_is_not_forgotten(nodes: Nodes) -> None:
@@ -358,6 +359,7 @@ async def test_what_comes_back_by_adoption_while_it_is_thought_to_have_moved_is_
     nodes.b.gates.answers.set()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.b.destination.urls() == [IN]
+    assert nodes.b.watcher.overdue_messages == 0
 
 
 async def test_rows_that_came_by_an_adoption_whose_answer_was_lost_are_found(

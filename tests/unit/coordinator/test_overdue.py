@@ -1,15 +1,17 @@
-"""A row that is due for long is tried, whatever made memory forget it."""
+"""A row that is due is tried once, whatever made memory forget it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 import pytest
 
-from tests.unit.coordinator.harness import IN, Harness, message
+from tests.unit.coordinator.harness import IN, PATIENCE_S, Harness, message, set_back
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
+from twophase.stores.rows import LiveRow
 
 DOWN = Answer(503)
 LONG_MS = 45_000
@@ -69,3 +71,34 @@ async def test_a_call_that_hangs_is_left_alone(harness: Harness) -> None:
     harness.destination.release(IN)
     await harness.until_state("g", State.SUCCEEDED)
     assert harness.watcher.overdue_messages == 0
+
+
+async def test_a_message_that_ends_while_a_page_is_read_is_not_called_again(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page has the row as it was before."""
+    harness.destination.hold(IN)
+    await harness.submit(message("g"))
+    await harness.until(lambda: harness.destination.urls() == [IN])
+    due, read, goes_on = harness.store.due, asyncio.Event(), asyncio.Event()
+
+    async def due_slowly(until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        rows = await due(until_ms, after, limit)
+        if rows:
+            read.set()
+            await goes_on.wait()
+        return rows
+
+    harness.clock.advance(2 * 3_600_000)
+    await harness.settled()
+    monkeypatch.setattr(harness.store, "due", due_slowly)
+    set_back(harness.clock, 3_600_000)  # all that is due is read anew
+    await asyncio.wait_for(read.wait(), PATIENCE_S)
+    harness.destination.release(IN)
+    await harness.until_state("g", State.SUCCEEDED)
+    await harness.until(lambda: not harness.coordinator.gauges().active)
+
+    goes_on.set()
+
+    await harness.settled()
+    assert harness.destination.urls() == [IN]

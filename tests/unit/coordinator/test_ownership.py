@@ -136,3 +136,26 @@ async def test_a_message_that_changes_while_its_question_waits_is_not_forgotten(
     assert nodes.a.destination.urls().count(IN) >= 2, "the failed branch is tried again"
     assert nodes.a.watcher.overdue_messages == 0, "nothing was forgotten and found again"
     assert nodes.b.destination.urls() == []
+
+
+async def test_rows_are_driven_also_when_the_answer_of_their_adoption_is_lost(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No later answer names them, and they must not wait until they are found overdue."""
+    adopt, lost = nodes.b.store.adopt, asyncio.Event()
+
+    async def adopt_and_lose(limit: int, *, end_epochs: bool = True) -> int:
+        came = await adopt(limit, end_epochs=end_epochs)
+        if came and not lost.is_set():
+            lost.set()
+            raise StoreUnavailable
+        return came
+
+    monkeypatch.setattr(nodes.b.store, "adopt", adopt_and_lose)
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    nodes.a.gates.cut = True
+    nodes.shared.end(nodes.a.store)
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert lost.is_set()
+    assert nodes.b.watcher.overdue_messages == 0
