@@ -238,7 +238,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         PREPARED,
         "",
         "It is parked: it had no check-back address.",
-        "Nothing happens by itself",
+        "A submit or an abort of the producer decides it at any time.",
         [REDRIVE, STOP],
     ),
     (

@@ -99,8 +99,8 @@ def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
     headline = f"{message.gid} is prepared: its producer has not said yet whether the local transaction committed."
     asked = [one for one in message.log if one.kind == "check-back"]
     if message.parked:
-        return Explanation(headline, happened, _parked(message), [_RESTS], _remedies(message, now_ms))
-    then = [_next_question(message, now_ms), "A submit or an abort of the producer decides it at any time."]
+        return Explanation(headline, happened, _parked(message), [_RESTS, _DECIDES], _remedies(message, now_ms))
+    then = [_next_question(message, now_ms), _DECIDES]
     blocked = [_no_verdict(message, asked[-1], now_ms)] if asked else []
     return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if asked else [])
 
@@ -163,6 +163,7 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
 
 
 _RESTS: Final = "Nothing happens by itself: a parked message waits for a person."
+_DECIDES: Final = "A submit or an abort of the producer decides it at any time."
 
 
 def _decided(message: ShownMessage, now_ms: int) -> str:
