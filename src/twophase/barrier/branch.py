@@ -18,7 +18,7 @@ import msgspec
 
 from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded, bounds_of
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
-from twophase.barrier.effect import await_end, require_accepted, require_blocking, require_ended
+from twophase.barrier.effect import await_end, require_accepted, require_blocking, require_ended, require_no_event_loop
 from twophase.barrier.first_look import look_once, refusal_of
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.parameters import one_value
@@ -210,6 +210,7 @@ def once(
         BarrierTableMissing, BarrierTableUnusable: the barrier is not installed, or cannot tell a repeated call.
         FunctionRefused: `function` is async, or returned what waits to be awaited or iterated, or an HTTP answer of
             status 400 or more; nothing stays.
+        EventLoopBlocked: an event loop runs in this thread; `aonce` is for it, or a thread.
         TransactionLost: the block ended the transaction itself; nothing may be confirmed.
         Whatever `function` raised, after the rollback.
 
@@ -220,6 +221,7 @@ def once(
     ['done', None]
     """
     require_blocking(function, "aonce")
+    require_no_event_loop()
     call = read_call(request)
     try:
         return _take_effect(engine, call, function, table)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
-from twophase.core.errors import FunctionRefused
+from twophase.core.errors import EventLoopBlocked, FunctionRefused
 
 R = TypeVar("R")
 _REFUSAL: Final = 400
@@ -45,6 +46,30 @@ def require_blocking(function: Callable[[Any], object], other: str) -> None:
         raise FunctionRefused(f"the function is async, and nothing here awaits it; use `{other}`.")
     if inspect.isgeneratorfunction(function):
         raise FunctionRefused("the function is a generator function: calling it runs nothing of it.")
+
+
+def require_no_event_loop() -> None:
+    """Refuse a blocking effect where an event loop runs in this thread.
+
+    Every other request of the service would wait for it, and two effects on one row for each other: the second one
+    blocks the loop that the first one needs for its COMMIT.
+
+    Raises:
+        EventLoopBlocked: there is one, and SQLAlchemy's `run_sync` does not give control back to it.
+    """
+    # Where asyncio was never imported no loop runs, and importing it would cost more than all the rest.
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or asyncio._get_running_loop() is None:  # noqa: SLF001 -- the public one raises
+        return
+    concurrency = sys.modules.get("sqlalchemy.util.concurrency")
+    if concurrency is not None and concurrency.in_greenlet():
+        return
+    raise EventLoopBlocked(
+        "A blocking effect was called where an event loop runs, which would stand still meanwhile; nothing was begun.",
+        remedy="Make the route a plain `def`, which its framework runs in a thread; or use `aonce` with an async "
+        "engine; or write `await asyncio.to_thread(once, …)`. A connection of sqlite3 needs `check_same_thread=False` "
+        "for that.",
+    )
 
 
 def require_ended(result: R, advice: str) -> R:

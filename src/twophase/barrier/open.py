@@ -80,6 +80,20 @@ def is_async(engine: Any) -> bool:
     return _kind_of(engine.__class__) in _ASYNC
 
 
+def refuse_url(engine: Any) -> None:
+    """Refuse a URL, which types cannot distinguish from a Django alias.
+
+    A route calls it when it is made; otherwise the error would appear only after a crash, at the first check-back.
+
+    Raises:
+        UnsupportedEngine: it is a URL.
+    """
+    # Not isinstance, which opens a proxy (`flask.current_app`'s database) before there is anything behind it.
+    if issubclass(type(engine), str) and "://" in engine:
+        # Not shown: it may hold a password.
+        raise UnsupportedEngine("A URL is no engine; give `sqlalchemy.create_engine(url)`.")
+
+
 def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> SyncTransaction:
     """Open a transaction that this library alone ends.
 
@@ -118,9 +132,7 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
             from twophase.barrier.adapters.pymysql import PymysqlTransaction  # noqa: PLC0415 -- an extra
 
             return PymysqlTransaction(engine)
-    if isinstance(engine, str) and "://" in engine:
-        # Not shown: it may hold a password.
-        raise UnsupportedEngine("A URL is no engine; give `sqlalchemy.create_engine(url)`.")
+    refuse_url(engine)
     if isinstance(engine, str) and "django.db" in sys.modules:
         from twophase.barrier.adapters.django import DjangoTransaction  # noqa: PLC0415 -- an extra
 

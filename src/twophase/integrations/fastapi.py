@@ -36,7 +36,7 @@ from twophase.barrier.http_answer import (
     answer_branch,
     answer_check_back,
 )
-from twophase.barrier.open import is_async
+from twophase.barrier.open import is_async, refuse_url
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
 from twophase.integrations.unavailable import reply_to
@@ -86,7 +86,9 @@ def check_router(
 
     Raises:
         ConfigurationError: the table's name cannot be one.
+        UnsupportedEngine: the engine is a URL.
     """
+    refuse_url(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     router = APIRouter()
 

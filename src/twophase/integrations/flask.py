@@ -28,6 +28,7 @@ from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.effect import await_end, require_answered, require_blocking
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.barrier.open import refuse_url
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
 from twophase.integrations.unavailable import reply_to
@@ -75,7 +76,9 @@ def check_blueprint(
 
     Raises:
         ConfigurationError: the table's name cannot be one.
+        UnsupportedEngine: the engine is a URL.
     """
+    refuse_url(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     blueprint = Blueprint("twophase", __name__)
 

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from twophase.barrier.open import is_async
+from twophase.barrier.open import is_async, refuse_url
 from twophase.core.errors import FunctionRefused
 
 
@@ -18,7 +18,9 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
 
     Raises:
         FunctionRefused: one is async and the other is not.
+        UnsupportedEngine: the engine is a URL.
     """
+    refuse_url(engine)
     if not callable(function):
         raise FunctionRefused("branch takes an engine: write `@branch(engine)`, and put it below the route.")
     asynchronous = inspect.iscoroutinefunction(function)

@@ -38,7 +38,7 @@ from twophase.barrier.http_answer import (
     answer_branch,
     answer_check_back,
 )
-from twophase.barrier.open import is_async
+from twophase.barrier.open import is_async, refuse_url
 from twophase.barrier.parameters import one_value
 from twophase.core.errors import FunctionRefused
 from twophase.core.verdict import GRPC_OF_STATUS, VERDICT_HEADER
@@ -137,7 +137,9 @@ def check_handler(
 
     Raises:
         ConfigurationError: the table's name cannot be one.
+        UnsupportedEngine: the engine is a URL.
     """
+    refuse_url(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     return _Check(method, engine, policy, asynchronous=False)
 
@@ -151,6 +153,7 @@ def acheck_handler(
     require_identity: bool = True,
 ) -> grpc.GenericRpcHandler:
     """`check_handler` for a `grpc.aio.server`; a blocking engine is asked in a thread."""
+    refuse_url(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
     return _Check(method, engine, policy, asynchronous=True)
 

@@ -28,10 +28,11 @@ from tests.integration.integrations.test_fastapi import branch_query
 from twophase.barrier import install
 from twophase.barrier.bounded_cleaning import CleanedSome
 from twophase.client.cleaner import BarrierCleaner
-from twophase.errors import FunctionRefused
+from twophase.errors import FunctionRefused, UnsupportedEngine
 from twophase.integrations import django as on_django
 from twophase.integrations import fastapi as on_fastapi
 from twophase.integrations import flask as on_flask
+from twophase.integrations import grpc as on_grpc
 
 Post = Callable[..., tuple[int, dict[str, Any], dict[str, str]]]
 Clean = Callable[..., BarrierCleaner]
@@ -194,6 +195,25 @@ def test_an_async_function_needs_an_async_engine(integration: Any, tmp_path: Pat
         integration.branch(create_engine("sqlite://"))(areceive)
     with pytest.raises(FunctionRefused, match="receive is a plain function"):
         integration.branch(create_async_engine("sqlite+aiosqlite://"))(receive)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        on_fastapi.check_router,
+        on_flask.check_blueprint,
+        on_django.check_view,
+        on_grpc.check_handler,
+        on_grpc.acheck_handler,
+        lambda url: on_fastapi.branch(url)(print),
+        lambda url: on_flask.branch(url)(print),
+        lambda url: on_django.branch(url)(print),
+    ],
+)
+def test_a_url_is_refused_where_the_route_is_made(make: Callable[[str], object]) -> None:
+    with pytest.raises(UnsupportedEngine, match="create_engine") as refused:
+        make("postgresql://shop:secret@localhost/shop")
+    assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("extra", ["fastapi", "flask", "django", "grpc"])

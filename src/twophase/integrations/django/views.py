@@ -16,6 +16,7 @@ from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.barrier.open import refuse_url
 from twophase.integrations.functions import is_coroutine_branch
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def check_view(
 
     Raises:
         ConfigurationError: the table's name cannot be one.
+        UnsupportedEngine: the engine is a URL.
     """
+    refuse_url(alias)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
 
     @transaction.non_atomic_requests(using=alias)
