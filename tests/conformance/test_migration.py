@@ -239,7 +239,7 @@ def _describe_sqlite(folder: Path) -> object:
 
 
 def _without_comments(text: str) -> str:
-    return " ".join(re.sub(r"--[^\n]*", "", text).split())
+    return re.sub(r" ?([(),]) ?", r"\1", " ".join(re.sub(r"--[^\n]*", "", text).split()))
 
 
 DESCRIBE: dict[str, Callable[[Path], object]] = {"sqlite": _describe_sqlite, "postgres": _describe_postgres}

@@ -164,6 +164,13 @@ class Store(Protocol):
         """Return the node slots there were, by number; at most `NODES_SHOWN_MAX`."""
         ...
 
+    async def waiting_by_owner(self) -> dict[str, tuple[int, int]]:
+        """Return how many messages of each owner wait, and their bytes.
+
+        At most `OWNERS_COUNTED_MAX` owners are counted.
+        """
+        ...
+
     async def now_ms(self) -> int:
         """Return the store's clock."""
         ...

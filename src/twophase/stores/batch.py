@@ -14,7 +14,8 @@ class Insert(msgspec.Struct, frozen=True):
     It is refused when the gid is taken.
 
     `due_in_ms` counts from the store's clock at the flush. `created_ms` is the birth of a message that was begun at
-    another coordinator, 0 when unknown; None: it is born with this flush.
+    another coordinator, 0 when unknown; None: it is born with this flush. `owner` is the name of its
+    producer's token, empty for none.
     """
 
     gid: str
@@ -22,6 +23,7 @@ class Insert(msgspec.Struct, frozen=True):
     due_in_ms: int
     body: bytes
     created_ms: int | None = None
+    owner: str = ""
 
 
 class Decide(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 from twophase.core.lifecycle import State
 
 NODES_SHOWN_MAX: Final = 1_000
+OWNERS_COUNTED_MAX: Final = 10_000
 
 
 class DecidedBy(enum.StrEnum):
@@ -37,6 +38,7 @@ class LiveRow(msgspec.Struct, frozen=True):
     """A message that is not final, as stored.
 
     `version` is 1 for a new row and grows by one with every change.
+    `owner`: the name of its producer's token, empty for none.
     `owned`: this node drives the row; another node's row is driven by its owner, unless a request comes here.
     `due_ms`: when the coordinator must next act by itself (check-back, first call, retry); `done`: bit i is set when
     call i has succeeded (a branch, or one subscriber of its topic); `attempts`: rounds that failed since the last
@@ -55,6 +57,7 @@ class LiveRow(msgspec.Struct, frozen=True):
     done: int
     body: bytes
     owned: bool = True
+    owner: str = ""
 
 
 class HistoryRow(msgspec.Struct, frozen=True):
@@ -75,6 +78,7 @@ class HistoryRow(msgspec.Struct, frozen=True):
     attempts: int
     done: int
     body: bytes
+    owner: str = ""
 
 
 class AttemptKind(enum.StrEnum):

@@ -51,6 +51,7 @@ class Search(msgspec.Struct, frozen=True):
     created_before_ms: int = _TIME_END_MS
     destination: str = ""
     check: str = ""
+    owner: str | None = None
 
     @property
     def live_states(self) -> list[State]:

@@ -158,11 +158,19 @@ def test_the_search_for_undecided_reads_bodies_of_its_page_only(seeded: sqlite3.
     ]
 
 
+def test_what_waits_of_each_owner_is_one_walk_over_the_live_rows(seeded: sqlite3.Connection) -> None:
+    assert _plan(seeded, statements.WAITING_BY_OWNER)[0] == "SCAN message"
+
+
 def test_every_statement_has_a_plan_test_and_names_its_index() -> None:
     folder = Path(statements.__file__).parent / "sql"
     names = {path.stem for path in folder.glob("*.sql")}
 
-    assert names == {statement.name for statement in HOT} | set(SINGLE) | {"overview", "oldest_undecided"}
+    assert names == {statement.name for statement in HOT} | set(SINGLE) | {
+        "overview",
+        "oldest_undecided",
+        "waiting_by_owner",
+    }
     assert [path.name for path in folder.glob("*.sql") if "-- Served by:" not in path.read_text()] == []
 
 

@@ -12,7 +12,7 @@ from twophase.stores.migrations import Migration
 from twophase.stores.sqlite import SqliteStore, schema
 
 NEXT = schema.SCHEMA_VERSION + 1
-ENDED = "insert into history values (1, ?, ?, 5, 0, 0, 0, '', '', 0, 0, x'')"
+ENDED = "insert into history values (1, ?, ?, 5, 0, 0, 0, '', '', 0, 0, x'', null)"
 
 
 @pytest.fixture

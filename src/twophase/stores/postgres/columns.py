@@ -34,7 +34,7 @@ class Columns:
         attempts: evidence to append.
     """
 
-    __slots__ = ("arrays", "births", "gids", "oldest_born_ms", "order", "redirects")
+    __slots__ = ("arrays", "births", "gids", "oldest_born_ms", "order", "owners", "redirects")
 
     def __init__(self, items: Sequence[tuple[int, Item]], attempts: Sequence[Attempt]) -> None:
         finishes: list[Finish] = []
@@ -70,6 +70,9 @@ class Columns:
         births = [item.created_ms for item in inserts]
         if births.count(None) < len(births):
             self.births = births
+        owners = [item.owner for item in inserts]
+        self.owners: Column = _short(owners) if any(owners) else None
+        """The owners of the new messages, where one of them has one."""
         self.oldest_born_ms = oldest_born_ms(self.gids)
         self.arrays: tuple[Column, ...] = (
             *_finish_columns(finishes),
@@ -83,7 +86,7 @@ class Columns:
     def arguments(self) -> tuple[Column | int, ...]:
         """The statement's parameters behind the node's slot and the clock."""
         births = () if self.births is None else (self.births,)
-        return (self.oldest_born_ms, *self.arrays, *births)
+        return (self.oldest_born_ms, *self.arrays, *births, self.owners)
 
     @property
     def statement(self) -> str:

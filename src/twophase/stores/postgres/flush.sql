@@ -15,7 +15,7 @@
 -- can only be looked up by the index, for each item; the latter, planned while the table is nearly empty as it often is,
 -- walks the table and compares each row with all items. A scalar sub-select likewise cannot become a join.
 -- Served by: the primary keys of node, message and store_meta, history_gid.
-create function twophase_flush(
+create function twophase_flush_owned(
     of_node integer, of_epoch integer, of_fence bigint, clock_ms bigint, oldest_born_ms bigint,
     finish_gids text[], finish_versions integer[], finish_states smallint[], finish_reasons text[],
     finish_deciders text[], finish_attempts integer[], finish_dones bigint[],
@@ -26,7 +26,8 @@ create function twophase_flush(
     insert_gids text[], insert_states smallint[], insert_due_ins bigint[], insert_bodies bytea[],
     attempt_gids text[], attempt_kinds text[], attempt_branch_ids text[], attempt_targets text[],
     attempt_at_ms bigint[], attempt_statuses integer[], attempt_latencies_ms integer[], attempt_results text[],
-    attempt_errors text[]
+    attempt_errors text[],
+    insert_owners text[]
 ) returns bigint[]
 language plpgsql volatile
 set enable_seqscan = off
@@ -54,6 +55,7 @@ declare
     decide_decider constant text := decide_deciders[1];
     insert_state constant smallint := insert_states[1];
     insert_due_in constant bigint := insert_due_ins[1];
+    insert_owner constant text := insert_owners[1];
     now_ms bigint;
     seq_before bigint;
     applied integer;
@@ -83,15 +85,15 @@ begin
                 item.place, message.gid, coalesce(item.state, finish_state) as state, message.created_ms,
                 message.decided_ms, message.decided_by, coalesce(item.decider, finish_decider) as decider,
                 coalesce(item.reason, finish_reason) as reason, coalesce(item.attempts, finish_attempt) as attempts,
-                coalesce(item.done, finish_done) as done, message.body
+                coalesce(item.done, finish_done) as done, message.body, message.owner
         )
         insert into history
-            (node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body)
+            (node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body, owner)
         select
             of_node, seq_before + row_number() over (order by gone.place), gone.gid, gone.state, gone.created_ms,
             case gone.decider when '' then gone.decided_ms else now_ms end, now_ms,
             case gone.decider when '' then gone.decided_by else gone.decider end,
-            gone.reason, gone.attempts, gone.done, gone.body
+            gone.reason, gone.attempts, gone.done, gone.body, gone.owner
         from gone;
         get diagnostics finished = row_count;
         if finished <> finishing then
@@ -150,14 +152,16 @@ begin
 
     if inserting > 0 then
         insert into message
-            (gid, state, node, epoch, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body)
+            (gid, state, node, epoch, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body,
+            owner)
         select
             item.gid, coalesce(item.state, insert_state), of_node, of_epoch, 1,
             now_ms + coalesce(item.due_in, insert_due_in), now_ms,
             case coalesce(item.state, insert_state) when 3 then now_ms else 0 end,
             case coalesce(item.state, insert_state) when 3 then 'submit' else '' end,
-            0, false, 0, item.body
-        from unnest(insert_gids, insert_states, insert_due_ins, insert_bodies) as item (gid, state, due_in, body)
+            0, false, 0, item.body, nullif(coalesce(item.owner, insert_owner), '')
+        from unnest(insert_gids, insert_states, insert_due_ins, insert_bodies, insert_owners)
+            as item (gid, state, due_in, body, owner)
         on conflict do nothing;
         get diagnostics applied = row_count;
         -- Only now, with a snapshot that is younger than the inserts: history, and the horizon below which it is cut.

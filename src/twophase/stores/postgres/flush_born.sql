@@ -1,8 +1,8 @@
--- A flush with new messages that were begun at another coordinator: twophase_flush, and then their births, in the same
+-- A flush with new messages that were begun at another coordinator: twophase_flush_owned, and then their births, in the same
 -- commit. The last array has a birth for each new message, null for one that is born now.
--- Beside twophase_flush, as messages are seldom taken over, and every flush would carry the column.
--- Served by: what twophase_flush names, and the primary key of message.
-create function twophase_flush_born(
+-- Beside twophase_flush_owned, as messages are seldom taken over, and every flush would carry the column.
+-- Served by: what twophase_flush_owned names, and the primary key of message.
+create function twophase_flush_born_owned(
     of_node integer, of_epoch integer, of_fence bigint, clock_ms bigint, oldest_born_ms bigint,
     finish_gids text[], finish_versions integer[], finish_states smallint[], finish_reasons text[],
     finish_deciders text[], finish_attempts integer[], finish_dones bigint[],
@@ -14,7 +14,8 @@ create function twophase_flush_born(
     attempt_gids text[], attempt_kinds text[], attempt_branch_ids text[], attempt_targets text[],
     attempt_at_ms bigint[], attempt_statuses integer[], attempt_latencies_ms integer[], attempt_results text[],
     attempt_errors text[],
-    insert_births_ms bigint[]
+    insert_births_ms bigint[],
+    insert_owners text[]
 ) returns bigint[]
 language plpgsql volatile
 set enable_seqscan = off
@@ -28,13 +29,13 @@ as $function$
 declare
     answer bigint[];
 begin
-    answer := twophase_flush(
+    answer := twophase_flush_owned(
         of_node, of_epoch, of_fence, clock_ms, oldest_born_ms, finish_gids, finish_versions, finish_states,
         finish_reasons, finish_deciders, finish_attempts, finish_dones, decide_gids, decide_versions, decide_due_ins,
         decide_deciders, decide_bodies, change_gids, change_versions, change_dues, change_attempts, change_dones,
         change_parkeds, insert_gids, insert_states, insert_due_ins, insert_bodies, attempt_gids, attempt_kinds,
         attempt_branch_ids, attempt_targets, attempt_at_ms, attempt_statuses, attempt_latencies_ms, attempt_results,
-        attempt_errors
+        attempt_errors, insert_owners
     );
     if answer is not null then
         update message set created_ms = item.born

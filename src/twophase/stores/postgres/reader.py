@@ -11,7 +11,16 @@ from twophase.core.lifecycle import State
 from twophase.stores.base import DUE_BYTES_MAX, Overview
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
-from twophase.stores.rows import NODES_SHOWN_MAX, Attempt, AttemptKind, HistoryRow, LiveRow, NodeSeen, Topics
+from twophase.stores.rows import (
+    NODES_SHOWN_MAX,
+    OWNERS_COUNTED_MAX,
+    Attempt,
+    AttemptKind,
+    HistoryRow,
+    LiveRow,
+    NodeSeen,
+    Topics,
+)
 from twophase.stores.topic_rows import topics_of
 
 
@@ -72,6 +81,12 @@ async def nodes(connection: Connection) -> list[NodeSeen]:
     return [NodeSeen(*row) for row in await connection.fetch(statements.NODES_SEEN, NODES_SHOWN_MAX)]
 
 
+async def waiting_by_owner(connection: Connection) -> dict[str, tuple[int, int]]:
+    """Count the live rows of each owner, and the bytes of their bodies."""
+    rows = await connection.fetch(statements.WAITING_BY_OWNER, OWNERS_COUNTED_MAX)
+    return {owner: (messages, held) for owner, messages, held in rows}
+
+
 async def oldest_undecided(
     connection: Connection, before_ms: int, after: tuple[int, str], limit: int, own: NodeEpoch
 ) -> list[LiveRow]:
@@ -111,6 +126,7 @@ def history_row(row: Any) -> HistoryRow:
         attempts=row["attempts"],
         done=row["done"],
         body=row["body"],
+        owner=row["owner"] or "",
     )
 
 
@@ -128,6 +144,7 @@ def live_row(row: Any, own: NodeEpoch) -> LiveRow:
         parked=row["parked"],
         done=row["done"],
         body=row["body"],
+        owner=row["owner"] or "",
         owned=row["node"] == own.node and row["epoch"] == own.epoch,
     )
 

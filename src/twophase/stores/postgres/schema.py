@@ -22,7 +22,7 @@ from twophase.stores.migrations import Migration, released
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 
 _FOLDER = importlib.resources.files("twophase.stores.postgres")
 _TABLES: Final = {"message": 1, "history": 1, "attempt": 1, "node": 1, "store_meta": 1, "topic": 2}
@@ -45,7 +45,9 @@ def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration,
 
 def schema() -> str:
     """Return the statements that make a new store of the newest version."""
-    return "\n".join((_FOLDER / f"{name}.sql").read_text() for name in ("schema", "flush", "flush_born", "adopt"))
+    return "\n".join(
+        (_FOLDER / f"{name}.sql").read_text() for name in ("schema", "flush", "flush_born", "flush_of_4", "adopt")
+    )
 
 
 async def identify(connection: Connection, database: str, newest: int = SCHEMA_VERSION) -> int:

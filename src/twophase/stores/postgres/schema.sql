@@ -2,7 +2,8 @@
 -- migrations/. The tables stand in the current schema of the store's URL; the functions of flush.sql and adopt.sql go with them.
 
 -- Live messages. Small: a message leaves it the moment it is final. Every change moves the row (due_ms is in an
--- index), so dead rows are many and short-lived: they are cleaned early and without pauses.
+-- index), so dead rows are many and short-lived: they are cleaned early and without pauses. `owner` is the name of the
+-- producer's token; null: none was needed.
 create table message (
     due_ms bigint not null,
     created_ms bigint not null,
@@ -17,6 +18,7 @@ create table message (
     gid text collate "C" not null,
     decided_by text not null,
     body bytea not null,
+    owner text,
     constraint message_pkey primary key (gid)
 ) with (
     autovacuum_vacuum_scale_factor = 0.02,
@@ -47,6 +49,7 @@ create table history (
     decided_by text not null,
     reason text not null,
     body bytea not null,
+    owner text,
     constraint history_pkey primary key (node, seq)
 ) with (autovacuum_vacuum_scale_factor = 0.05);
 create unique index history_gid on history (gid);
@@ -91,7 +94,7 @@ create table store_meta (
     value bigint not null,
     constraint store_meta_pkey primary key (name)
 );
-insert into store_meta (name, value) values ('schema_version', 4), ('history_horizon_ms', 0);
+insert into store_meta (name, value) values ('schema_version', 5), ('history_horizon_ms', 0);
 
 -- Topics: who is called for `topic://name`. `id` is the revision that made it, so a topic that is made anew is another;
 -- `version` counts its changes.

@@ -47,6 +47,7 @@ async def _read_live(connection: Connection, search_: Search, page: Page, at: Li
         search_.created_before_ms,
         search_.needle,
         page.room + 1,
+        search_.owner,
     )
     page.take_live([live_row(row, own) for row in rows], floor)
 
@@ -77,6 +78,7 @@ async def _read_past(connection: Connection, search_: Search, page: Page, at: Pa
         search_.created_before_ms,
         search_.needle,
         page.room + 1,
+        search_.owner,
     ):
         rows[row["node"]].append(history_row(row))
     page.take_past([PastOfNode(node, below[node], rows[node], floors.get(node)) for node in nodes])

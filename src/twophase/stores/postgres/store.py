@@ -155,6 +155,11 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(reader.horizon_ms)
 
+    async def waiting_by_owner(self) -> dict[str, tuple[int, int]]:
+        """See `Store.waiting_by_owner`."""
+        readers = await self._settled_readers()
+        return await readers.ask(reader.waiting_by_owner)
+
     async def nodes(self) -> Sequence[NodeSeen]:
         """See `Store.nodes`."""
         readers = await self._settled_readers()

@@ -79,7 +79,9 @@ def sort_by_kind(items: Sequence[Item]) -> Changes:
         match item:
             case Insert():
                 assert item.state in _LIVE, "a new message is not final"
-                changes.inserts.append((index, (item.gid, int(item.state), item.due_in_ms, item.body)))
+                changes.inserts.append(
+                    (index, (item.gid, int(item.state), item.due_in_ms, item.body, item.owner or None))
+                )
                 if item.created_ms is not None:
                     changes.births.append((index, (item.gid, item.created_ms)))
             case Decide():

@@ -9,7 +9,16 @@ from typing import Any
 
 from twophase.core.lifecycle import State
 from twophase.stores.base import DUE_BYTES_MAX, Overview
-from twophase.stores.rows import NODES_SHOWN_MAX, Attempt, AttemptKind, HistoryRow, LiveRow, NodeSeen, Topics
+from twophase.stores.rows import (
+    NODES_SHOWN_MAX,
+    OWNERS_COUNTED_MAX,
+    Attempt,
+    AttemptKind,
+    HistoryRow,
+    LiveRow,
+    NodeSeen,
+    Topics,
+)
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX
 from twophase.stores.topic_rows import topics_of
@@ -57,6 +66,12 @@ def nodes(connection: sqlite3.Connection) -> Sequence[NodeSeen]:
     return [NodeSeen(node, epoch, bool(held), seen_ms) for node, epoch, held, seen_ms in rows]
 
 
+def waiting_by_owner(connection: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+    """Count the live rows of each owner, and the bytes of their bodies."""
+    rows = connection.execute(statements.WAITING_BY_OWNER, (OWNERS_COUNTED_MAX,))
+    return {owner: (messages, held) for owner, messages, held in rows}
+
+
 def oldest_undecided(
     connection: sqlite3.Connection, before_ms: int, after: tuple[int, str], limit: int
 ) -> Sequence[LiveRow]:
@@ -91,15 +106,38 @@ def topics(connection: sqlite3.Connection, known: int) -> Topics | None:
 
 def live_row(columns: Sequence[Any]) -> LiveRow:
     """Return a live row from its columns."""
-    gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts_, parked, done, body = columns
+    gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts_, parked, done, body, owner = columns
     return LiveRow(
-        gid, State(state), version, due_ms, created_ms, decided_ms, decided_by, attempts_, bool(parked), done, body
+        gid,
+        State(state),
+        version,
+        due_ms,
+        created_ms,
+        decided_ms,
+        decided_by,
+        attempts_,
+        bool(parked),
+        done,
+        body,
+        owner=owner or "",
     )
 
 
 def history_row(columns: Sequence[Any], reason: str) -> HistoryRow:
     """Return a final message from its columns."""
-    gid, state, node, seq, created_ms, decided_ms, decided_by, attempts_, finished_ms, done, body = columns
+    gid, state, node, seq, created_ms, decided_ms, decided_by, attempts_, finished_ms, done, body, owner = columns
     return HistoryRow(
-        node, seq, gid, State(state), created_ms, decided_ms, finished_ms, decided_by, reason, attempts_, done, body
+        node,
+        seq,
+        gid,
+        State(state),
+        created_ms,
+        decided_ms,
+        finished_ms,
+        decided_by,
+        reason,
+        attempts_,
+        done,
+        body,
+        owner or "",
     )

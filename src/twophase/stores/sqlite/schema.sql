@@ -1,7 +1,7 @@
 -- The store of one coordinator, as of the newest schema version. An older file reaches it through migrations/.
 
 -- Live messages. Small: a message leaves it the moment it is final. The body lies beside the key (no rowid), so
--- that one look-up by gid finds everything.
+-- that one look-up by gid finds everything. `owner` is the name of its producer's token; null: none was needed.
 create table message (
     gid text not null primary key,
     state integer not null check (state in (2, 3)),
@@ -15,7 +15,8 @@ create table message (
     attempts integer not null,
     parked integer not null,
     done integer not null,
-    body blob not null
+    body blob not null,
+    owner text
 ) without rowid;
 
 -- What the coordinator must do next, in order. State and times ride along so that counts are read from here alone.
@@ -36,6 +37,7 @@ create table history (
     attempts integer not null,
     done integer not null,
     body blob not null,
+    owner text,
     primary key (node, seq)
 );
 create unique index history_gid on history (gid);
@@ -76,7 +78,7 @@ create table store_meta (
     name text not null primary key,
     value integer not null
 ) without rowid;
-insert into store_meta (name, value) values ('schema_version', 2), ('history_horizon_ms', 0);
+insert into store_meta (name, value) values ('schema_version', 3), ('history_horizon_ms', 0);
 
 -- Topics: who is called for `topic://name`. `id` is the revision that made it, so a topic that is made anew is another;
 -- `version` counts its changes.

@@ -43,6 +43,7 @@ def _read_live(connection: sqlite3.Connection, search_: Search, page: Page, at: 
             search_.created_before_ms,
             search_.needle or None,
             page.room + 1,
+            search_.owner,
         ),
     )
     page.take_live([live_row(row) for row in rows], floor[0] if floor else None)
@@ -64,6 +65,7 @@ def _read_past(connection: sqlite3.Connection, search_: Search, page: Page, at: 
             search_.created_before_ms,
             search_.needle or None,
             page.room + 1,
+            search_.owner,
         ),
     )
     found = [history_row(row[:-1], row[-1]) for row in rows]

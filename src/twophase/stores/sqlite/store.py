@@ -160,6 +160,10 @@ class SqliteStore:
         """See `Store.nodes`: one."""
         return await self._read(reader.nodes)
 
+    async def waiting_by_owner(self) -> dict[str, tuple[int, int]]:
+        """See `Store.waiting_by_owner`."""
+        return await self._read(reader.waiting_by_owner)
+
     async def now_ms(self) -> int:
         """See `Store.now_ms`: the machine's clock, as SQLite has none of its own."""
         return self._clock.now_ms()

@@ -2,10 +2,10 @@
 -- $6 epoch, $7 bytes: behind so many of bodies no row comes. Bodies that are left out are not read.
 -- Served by: message_due, in its order.
 select
-    gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body, node, epoch
+    gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body, owner, node, epoch
 from (
     select
-        gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body, node, epoch,
+        gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body, owner, node, epoch,
         sum(octet_length(body)) over (
             order by due_ms, gid rows between unbounded preceding and 1 preceding
         ) as bytes_before

@@ -1,6 +1,6 @@
 -- One flush with births of messages that were begun elsewhere, see ../flush_born.sql.
 -- Served by: what the function names.
-select twophase_flush_born(
+select twophase_flush_born_owned(
     $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25,
-    $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37
+    $26, $27, $28, $29, $30, $31, $32, $33, $34, $35, $36, $37, $38
 )

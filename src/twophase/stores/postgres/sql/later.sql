@@ -17,7 +17,7 @@ with recursive tenure as (
 )
 select one.*
 from tenure cross join lateral (
-    select gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body, node, epoch
+    select gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body, owner, node, epoch
     from message
     where message.node = tenure.node and message.epoch = tenure.epoch and not parked
         and (due_ms, gid) > ($1::bigint, $2::text)

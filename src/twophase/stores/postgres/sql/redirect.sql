@@ -1,5 +1,5 @@
 -- A flush of redirects and evidence alone, in one statement: fence, changes, evidence, and what a flush leaves in the
--- node's row. Beside twophase_flush, as operators redirect seldom, and every flush would carry the column of bodies.
+-- node's row. Beside twophase_flush_owned, as operators redirect seldom, and every flush would carry the column of bodies.
 -- $1 node, $2 epoch, $3 fence, $4 the clock or null, $5 gids, $6 versions, $7 dues, $8 dones, $9 bodies, $10 to $18 the
 -- columns of attempts, null without. Answers as twophase_flush does: no row when the fence is down; else
 -- {at_ms, horizon_ms, refused...}.

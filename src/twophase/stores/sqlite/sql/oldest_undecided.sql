@@ -2,7 +2,7 @@
 -- Reads two indexes from end to end, no bodies but those of the page: an index in this order would make every prepare
 -- and every decision dearer for a question that is asked once a minute.
 -- Served by: message_due and message_parked, both covering; the primary key of message.
-select gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body
+select gid, state, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body, owner
 from message
 where gid in (
     select gid from (
