@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.load.http2 import head
 from benchmarks.measure import ROUNDS, Result
-from twophase.coordinator.state.active_message import OnReply, Reply
+from twophase.coordinator.state.active_message import OnReply, Owner, Reply
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -40,12 +40,12 @@ _PREPARE = encode_request(
 class _Yes:
     """The port's `Requests`, all of them accepted."""
 
-    def prepare(self, message: Message, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
+    def prepare(self, message: Message, on_reply: OnReply, *_: object, **__: object) -> None:  # noqa: ARG002
         on_reply(_PREPARED)
 
     submit = prepare
 
-    def abort(self, gid: str, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
+    def abort(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None:  # noqa: ARG002 -- the protocol's
         on_reply(_PREPARED)
 
 

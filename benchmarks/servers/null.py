@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import uvloop
 from starlette.types import Receive, Scope, Send
 
-from twophase.coordinator.state.active_message import OnReply, Reply
+from twophase.coordinator.state.active_message import OnReply, Owner, Reply
 from twophase.core.hooks import WallClock
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -38,18 +38,18 @@ class NullCoordinator:
     def __init__(self, client: HttpClient) -> None:
         self._client = client
 
-    def prepare(self, message: Message, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
+    def prepare(self, message: Message, on_reply: OnReply, *_: object, **__: object) -> None:  # noqa: ARG002
         """Reply that the message was prepared at this moment."""
         on_reply(Reply(None, State.PREPARED, time.time_ns() // 1_000_000))
 
-    def submit(self, message: Message, on_reply: OnReply) -> None:
+    def submit(self, message: Message, on_reply: OnReply, *_: object, **__: object) -> None:
         """Call every branch, once."""
         on_reply(_SUBMITTED)
         for index, branch in enumerate(message.branches, 1):
             parameters = f"gid={message.gid}&trans_type=msg&branch_id={index:02}&op=action"
             self._client.request("POST", branch.url, _HEADERS, branch.payload, _TIMEOUT_MS, _ignore, 0, parameters)
 
-    def abort(self, gid: str, on_reply: OnReply) -> None:  # noqa: ARG002 -- the protocol's
+    def abort(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None:  # noqa: ARG002 -- the protocol's
         """Reply that the message is aborted; nothing was kept."""
         on_reply(_ABORTED)
 

@@ -16,7 +16,7 @@ import httptools
 
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.maintenance.horizon import Horizon
-from twophase.coordinator.state.active_message import OnReply, Reply
+from twophase.coordinator.state.active_message import OnReply, Owner, Reply
 from twophase.coordinator.view import MessageView
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
@@ -52,15 +52,19 @@ class FakeCoordinator:
         self.views: dict[str, MessageView] = {}
         self.query_waits: asyncio.Event | None = None
 
-    def prepare(self, message: Message, on_reply: OnReply) -> None:
+    def prepare(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None:
         self._hear("prepare", message.gid, on_reply)
         self.messages.append(message)
 
-    def submit(self, message: Message, on_reply: OnReply) -> None:
+    def submit(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None:
         self._hear("submit", message.gid, on_reply)
         self.messages.append(message)
 
-    def abort(self, gid: str, on_reply: OnReply) -> None:
+    def abort(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None:
         self._hear("abort", gid, on_reply)
 
     def release(self, gid: str, reply: Reply = ACCEPTED) -> None:

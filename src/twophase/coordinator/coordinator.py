@@ -22,6 +22,7 @@ from twophase.coordinator.dispatch.alerts import Alerts
 from twophase.coordinator.dispatch.calls import why_not_callable
 from twophase.coordinator.dispatch.dispatcher import Dispatcher
 from twophase.coordinator.gauges import Gauges
+from twophase.coordinator.maintenance.counting import Counting
 from twophase.coordinator.maintenance.horizon import Horizon, OldestHeader, horizon
 from twophase.coordinator.maintenance.probing import Probing
 from twophase.coordinator.maintenance.recovery import Recovery
@@ -31,7 +32,7 @@ from twophase.coordinator.operator import Operator
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.search_page import page_of
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, Trigger
+from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Owner, Reply, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.state.times import Times
@@ -105,6 +106,8 @@ class Coordinator:
         )
         self._membership = Membership(runtime, self._node, self._store_clock, self._recovery.hurry)
         self._retention = Retention(runtime)
+        self._counting = Counting(runtime)
+        self.owners = runtime.owners
         self.probing = Probing(runtime, destinations, self._alerts)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._dispatcher.delivery.carry)
         self.operator = Operator(runtime, memory, machine, self._admission.find)
@@ -130,6 +133,7 @@ class Coordinator:
         self._membership.start()
         await self._oldest_header.start()
         await self._retention.start()
+        await self._counting.start()
         self.probing.start()
 
     async def drain(self, timeout_ms: int) -> None:
@@ -174,6 +178,7 @@ class Coordinator:
         await self._recovery.stop()
         await self._oldest_header.stop()
         await self._retention.stop()
+        await self._counting.stop()
         await self.probing.stop()
         await self.topics.stop()
 
@@ -200,11 +205,14 @@ class Coordinator:
         self.topics.wake()
         self._memory.due_times.tick()
 
-    def prepare(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
+    def prepare(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None:
         """Keep a message whose fate its producer's local transaction will decide.
 
         Arguments:
             created_ms: when it was begun at another coordinator, 0 for unknown; None: now.
+            owner: the client, where clients have tokens; another owner's message is refused.
         """
         if self._settings.strict and not message.check_url:
             self._admission.refuse(InvalidRequest(_NO_CHECK_ADDRESS, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
@@ -213,33 +221,37 @@ class Coordinator:
         if active is not None:
             if message.options.explicit_verdict and message.check_url not in self.probing.seen:
                 self.probing.notice(message)
-            self._machine.handle(active, Trigger(_PREPARE, message, on_reply, created_ms=created_ms))
+            self._machine.handle(active, Trigger(_PREPARE, message, on_reply, created_ms=created_ms, owner=owner))
 
-    def submit(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None:
+    def submit(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None:
         """Call the branches of a message with a committed local transaction, or none.
 
-        `created_ms`: as `prepare`.
+        `created_ms`, `owner`: as `prepare`.
         """
         active = self._admission.admit(message, on_reply, is_submit=True)
         if active is not None:
-            self._machine.handle(active, Trigger(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms))
+            trigger = Trigger(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms, owner=owner)
+            self._machine.handle(active, trigger)
 
-    def abort(self, gid: str, on_reply: OnReply) -> None:
-        """Call nothing: the local transaction is rolled back."""
+    def abort(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None:
+        """Call nothing: the local transaction is rolled back. `owner`: as `prepare`."""
         active = self._admission.find(gid, on_reply)
         if active is None:
             return
-        self._machine.handle(active, Trigger(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted"))
+        trigger = Trigger(Event.ABORT, None, on_reply, DecidedBy.ABORT, "the producer aborted", owner=owner)
+        self._machine.handle(active, trigger)
 
-    def confirm(self, gid: str, on_reply: OnReply) -> None:
+    def confirm(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None:
         """Call the branches of a *prepared* message: its local transaction is committed.
 
         Unlike `submit` it begins nothing. The reply's state shows the outcome: ABSENT, no such message; FAILED, the
-        opposite was decided before.
+        opposite was decided before. `owner`: as `prepare`.
         """
         active = self._admission.find(gid, on_reply)
         if active is not None:
-            self._machine.handle(active, Trigger(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT))
+            self._machine.handle(active, Trigger(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT, owner=owner))
 
     async def query(self, gid: str) -> MessageView | None:
         """Return the message of a gid; None for an unknown gid.

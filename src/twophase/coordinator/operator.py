@@ -125,10 +125,11 @@ class Operator:
             return Reply(error, row.state, row.created_ms)
         return await self._perform(gid, Event.HURRY, "retry-now", act.describe("tried now"))
 
-    async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]:
+    async def retry_later_ones(self, after_ms: int, limit: int, act: Act, gid_prefix: str = "") -> tuple[int, bool]:
         """Try messages now that would wait longer than `after_ms`; at most `limit`.
 
-        They are messages of any node. One that has not been tried yet, because its time has not come, is not changed.
+        They are messages of any node whose gid begins with `gid_prefix`. One that has not been tried yet, because its
+        time has not come, is not changed.
 
         Returns:
             The number of messages tried now, and True when there are more of them.
@@ -137,7 +138,7 @@ class Operator:
         waiting: list[str] = []
         for _ in range(LATER_ROWS_MAX // _PAGE_ROWS):
             rows = await self._store.later(position, _PAGE_ROWS)
-            waiting += [row.gid for row in rows if self._could_be_earlier(row)]
+            waiting += [row.gid for row in rows if row.gid.startswith(gid_prefix) and self._could_be_earlier(row)]
             if len(rows) < _PAGE_ROWS or len(waiting) > limit:
                 break
             position = (rows[-1].due_ms, rows[-1].gid)

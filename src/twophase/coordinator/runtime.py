@@ -8,13 +8,14 @@ from __future__ import annotations
 import msgspec
 
 from twophase.coordinator.observer import Observer
+from twophase.coordinator.owners import Owners
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.hooks import Chance, Clock
 from twophase.stores.base import Store
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """The store, clock, randomness, settings and observer of one coordinator.
+    """The store, clock, randomness, settings, observer and owners of one coordinator.
 
     All its parts share them. `clock` is the store's clock where nodes share the store, else the machine's.
     """
@@ -24,3 +25,4 @@ class Runtime(msgspec.Struct, frozen=True):
     random: Chance
     settings: CoordinatorSettings
     observer: Observer
+    owners: Owners = msgspec.field(default_factory=Owners)

@@ -30,6 +30,7 @@ class MessageView(msgspec.Struct, frozen=True):
     parked: bool
     done: int
     log: Sequence[Attempt]
+    owner: str = ""
 
 
 def listed(row: LiveRow | HistoryRow) -> MessageView:
@@ -60,6 +61,7 @@ def view_of(row: LiveRow | HistoryRow, log: Sequence[Attempt]) -> MessageView:
             parked=False,
             done=row.done,
             log=log,
+            owner=row.owner,
         )
     return MessageView(
         message,
@@ -74,4 +76,5 @@ def view_of(row: LiveRow | HistoryRow, log: Sequence[Attempt]) -> MessageView:
         parked=row.parked,
         done=row.done,
         log=log,
+        owner=row.owner,
     )

@@ -15,7 +15,7 @@ from twophase.coordinator.state.active_message import ActiveMessage, Reply, Trig
 from twophase.coordinator.state.context import Context
 from twophase.coordinator.state.merging import merge
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, StateConflict, StoreUnavailable
+from twophase.core.errors import InvalidRequest, QuotaExceeded, StateConflict, StoreUnavailable, TwophaseError
 from twophase.core.lifecycle import Action, Event, State
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.core.message import Message, encode, may_be_called_early
@@ -40,6 +40,14 @@ Act = Callable[[Context, ActiveMessage, Trigger, State], None]
 def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_state: State) -> None:
     message = trigger.request
     assert message is not None, "only requests insert"
+    owner = ""
+    if trigger.owner is not None:
+        owner = trigger.owner.name
+        try:
+            trigger.owner.require_room(message)
+        except QuotaExceeded as error:
+            _refuse(context, trigger, error)
+            return
     # `fans_out`, nearly: on the hot path it costs half as much here.
     for branch in message.branches:
         if TOPIC_PREFIX in branch.url or branch.subscribers is not None:
@@ -58,7 +66,7 @@ def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
     else:
         due_in_ms = options.delay_ms
     context.group_commit.add(
-        active, trigger, Insert(message.gid, next_state, due_in_ms, encode(message), trigger.created_ms)
+        active, trigger, Insert(message.gid, next_state, due_in_ms, encode(message), trigger.created_ms, owner)
     )
 
 
@@ -67,9 +75,14 @@ def _expanded(context: Context, trigger: Trigger, message: Message) -> Message |
     try:
         return context.topics.expand(message)
     except (InvalidRequest, StoreUnavailable) as error:
-        context.refuse(trigger, Reply(error, State.ABSENT))
-        trigger.on_reply = None
+        _refuse(context, trigger, error)
         return None
+
+
+def _refuse(context: Context, trigger: Trigger, error: TwophaseError) -> None:
+    """Refuse a request that would have made a message."""
+    context.refuse(trigger, Reply(error, State.ABSENT))
+    trigger.on_reply = None
 
 
 def confirm_prepared(context: Context, active: ActiveMessage, trigger: Trigger) -> None:
@@ -82,7 +95,9 @@ def confirm_prepared(context: Context, active: ActiveMessage, trigger: Trigger) 
     assert message is not None, "only requests are confirmed"
     trigger.merged = message
     due_in_ms = message.options.timeout_to_fail_ms or context.runtime.settings.timeout_to_fail_ms
-    context.group_commit.add(active, trigger, Insert(message.gid, _PREPARED, due_in_ms, encode(message)))
+    context.group_commit.add(
+        active, trigger, Insert(message.gid, _PREPARED, due_in_ms, encode(message), owner=active.owner)
+    )
 
 
 def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_state: State) -> None:

@@ -38,6 +38,20 @@ class Reply(msgspec.Struct, frozen=True):
     result: BranchResult | None = None
 
 
+class Owner(Protocol):
+    """The client that sends a request, where clients have tokens."""
+
+    name: str
+
+    def require_room(self, message: Message) -> None:
+        """Refuse a new message beyond the client's quota.
+
+        Raises:
+            QuotaExceeded: too much of it waits.
+        """
+        ...
+
+
 NOT_DONE: Final = {State.PREPARED: Event.CHECK_UNDECIDED, State.SUBMITTED: Event.BRANCH_NOT_DONE}
 """The event of a try without a decision, by the state in which it was made."""
 _OF_AN_ADDRESS: Final = frozenset({Event.ALL_SUCCEEDED, Event.CHECK_COMMITTED, Event.CHECK_ROLLED_BACK, Event.PARK})
@@ -77,6 +91,7 @@ class Trigger(msgspec.Struct, eq=False):
     `asked`: a force stop whose producer was asked first and gave no verdict; it is meant for a prepared message alone.
     `pause_ms`: time until the next try; 0 for the schedule's.
     `created_ms`: the birth of a message that was begun at another coordinator; see `stores.base.Insert`.
+    `owner`: the client of the request; None for one that may act on every owner's messages.
     `redirection`: the address that an operator wants; `moves`: the changes that follow from it.
     """
 
@@ -92,6 +107,7 @@ class Trigger(msgspec.Struct, eq=False):
     redirection: Redirection | None = None
     moves: tuple[Move, ...] = ()
     created_ms: int | None = None
+    owner: Owner | None = None
 
     def outdate(self, state: State) -> None:
         """Become a try without a decision: its address is no longer the message's."""
@@ -117,6 +133,7 @@ class ActiveMessage:
     `early`: SUBMITTED here, while the row is still PREPARED, because the message chose check-back durability.
     `owned`: this node drives the row. A row of another node is in memory only while a request or an answer here
     concerns it: it has no timer, no delivery round and no check-back, until a change from here makes it owned.
+    `owner`: the name of its producer's token, empty for none.
     `parked`: nothing is tried until an operator redrives it.
     `busy`: a change of it, or its look-up, is with the store; `queue` holds the triggers that wait for that.
     `calls`: the number of answers it waits for, of branches, producers and the store; memory keeps it for them.
@@ -141,6 +158,7 @@ class ActiveMessage:
         "early",
         "message",
         "owned",
+        "owner",
         "parked",
         "queue",
         "round",
@@ -165,6 +183,7 @@ class ActiveMessage:
         self.attempts = 0
         self.parked = False
         self.owned = True
+        self.owner = ""
         self.done = 0
         self.bytes = 0
         self.busy = False

@@ -136,6 +136,7 @@ class ActiveSet:
         active.become(message)
         active.state = row.state
         active.created_ms = row.created_ms
+        active.owner = row.owner
         active.decided_by = row.decided_by
         active.attempts = row.attempts
         active.done = row.done

@@ -28,6 +28,7 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         active.state = item.state
         active.version = 1
         active.decided_by = trigger.decided_by
+        active.owner = item.owner
         active.created_ms = at_ms if item.created_ms is None else item.created_ms
         if trigger.merged is not None:
             _become(context, active, trigger)
@@ -56,6 +57,8 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         if failpoint.ARMED and trigger.event is _ALL_SUCCEEDED:
             failpoint.reach("coordinator.after_finish")
         active.state = item.state
+        if active.owner:
+            context.runtime.owners.remove(active.owner, active.bytes)
         context.runtime.observer.finished(item.state, item.decided_by or active.decided_by)
     elif isinstance(item, Reschedule):
         active.stored_due_ms = item.due_ms

@@ -27,6 +27,11 @@ VERBS: dict[Event, str] = {
 }
 
 
+def of_another(active: ActiveMessage) -> TwophaseError:
+    """Return the error for a message of another owner, which tells nothing about it."""
+    return ContentConflict("the gid is taken.", gid=active.message.gid)
+
+
 def of(active: ActiveMessage, event: Event, reply: ReplyKind) -> TwophaseError:
     """Return the error for a reply that is not OK."""
     gid = active.message.gid

@@ -9,7 +9,9 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
     │   ├── TopicNotFound         TP-1003  no such topic
     │   ├── TopicRefused          TP-1004  a topic that stands otherwise
-    │   └── DestinationRefused    TP-1005  an address that is not called
+    │   ├── DestinationRefused    TP-1005  an address that is not called
+    │   ├── Unauthenticated       TP-1101  a token is needed
+    │   └── Forbidden             TP-1102  the token does not allow it
     ├── Refused                   TP-2000  the lifecycle refuses the request
     │   ├── StateConflict         TP-2001  not possible in the message's state
     │   ├── ContentConflict       TP-2002  same gid, other branches
@@ -19,6 +21,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   └── NotYetDelivered       TP-2006  wait_result: decided, not delivered yet
     ├── Unavailable               TP-3000  cannot be served now; nothing was changed unless stated
     │   ├── Overloaded            TP-3001  a bound is reached, come back later
+    │   │   └── QuotaExceeded     TP-3006  the bound is the token's
     │   ├── ShuttingDown          TP-3002  the coordinator drains
     │   ├── CoordinatorUnreachable TP-3003 no usable answer from the coordinator
     │   │   └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
@@ -92,18 +95,21 @@ from twophase.core.errors.requests import (
     ContraryDecision,
     CoordinatorUnreachable,
     DestinationRefused,
+    Forbidden,
     ForgottenMessage,
     InvalidRequest,
     LimitExceeded,
     NotPrepared,
     NotYetDelivered,
     Overloaded,
+    QuotaExceeded,
     Refused,
     ServerFault,
     ShuttingDown,
     StateConflict,
     TopicNotFound,
     TopicRefused,
+    Unauthenticated,
     Unavailable,
     UnknownMessage,
     UnsupportedType,
@@ -173,6 +179,7 @@ __all__ = [
     "DestinationRefused",
     "EventLoopBlocked",
     "Fate",
+    "Forbidden",
     "ForgottenMessage",
     "FunctionRefused",
     "HistoryGap",
@@ -187,6 +194,7 @@ __all__ = [
     "OpenTransaction",
     "Overloaded",
     "PublishError",
+    "QuotaExceeded",
     "Refused",
     "RolledBack",
     "RowChanged",
@@ -212,6 +220,7 @@ __all__ = [
     "TransactionError",
     "TransactionLost",
     "TwophaseError",
+    "Unauthenticated",
     "Unavailable",
     "Undecided",
     "UnknownMessage",

@@ -1,4 +1,4 @@
-"""Errors of a coordinator that refuses or cannot answer: TP-1000 to TP-3005."""
+"""Errors of a coordinator that refuses or cannot answer: TP-1000 to TP-3006."""
 
 from __future__ import annotations
 
@@ -50,6 +50,22 @@ class DestinationRefused(InvalidRequest):
 
     code = "TP-1005"
     remedy = "Use an address that its settings destinations and private_destinations allow; nothing was stored."
+
+
+class Unauthenticated(InvalidRequest):
+    """This server needs a token, and the request has none that it knows."""
+
+    code = "TP-1101"
+    remedy = (
+        "Send `Authorization: Bearer TOKEN`, Client(url, token=…) or TWOPHASE_TOKEN; `twophase token add` makes one."
+    )
+
+
+class Forbidden(InvalidRequest):
+    """The token does not allow this request."""
+
+    code = "TP-1102"
+    remedy = "Use a token that allows it, or change its entry in the server's file of tokens; nothing was changed."
 
 
 class Refused(TwophaseError):
@@ -120,6 +136,12 @@ class Overloaded(Unavailable):
     code = "TP-3001"
     fate = Fate.UNCHANGED
     remedy = "Wait as long as Retry-After says, then send the same request again."
+
+
+class QuotaExceeded(Overloaded):
+    """The owner of the token has used up its quota."""
+
+    code = "TP-3006"
 
 
 class ShuttingDown(Unavailable):

@@ -1,0 +1,49 @@
+"""Counts of each owner's waiting messages and their bytes, at this node.
+
+The store is asked every few seconds while some quota needs it (`maintenance.counting`); between, this node adds the
+messages that it takes and subtracts those that it finishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+MESSAGE_BYTES: Final = 256
+"""Approximate bytes of a row beside its addresses and payloads."""
+_NOTHING: Final = (0, 0)
+
+
+class Owners:
+    """The counts; see the module.
+
+    `wanted`: True while some quota bounds what waits.
+    """
+
+    def __init__(self) -> None:
+        self.wanted = False
+        self._counts: dict[str, tuple[int, int]] = {}
+
+    def waiting(self, owner: str) -> tuple[int, int]:
+        """Return how many messages of an owner wait, and their bytes.
+
+        >>> owners = Owners()
+        >>> owners.add("orders", 300)
+        >>> owners.waiting("orders"), owners.waiting("stock")
+        ((1, 300), (0, 0))
+        """
+        return self._counts.get(owner, _NOTHING)
+
+    def add(self, owner: str, size: int) -> None:
+        """Count a message that is taken."""
+        messages, held = self.waiting(owner)
+        self._counts[owner] = messages + 1, held + size
+
+    def remove(self, owner: str, size: int) -> None:
+        """Count a message that is final."""
+        messages, held = self.waiting(owner)
+        self._counts[owner] = max(0, messages - 1), max(0, held - size)
+
+    def replace(self, counts: Mapping[str, tuple[int, int]]) -> None:
+        """Take the counts of the store."""
+        self._counts = dict(counts)
