@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.servers.mariadb import MariadbServer
 from tests.servers.missing import not_tested
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
+from tests.support.identities import token_of, write
+from twophase.server.identity.scopes import Scope
 
 
 @pytest.fixture(scope="session")
@@ -28,22 +31,36 @@ def coordinator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Coordinato
 
 
 @pytest.fixture(scope="session")
-def harness(
-    coordinator: Coordinator,
-    mariadb_server: MariadbServer,
-    postgres_server: PostgresServer,
-    redis_server: RedisServer,
-) -> Iterator[Harness]:
-    """Everything that a test needs is started when the first one needs it."""
+def ledgers(
+    mariadb_server: MariadbServer, postgres_server: PostgresServer, redis_server: RedisServer
+) -> dict[str, Ledger]:
+    """The banks' databases."""
     name = f"clients_{secrets.token_hex(4)}"
     mariadb = MariadbLedger(mariadb_server.create_database(name))
     postgres = PostgresLedger(postgres_server.create_database(name))
     mariadb.make()
     postgres.make()
     redis = RedisLedger(redis_server.create_database(name))
-    ledgers: dict[str, Ledger] = {"mysql": mariadb, "postgres": postgres, "redis": redis}
+    return {"mysql": mariadb, "postgres": postgres, "redis": redis}
+
+
+@pytest.fixture(scope="session")
+def harness(coordinator: Coordinator, ledgers: dict[str, Ledger]) -> Iterator[Harness]:
+    """Everything that a test needs is started when the first one needs it."""
     with contextlib.ExitStack() as stack:
         yield Harness(coordinator, ledgers, _go_bank, stack)
+
+
+@pytest.fixture(scope="session")
+def harness_with_tokens(
+    tmp_path_factory: pytest.TempPathFactory, ledgers: dict[str, Ledger]
+) -> Iterator[tuple[Harness, Path]]:
+    """The same with a server that needs tokens, and the file of its log."""
+    folder = tmp_path_factory.mktemp("coordinator")
+    tokens = write(folder, "bank", [Scope.PRODUCE])
+    with contextlib.ExitStack() as stack:
+        coordinator = stack.enter_context(coordinating(folder, tokens, token_of("bank")))
+        yield Harness(coordinator, ledgers, _go_bank, stack), folder / "server.log"
 
 
 def _go_bank() -> str:

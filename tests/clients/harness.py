@@ -102,8 +102,13 @@ class Coordinator(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def coordinating(folder: Path) -> Iterator[Coordinator]:
-    """Run a server process with its store in `folder`, for the block's time."""
+def coordinating(folder: Path, tokens: str = "", token: str = "") -> Iterator[Coordinator]:
+    """Run a server process with its store in `folder`, for the block's time.
+
+    Arguments:
+        tokens: its file of tokens.
+        token: stands in the base URL of every request over HTTP.
+    """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
     command = [sys.executable, "-m", "twophase", "server", "--store", f"sqlite:///{folder / 'coordinator.db'}"]
     with (folder / "server.log").open("wb") as log:
@@ -112,14 +117,14 @@ def coordinating(folder: Path) -> Iterator[Coordinator]:
             stdout=subprocess.PIPE,
             stderr=log,
             cwd=ROOT,
-            env={**inherited, **_SETTINGS, "TWOPHASE_GRPC_PORT": "0"},
+            env={**inherited, **_SETTINGS, "TWOPHASE_GRPC_PORT": "0", "TWOPHASE_TOKENS": tokens},
         )
     assert process.stdout is not None
     try:
         ready = process.stdout.readline().decode()
         found = re.search(r"(http://\S+) grpc://(\S+)", ready)
         assert found, f"{ready!r}: {(folder / 'server.log').read_text()[-2000:]}"
-        yield Coordinator(found[1], found[2])
+        yield Coordinator(f"{found[1]}/t/{token}" if token else found[1], found[2])
     finally:
         process.kill()
         process.wait()

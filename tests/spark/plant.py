@@ -21,8 +21,8 @@ from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema
 from twophase_spark.schemas import BRANCHES_UNKNOWN
 
 LEDGER = "create table ledger (id integer primary key, gid text, branch_id text, account text, amount integer)"
-_MESSAGE = "insert into message values (?, ?, 1, 1, 1, 0, ?, ?, ?, 0, ?, 0, ?)"
-_HISTORY = "insert into history values (1, ?, ?, ?, ?, ?, ?, ?, '', 0, 1, ?)"
+_MESSAGE = "insert into message values (?, ?, 1, 1, 1, 0, ?, ?, ?, 0, ?, 0, ?, null)"
+_HISTORY = "insert into history values (1, ?, ?, ?, ?, ?, ?, ?, '', 0, 1, ?, null)"
 _BARRIER = "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, prepared_at) values "
 
 

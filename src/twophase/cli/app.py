@@ -16,6 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from twophase.cli import plugins
 from twophase.cli.error_text import error_text
+from twophase.cli.token_option import with_token_option
 from twophase.core.errors import TwophaseError
 
 
@@ -31,6 +32,7 @@ class LazyCommand(NamedTuple):
 COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("server", "twophase.cli.server", "server", "Run the coordinator."),
     LazyCommand("migrate", "twophase.cli.migrate", "server", "Create or upgrade the schema of the store."),
+    LazyCommand("token", "twophase.cli.token", "server", "Make, list and revoke the tokens of clients."),
     LazyCommand("limits", "twophase.cli.limits", "server", "Print every limit of the protocol."),
     LazyCommand(
         "doctor", "twophase.cli.doctor.command", "operator", "Check a coordinator, a check address, a database."
@@ -116,7 +118,7 @@ def _load(command: LazyCommand) -> Any:
         raise SystemExit(EXIT_INCOMPLETE) from error
     built = typer.main.get_command(module.app)
     built.name = command.name
-    return built
+    return with_token_option(built)
 
 
 def _load_plugin(plugin: plugins.Plugin) -> Any:

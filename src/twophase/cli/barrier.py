@@ -16,6 +16,7 @@ from twophase.barrier.installing import script
 from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refused
 from twophase.cli.error_text import error_text
 from twophase.client.horizons import Frozen, agree
+from twophase.core.bearer import authorization_of
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 app = typer.Typer(
@@ -126,6 +127,7 @@ def _clean(
             check_prefix=check_url,
             identity=identity_of(engine, table),
             now_ms=database_now_ms(engine, table),
+            authorization=authorization_of(),
         )
         return clean_barrier(
             engine,

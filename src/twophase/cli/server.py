@@ -20,7 +20,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 _EXAMPLES: Final = """\b
 Examples:
   twophase server
-  twophase server --store sqlite:////var/lib/twophase.db --host 0.0.0.0
+  twophase server --store sqlite:////var/lib/twophase.db --host 0.0.0.0 --tokens /etc/twophase/tokens.toml
   twophase server --store postgresql://user:password@db/twophase --workers 2
   twophase server --http-port 0 --set retry_cap_ms=10000
   TWOPHASE_LOG_LEVEL=warning twophase server --config twophase.toml"""
@@ -54,12 +54,19 @@ def server(
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes on the same ports; more than one needs PostgreSQL.")
     ] = None,
+    tokens: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File with the clients' tokens, see `twophase token add`.")
+    ] = None,
     config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     drain_timeout_ms: Annotated[int | None, typer.Option(help="Time limit of a graceful stop.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; may be repeated.")
     ] = None,
+    *,
+    allow_anonymous: Annotated[
+        bool, typer.Option("--allow-anonymous", help="Let everybody in on an address that is not loopback.")
+    ] = False,
 ) -> None:
     """Run the coordinator until SIGTERM or SIGINT.
 
@@ -69,6 +76,8 @@ def server(
     named = {
         "store": store,
         "host": host,
+        "tokens": tokens,
+        "allow_anonymous": allow_anonymous or None,
         "http_port": http_port,
         "grpc_port": grpc_port,
         "workers": workers,

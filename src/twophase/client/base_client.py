@@ -16,6 +16,7 @@ from twophase.client.draft import checked_url
 from twophase.client.options import USUAL, MessageOptions, read_options
 from twophase.client.retry import RetryPolicy
 from twophase.client.transport.exchange import RequestBounds
+from twophase.core.bearer import authorization_of
 from twophase.core.errors import ConfigurationError, EventLoopBlocked
 from twophase.core.options import Options
 from twophase.core.spans import as_ms, as_seconds
@@ -43,6 +44,7 @@ class BaseClient(Generic[C]):
         barrier_table: str = DEFAULT_TABLE,
         allow_unsafe_database: bool = False,
         allow_event_loop: bool = False,
+        token: str | None = None,
         authorization: str | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
@@ -60,7 +62,8 @@ class BaseClient(Generic[C]):
                 and for data that may be lost; refused with UnsafeDatabase otherwise.
             allow_event_loop: take blocking calls where an event loop runs, as in a notebook; the loop stands still
                 meanwhile. Refused with EventLoopBlocked otherwise.
-            authorization: sent as the `Authorization` header of every request.
+            token: for a coordinator that knows its clients; the variable `TWOPHASE_TOKEN` by default.
+            authorization: sent as the `Authorization` header of every request, instead of a token.
             ssl_context: for https; the system's trusted roots by default. For grpcs only its trusted roots count.
 
         Raises:
@@ -69,8 +72,6 @@ class BaseClient(Generic[C]):
         """
         if not as_seconds(timeout) > 0:
             raise ConfigurationError("timeout must be above zero.")
-        if authorization is not None and not (authorization.isascii() and authorization.isprintable()):
-            raise ConfigurationError("authorization contains a control or non-ASCII character.")
         retry = retry or RetryPolicy()
         self._channel: C = cast(
             "C",
@@ -82,7 +83,7 @@ class BaseClient(Generic[C]):
                 barrier_table=validate_table(barrier_table),
                 allow_unsafe_database=allow_unsafe_database,
                 allow_event_loop=allow_event_loop,
-                authorization=authorization,
+                authorization=authorization_of(token, authorization),
                 ssl_context=ssl_context,
             ),
         )

@@ -24,6 +24,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
 from twophase.barrier.transaction import aperform, perform
 from twophase.client.horizons import Frozen, agree
+from twophase.core.bearer import authorization_of
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 _PAUSE_S: Final = 60.0
@@ -58,7 +59,8 @@ class BarrierCleaner:
                 whose branches are called in it. One that is missing here may call a branch whose row is gone.
             keep: rows younger than this stay in any case; at least a day.
             table: the barrier's name in that database, `name` or `schema.name`.
-            authorization: sent as the `Authorization` header of every question.
+            authorization: sent as the `Authorization` header of every question; by default the token in
+                `TWOPHASE_TOKEN`.
             ended: called in the thread when it has ended its work.
 
         Raises:
@@ -80,7 +82,7 @@ class BarrierCleaner:
         self._coordinators = tuple(coordinators)
         self._keep_ms = keep_ms
         self._table = validate_table(table)
-        self._authorization = authorization
+        self._authorization = authorization_of(authorization=authorization)
         self._ended = ended
         self._after = -1
         self._running = threading.Lock()

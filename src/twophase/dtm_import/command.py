@@ -16,6 +16,7 @@ from rich.table import Table
 from twophase.cli.console import plain_console
 from twophase.cli.error_text import error_text
 from twophase.cli.operating.http_api import DEFAULT_SERVER, JsonOption, ServerOption
+from twophase.core.bearer import authorization_of
 from twophase.core.credentials import shown
 from twophase.core.errors import TwophaseError
 from twophase.dtm_import.found import Source
@@ -82,7 +83,7 @@ def dtm(
     console = plain_console(stderr=True)
     try:
         zone = _zone(time_zone)
-        target = Target(server, never_taken=never_imported)
+        target = Target(server, never_taken=never_imported, authorization=authorization_of())
         target.check()
         source = open_source(url, prefix=prefix, zone=zone)
         console.print(f"From dtm's store at {shown(url)} to {target.shown}.", soft_wrap=True)

@@ -63,9 +63,10 @@ class Target:
     Arguments:
         server: its address, such as `http://localhost:36789`.
         never_taken: nothing was handed over to it before, so what it does not know is new, however old.
+        authorization: sent as the `Authorization` header.
     """
 
-    def __init__(self, server: str, *, never_taken: bool = False) -> None:
+    def __init__(self, server: str, *, never_taken: bool = False, authorization: str | None = None) -> None:
         if not server.startswith(("http://", "https://")):
             raise ConfigurationError(f"--server: {without_credentials(server)!r} is no http:// or https:// address.")
         self._server = server.rstrip("/")
@@ -73,7 +74,10 @@ class Target:
         self._patience_s = PATIENCE_S
         self.shown = without_credentials(self._server)
         try:
-            self._client = BlockingClient(parse_address(self._server), answer_bytes_max=_ANSWER_BYTES_MAX)
+            headers = () if authorization is None else (("authorization", authorization),)
+            self._client = BlockingClient(
+                parse_address(self._server), answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers
+            )
         except HttpError as error:
             raise ConfigurationError(f"--server: {self.shown!r} is no address: {error}.") from error
 

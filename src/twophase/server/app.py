@@ -36,7 +36,7 @@ from twophase.destinations.jsonrpc import JsonRpcDestination
 from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names
-from twophase.server import logs
+from twophase.server import exposure, logs
 from twophase.server.alerting import alerts_of
 from twophase.server.api import grpc_port
 from twophase.server.api.dtm_http import HOT_OPERATIONS, ColdRoutes, application
@@ -53,6 +53,7 @@ from twophase.server.api.topics_http import TopicRoutes
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.trace import TraceHeaders, names_of
 from twophase.server.http_port.listener import Listener
+from twophase.server.identity.gate import Gate
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
@@ -98,7 +99,8 @@ class Server:
             secrets: by which this process holds its node slot of a shared store; random by default.
 
         Raises:
-            ConfigurationError: the store's URL names no engine, or the alert webhook's cannot be called.
+            ConfigurationError: the store's URL names no engine, the alert webhook's cannot be called, or the tokens
+                cannot be read.
         """
         self.settings = settings
         clock = clock or WallClock()
@@ -120,6 +122,7 @@ class Server:
             alerts,
         )
         clock = self.coordinator.clock
+        self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners)
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         served = self._served(decoder, clock, store.lease_ms)
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
@@ -131,8 +134,11 @@ class Server:
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,
             per_address_percent=settings.connections_per_address_percent,
+            gate=self.gate,
         )
-        self._grpc = GrpcPort(settings, self.coordinator, decoder, clock, self.coordinator.topics, self.metrics.refused)
+        self._grpc = GrpcPort(
+            settings, self.coordinator, decoder, clock, self.coordinator.topics, self.metrics.refused, self.gate
+        )
         self.urls: list[str] = []
 
     def _served(self, decoder: Decoder, clock: Clock, lease_ms: int) -> list[Served]:
@@ -158,8 +164,10 @@ class Server:
 
         Raises:
             StoreError: the store refuses.
-            ConfigurationError: the address cannot be used.
+            ConfigurationError: the address cannot be used, or is open to clients that have no tokens.
         """
+        exposure.require_known_clients(self.settings)
+        self.metrics.anonymous = exposure.is_anonymous(self.settings)
         await self.coordinator.start()
         shares_ports = self._exchange is not None
         try:
@@ -175,6 +183,15 @@ class Server:
         if self._exchange is not None:
             await self._exchange.start(self._scrape)
         return self.urls
+
+    def reread(self) -> None:
+        """Read the tokens again; after a failure the earlier ones stay in force."""
+        try:
+            self.gate.reread()
+        except ConfigurationError as error:
+            _log.error("the tokens were not read again, the earlier ones stay in force", what=error.message)
+        else:
+            _log.info("the tokens were read again")
 
     async def drain(self) -> None:
         """Accept no more, finish what is under way, within `drain_timeout_ms`."""
@@ -268,10 +285,15 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
         watch_supervisor(loop, stop_requested.set)
         exchange = MetricsExchange(assignment.folder, assignment.number)
     server = Server(settings, exchange=exchange, secrets=None if assignment is None else assignment.secrets)
+    loop.add_signal_handler(signal.SIGHUP, server.reread)
     has_run = False
     try:
         urls = await server.start()
         has_run = True
+        if server.metrics.anonymous and (assignment is None or assignment.number == 1):
+            _log.warning(
+                "every client that reaches this address may do everything: allow_anonymous is set", host=settings.host
+            )
         # The objects that live now live for ever: they are kept out of every later collection (p99 of the hot path).
         gc.collect()
         gc.freeze()

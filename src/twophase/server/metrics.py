@@ -106,6 +106,8 @@ class Metrics(Collector):
         self._removed = {"history": 0, "attempt": 0}
         self._last_purge: Purged | None = None
         self._snapshot: Snapshot | None = None
+        self.anonymous = False
+        """True when clients of other machines may do everything without a name."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -227,6 +229,8 @@ class Metrics(Collector):
         yield from self._measured()
         if self._snapshot is not None:
             yield from _asked(self._snapshot)
+            text = "1 when clients of other machines need no token and no certificate."
+            yield GaugeMetricFamily("twophase_anonymous", text, value=float(self.anonymous))
             yield from self._kept(self._snapshot.now_ms)
 
     def _counted(self) -> Iterator[Metric]:

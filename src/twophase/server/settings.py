@@ -9,36 +9,37 @@ A value that cannot work is refused before anything is opened, by an error that 
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.credentials import without_credentials
+from twophase.core.bearer import TOKEN_VARIABLE
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
 from twophase.destinations.allow_list import AllowList
+from twophase.server.codecs.sight import HIDDEN_HEADERS
 from twophase.server.codecs.trace import DEFAULT_NAMES, names_of
 from twophase.server.http_port.port import Timeouts
+from twophase.server.setting_refusals import Port, meant, why_not
 
 PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
 # Variables of twophase that are no settings of the server.
-_OTHER_VARIABLES: Final = frozenset({CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL"})
+_OTHER_VARIABLES: Final = frozenset(
+    {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL", TOKEN_VARIABLE}
+)
 _BOUNDS: Final = CoordinatorSettings()
-_SHOWN_MAX: Final = 200
 _REMEDY: Final = "Correct the named setting; `twophase server --help` lists them all."
 WORKERS_MAX: Final = 64
 _RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value
 
 Text = Annotated[str, Meta(min_length=1)]
-Port = Annotated[int, Meta(ge=0, le=65_535)]
 Count = Annotated[int, Meta(ge=1, le=100_000_000)]
 Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
 Age = Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3600 * 1000)]
@@ -65,9 +66,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="where messages are stored: sqlite:///file, sqlite:////absolute/file, postgresql://user:pw@host/db"
         ),
     ] = "sqlite:///twophase.db"
-    host: Annotated[Text, Meta(description="address to listen on; there is no authentication, so choose with care")] = (
-        "127.0.0.1"
-    )
+    host: Annotated[
+        Text,
+        Meta(
+            description="address to listen on; one that is not loopback needs `tokens`, a client CA or allow_anonymous"
+        ),
+    ] = "127.0.0.1"
+    allow_anonymous: Annotated[
+        bool, Meta(description="let clients without a token do everything on an address that is not loopback")
+    ] = False
+    hidden_headers: Annotated[
+        str, Meta(description="headers of messages whose values are shown to no client, comma-separated")
+    ] = ",".join(HIDDEN_HEADERS)
+    tokens: Annotated[
+        str, Meta(description="TOML file with the clients' tokens, of mode 0600; empty: every client may do everything")
+    ] = ""
     http_port: Annotated[Port, Meta(description="HTTP port; 0 picks a free one, which the ready line names")] = 36_789
     grpc_port: Annotated[
         Port | Literal["auto", "off"],
@@ -374,49 +387,24 @@ def _read(file: Path) -> dict[str, Any]:
 def _checked(name: str, value: object, source: str) -> object:
     hint = get_type_hints(Settings, include_extras=True).get(name)
     if hint is None:
-        raise _refused(f"{name}: there is no such setting (from {source}).{_meant(name)}")
+        raise _refused(f"{name}: there is no such setting (from {source}).{meant(name, Settings.__struct_fields__)}")
     try:
         if name == "destinations" and isinstance(value, str):
             value = msgspec.json.decode(value)
         # Not strict: the environment and the command line have only text.
         return msgspec.convert(value, hint, strict=not isinstance(value, str))
     except msgspec.DecodeError as error:
-        raise _refused(f"{name}: {_why_not(hint, value, error)} (from {source}).") from error
-
-
-def _meant(name: str) -> str:
-    """Return the settings that a misspelt name may have meant, as a sentence.
-
-    >>> _meant("retry_cap"), _meant("nonsense")
-    (' Did you mean retry_cap_ms?', '')
-    """
-    names = Settings.__struct_fields__
-    begun = [known for known in names if name and known.startswith(f"{name}_")]
-    found = begun or difflib.get_close_matches(name, names, n=3, cutoff=0.75)
-    return f" Did you mean {', '.join(found[:3])}?" if found else ""
+        raise _refused(f"{name}: {why_not(hint, value, error)} (from {source}).") from error
 
 
 def _refused(why: str) -> ConfigurationError:
     return ConfigurationError(why, remedy=_REMEDY)
 
 
-def _why_not(hint: Any, value: object, error: msgspec.DecodeError) -> str:
-    """Return the value that was refused, and the choices or the type wanted instead.
-
-    >>> _why_not(Literal["debug", "info"], "verbose", msgspec.ValidationError("Invalid"))
-    "'verbose' is none of debug, info"
-    """
-    kinds = (hint, *get_args(hint), *(inner for member in get_args(hint) for inner in get_args(member)))
-    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-    shown = without_credentials(repr(value))[:_SHOWN_MAX]
-    if choices:
-        others = " and no port" if Port in kinds else ""
-        return f"{shown} is none of {', '.join(choices)}{others}"
-    return f"{str(error)[:1].lower()}{str(error)[1:]}, not {shown}"
-
-
 def _check_together(settings: Settings) -> None:
     names_of(settings.trace_headers)
+    if settings.tokens and settings.allow_anonymous:
+        raise _refused("allow_anonymous: with `tokens` every client needs one. Leave out one of the two.")
     try:
         settings.allow_list()
     except ValueError as error:

@@ -27,7 +27,7 @@ async def test_the_store_forgets_what_the_lake_has_and_no_more(sqlite_store: Sql
     await store.start()
     try:
         archive.run(sqlite_store)
-        marks = ", ".join("?" * 12)
+        marks = f"{', '.join('?' * 12)}, null"
         sqlite_store.many(f"insert into history values ({marks})", [_later_row(seq) for seq in range(31, 41)])
         sqlite_store.many("update node set seq = ?", [(40,)])
         body = encode(Message("order-1", ()))

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import typer
 
+from twophase.core.bearer import authorization_of
 from twophase.http_client.address import parse_address
 from twophase.http_client.blocking import BlockingClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
@@ -60,7 +61,12 @@ class Api:
             self._fail("--server: an address with a user name or password in it is not understood.", EXIT_UNREACHABLE)
         self._server = server.rstrip("/")
         try:
-            self._client = BlockingClient(parse_address(self._server), answer_bytes_max=_ANSWER_BYTES_MAX)
+            sent = authorization_of()
+            self._client = BlockingClient(
+                parse_address(self._server),
+                answer_bytes_max=_ANSWER_BYTES_MAX,
+                headers=() if sent is None else (("authorization", sent),),
+            )
         except HttpError as error:
             self._fail(f"--server: {server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE)
 

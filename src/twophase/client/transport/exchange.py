@@ -25,7 +25,7 @@ from twophase.core.many import is_later
 from twophase.core.message import Message
 from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
 
-_LATER = frozenset({502, 503, 504})
+_LATER = frozenset({429, 502, 503, 504})
 """Statuses that say to come again, of a coordinator or of a proxy before it."""
 _UNKNOWN_PATH = frozenset({404, 405})
 _TOGETHER = {Operation.PREPARE: Operation.PREPARE_MANY, Operation.SUBMIT: Operation.SUBMIT_MANY}

@@ -29,8 +29,16 @@ METHODS: Final = {
 }
 _REMEDY: Final = f"Write grpc://host:{DEFAULT_PORT}, the address at which `twophase server` listens."
 _CANCELLED, _UNKNOWN, _INVALID, _DEADLINE, _NOT_FOUND, _EXHAUSTED = 1, 2, 3, 4, 5, 8
-_ABORTED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE = 10, 11, 12, 14
-_STATUSES: Final = {_INVALID: 400, _NOT_FOUND: 500, _UNKNOWN: 500, _ABORTED: 409, _OUT_OF_RANGE: 410}
+_FORBIDDEN, _ABORTED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE, _NO_TOKEN = 7, 10, 11, 12, 14, 16
+_STATUSES: Final = {
+    _INVALID: 400,
+    _NOT_FOUND: 500,
+    _UNKNOWN: 500,
+    _FORBIDDEN: 403,
+    _ABORTED: 409,
+    _OUT_OF_RANGE: 410,
+    _NO_TOKEN: 401,
+}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -111,14 +119,14 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
     named = metadata.get("twophase-code", "")
     if code == _UNAVAILABLE and not named:
         raise Disconnected(details or "gRPC status 14")
-    if code in {_CANCELLED, _DEADLINE, _EXHAUSTED}:
+    if code in {_CANCELLED, _DEADLINE} or (code == _EXHAUSTED and not named):
         raise TransportFailure(details or f"gRPC status {code}")
     text = details.encode()
     if code == _UNIMPLEMENTED and not named:
         return HttpAnswer(501, text, reply=Reply())  # the server at this address is not a coordinator
     reply = Reply("FAILURE" if code == _ABORTED else "", details, named, metadata.get("twophase-state", ""))
-    if code == _UNAVAILABLE:
+    if code in {_UNAVAILABLE, _EXHAUSTED}:
         pushback_ms = metadata.get("grpc-retry-pushback-ms", "")
         retry_after = str(int(pushback_ms) / 1000) if pushback_ms.isdecimal() else "1"
-        return HttpAnswer(503, text, retry_after, reply)
+        return HttpAnswer(503 if code == _UNAVAILABLE else 429, text, retry_after, reply)
     return HttpAnswer(_STATUSES.get(code, 400), text, reply=reply)

@@ -227,14 +227,14 @@ def _request(message: Message, steps: list[_Step], payloads: list[str]) -> _Requ
 
 
 def pause_asked_ms(answer: HttpAnswer) -> int | None:
-    """Return the pause that a 503 asks for, in ms.
+    """Return the pause that a 503 or 429 asks for, in ms.
 
     None when the answer asks for no pause.
 
     >>> pause_asked_ms(HttpAnswer(503, b"", "2")), pause_asked_ms(HttpAnswer(200, b""))
     (2000, None)
     """
-    if answer.status != 503 or answer.retry_after is None:
+    if answer.status not in {429, 503} or answer.retry_after is None:
         return None
     try:
         return max(0, round(float(answer.retry_after) * 1000))
@@ -335,7 +335,7 @@ def _refusal(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, s
         if state or operation is not Operation.SUBMIT:
             return StateConflict(text, gid=gid)
         return NotYetDelivered(text, gid=gid)  # dtm's answer to wait_result (dtm-wire §1.4)
-    if answer.status == 503 and answer.retry_after is not None:
+    if answer.status in {429, 503} and answer.retry_after is not None:
         return Overloaded(text, gid=gid)
     return _foreign(operation, gid, answer, reply, text)
 

@@ -93,6 +93,12 @@ class Connection(Control, asyncio.Protocol):
             self.deaf = True
             self._transport.abort()
 
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The peer's verified certificate; None without one."""
+        found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
+        return found
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's
         """Forget the peer.
 

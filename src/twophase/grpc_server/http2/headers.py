@@ -63,6 +63,11 @@ class Known(Generic[H]):
         self.fields: dict[bytes, tuple[bytes, bytes]] = {}
         """Single fields, likewise."""
 
+    def forget(self) -> None:
+        """Forget the meanings: `read` would make others now."""
+        self.always.clear()
+        self.without_table.clear()
+
 
 class Blocks(Generic[H]):
     """The header blocks of one peer, in the order of their arrival."""

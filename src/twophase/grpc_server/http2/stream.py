@@ -7,7 +7,7 @@ that answers requests imports the connection.
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
@@ -33,6 +33,14 @@ class Peer(Protocol):
 
     @property
     def outbox(self) -> Responses: ...
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """The peer's verified certificate; None without one.
+
+        It is what `ssl.SSLSocket.getpeercert` returns.
+        """
+        ...
 
     def widen(self, stream: Stream, by: int) -> None: ...
 

@@ -10,45 +10,55 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import structlog
 from google.protobuf import empty_pb2
 
 from twophase.core.errors import (
+    Forbidden,
     ForgottenMessage,
     InvalidRequest,
     Overloaded,
+    QuotaExceeded,
     ServerFault,
     TwophaseError,
+    Unauthenticated,
     UnknownMessage,
     UnsupportedType,
 )
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
+from twophase.core.message import Message
+from twophase.grpc_server.http2.headers import Fields
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.port import Port
 from twophase.grpc_server.http2.response import Response
-from twophase.grpc_server.services import Services, UnaryCoroutine
+from twophase.grpc_server.services import Services, UnaryCoroutine, UnaryMethod
 from twophase.grpc_server.status import Ended, Status, ended, success
 from twophase.grpc_server.unary import UnaryCall
 from twophase.grpc_wire.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
 from twophase.server.api.grpc_operators import Operators
 from twophase.server.codecs.decode import Decoder
-from twophase.server.codecs.encode import RETRY_AFTER_S, Refusal, Route, refusal
+from twophase.server.codecs.encode import Refusal, Route, refusal
 from twophase.server.codecs.options import OPTION_FIELDS
+from twophase.server.codecs.trace import Trace
 from twophase.server.codecs.wire import WireRequest, parse_steps
 from twophase.server.http_port.port import Requests
+from twophase.server.identity.caller import Caller
+from twophase.server.identity.gate import Gate
+from twophase.server.identity.scopes import scopes_of
 
 if TYPE_CHECKING:
     from twophase.coordinator.state.active_message import Reply
     from twophase.coordinator.topic_changes import ChangeableTopics
 
-    Hot = Callable[[UnaryCall, bytes], None]
+    Hot = Callable[[UnaryCall, bytes, Caller], None]
+    Cold = Callable[[bytes, Caller], Awaitable[bytes]]
 
 _log = structlog.get_logger("twophase.grpc")
 _EMPTY: Final = empty_pb2.Empty().SerializeToString()
@@ -62,6 +72,9 @@ _CODES_OF_ERRORS: Final = (
     (UnknownMessage, Status.NOT_FOUND),
     (UnsupportedType, Status.UNIMPLEMENTED),
     (ForgottenMessage, Status.OUT_OF_RANGE),
+    (Unauthenticated, Status.UNAUTHENTICATED),
+    (Forbidden, Status.PERMISSION_DENIED),
+    (QuotaExceeded, Status.RESOURCE_EXHAUSTED),
 )
 _NOT_SERVED: Final = {
     "RegisterBranch": "branches of SAGA and TCC transactions are not served here, only 2-phase messages.",
@@ -77,6 +90,13 @@ _SUCCESS: Final = success(_EMPTY)
 _ANSWERS_KEPT_MAX: Final = 4096
 
 
+class Kept(NamedTuple):
+    """The value of a call's metadata: what its calls carry on, and who sends it."""
+
+    trace: Trace
+    caller: Caller
+
+
 class GrpcApi:
     """One gRPC port.
 
@@ -90,6 +110,7 @@ class GrpcApi:
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
         idle_timeout_ms: a connection may rest so long between two requests.
         tls: None for plain text.
+        gate: finds out who sends a call; open by default.
     """
 
     def __init__(
@@ -104,6 +125,7 @@ class GrpcApi:
         calls_max: int = 10_000,
         idle_timeout_ms: int = 75_000,
         tls: ssl.SSLContext | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._requests = requests
         self._decoder = decoder
@@ -111,6 +133,8 @@ class GrpcApi:
         self._topics = topics
         self._refused = on_refused
         self._tls = tls
+        self._gate = gate or Gate()
+        self._gate.on_reread.append(self._forget)
         self._calls_max = calls_max
         self._limits = Limits(
             connections_max=connections_max,
@@ -170,49 +194,85 @@ class GrpcApi:
             on_crash=_crashed,
             crash_end=_ended(ServerFault(), refusal(ServerFault())),
         )
-        services.keep = self._decoder.trace.among
+        services.keep = self._keep
         hot = {"Prepare": self._prepare, "Submit": self._submit, "Abort": self._abort}
         for name, method in hot.items():
-            services.unary(f"/{SERVICE}/{name}", self._guarded(method))
-        cold = {"NewGid": self._new_gid} | {name: self._not_served(what) for name, what in _NOT_SERVED.items()}
+            path = f"/{SERVICE}/{name}"
+            services.unary(path, self._guarded(path, method))
+        cold: dict[str, Cold] = {"NewGid": self._new_gid} | {
+            name: self._not_served(what) for name, what in _NOT_SERVED.items()
+        }
         if self._topics is not None:
             cold |= _topic_methods(self._topics)
         for name, answer in cold.items():
-            services.coroutine(f"/{SERVICE}/{name}", self._guarded_coroutine(answer))
+            path = f"/{SERVICE}/{name}"
+            services.coroutine(path, self._guarded_coroutine(path, answer))
         self._operators.serve(services)
         return services
 
-    def _guarded(self, method: Hot) -> Hot:
+    def _keep(self, fields: Fields) -> Kept:
+        return Kept(self._decoder.trace.among(fields), self._gate.among(fields))
+
+    def _forget(self) -> None:
+        if self._port is not None:
+            self._port.known.forget()
+
+    def _caller(self, call: UnaryCall) -> Caller:
+        """Return the sender of a call.
+
+        Its metadata names the sender, or else the certificate of its connection.
+        """
+        caller: Caller = call.head.kept.caller
+        if caller is self._gate.unknown and self._tls is not None:
+            return self._gate.with_certificate(call.connection.certificate)
+        return caller
+
+    def _guarded(self, path: str, method: Hot) -> UnaryMethod:
+        scopes = scopes_of(path)
+
         def guarded(call: UnaryCall, raw: bytes) -> None:
             try:
-                method(call, raw)
+                caller = self._caller(call)
+                caller.require(scopes)
+                method(call, raw, caller)
             except TwophaseError as error:
                 self._refused(error.code)
                 call.finish(_refusal(error, refusal(error)))
 
         return guarded
 
-    def _guarded_coroutine(self, method: UnaryCoroutine) -> UnaryCoroutine:
+    def _guarded_coroutine(self, path: str, method: Cold) -> UnaryCoroutine:
+        scopes = scopes_of(path)
+
         async def guarded(call: UnaryCall, raw: bytes) -> bytes:
             try:
-                return await method(call, raw)
+                caller = self._caller(call)
+                caller.require(scopes)
+                return await method(raw, caller)
             except TwophaseError as error:
                 self._refused(error.code)
                 raise _ended(error, refusal(error)) from error
 
         return guarded
 
-    def _prepare(self, call: UnaryCall, raw: bytes) -> None:
-        message = self._decoder.message_of(*_read(raw), call.head.kept)
-        self._requests.prepare(message, partial(self._answer, call, Route.PREPARE))
+    def _prepare(self, call: UnaryCall, raw: bytes, caller: Caller) -> None:
+        message = self._message(call, raw, caller)
+        self._requests.prepare(message, partial(self._answer, call, Route.PREPARE), None, caller.owner)
 
-    def _submit(self, call: UnaryCall, raw: bytes) -> None:
-        message = self._decoder.message_of(*_read(raw), call.head.kept)
-        self._requests.submit(message, partial(self._answer, call, Route.SUBMIT))
+    def _submit(self, call: UnaryCall, raw: bytes, caller: Caller) -> None:
+        message = self._message(call, raw, caller)
+        self._requests.submit(message, partial(self._answer, call, Route.SUBMIT), None, caller.owner)
 
-    def _abort(self, call: UnaryCall, raw: bytes) -> None:
+    def _abort(self, call: UnaryCall, raw: bytes, caller: Caller) -> None:
         gid = self._decoder.gid_of(_read(raw)[0])
-        self._requests.abort(gid, partial(self._answer, call, Route.ABORT))
+        caller.require_gid(gid)
+        self._requests.abort(gid, partial(self._answer, call, Route.ABORT), caller.owner)
+
+    def _message(self, call: UnaryCall, raw: bytes, caller: Caller) -> Message:
+        message = self._decoder.message_of(*_read(raw), call.head.kept.trace)
+        if caller.limited:
+            caller.require_message(message)
+        return message
 
     def _answer(self, call: UnaryCall, route: Route, reply: Reply) -> None:
         """Answer the call by the coordinator's one reply."""
@@ -228,11 +288,11 @@ class GrpcApi:
             self._successes[reply.prepared_at_ms] = answer
         call.finish(answer)
 
-    async def _new_gid(self, _call: UnaryCall, _raw: bytes) -> bytes:
-        return encode_gid(fresh_gid(self._clock.now_ms()))
+    async def _new_gid(self, _raw: bytes, caller: Caller) -> bytes:
+        return encode_gid(caller.gid_prefix + fresh_gid(self._clock.now_ms()))
 
-    def _not_served(self, what: str) -> UnaryCoroutine:
-        async def refuse(_call: UnaryCall, _raw: bytes) -> bytes:
+    def _not_served(self, what: str) -> Cold:
+        async def refuse(_raw: bytes, _caller: Caller) -> bytes:
             raise UnsupportedType(what)
 
         return refuse
@@ -243,18 +303,19 @@ class GrpcApi:
         return _refusal(error, refusal(error), Status.RESOURCE_EXHAUSTED)
 
 
-def _topic_methods(topics: ChangeableTopics) -> dict[str, UnaryCoroutine]:
-    async def subscribe(_call: UnaryCall, raw: bytes) -> bytes:
+def _topic_methods(topics: ChangeableTopics) -> dict[str, Cold]:
+    async def subscribe(raw: bytes, caller: Caller) -> bytes:
         request = _read_topic(raw)
+        caller.require_address(request.url)
         await topics.subscribe(request.topic, request.url, request.remark)
         return _EMPTY
 
-    async def unsubscribe(_call: UnaryCall, raw: bytes) -> bytes:
+    async def unsubscribe(raw: bytes, _caller: Caller) -> bytes:
         request = _read_topic(raw)
         await topics.unsubscribe(request.topic, request.url)
         return _EMPTY
 
-    async def delete(_call: UnaryCall, raw: bytes) -> bytes:
+    async def delete(raw: bytes, _caller: Caller) -> bytes:
         await topics.delete(_read_topic(raw).topic)
         return _EMPTY
 
@@ -328,6 +389,6 @@ def _ended(error: TwophaseError, refusal: Refusal, code: Status | None = None) -
     ]
     if refusal.state:
         metadata.append(("twophase-state", refusal.state))
-    if refusal.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        metadata.append(("grpc-retry-pushback-ms", str(RETRY_AFTER_S * 1000)))
+    if refusal.retry_after_s:
+        metadata.append(("grpc-retry-pushback-ms", str(refusal.retry_after_s * 1000)))
     return Ended(code, refusal.message, metadata)

@@ -37,6 +37,7 @@ from twophase.server.api.operation import (
     Parameter,
     Served,
     WrongByDtm,
+    caller_of,
     respond,
     routes_of,
 )
@@ -223,14 +224,17 @@ class ColdRoutes:
     async def _say_version(self, _request: Request) -> Answer:
         return Answer(200, self._version)
 
-    async def _new_gid(self, _request: Request) -> Answer:
-        return Answer(200, _json(NewGid("SUCCESS", fresh_gid(self._clock.now_ms()))))
+    async def _new_gid(self, request: Request) -> Answer:
+        gid = caller_of(request).gid_prefix + fresh_gid(self._clock.now_ms())
+        return Answer(200, _json(NewGid("SUCCESS", gid)))
 
     async def _query(self, request: Request) -> Answer:
         gid = request.query_params.get("gid", "")
         if not gid:
             raise WrongByDtm("no gid specified")
-        return Answer(200, query_body(await self._questions.query(validate_gid(gid))))
+        caller = caller_of(request)
+        view = await self._questions.query(validate_gid(gid))
+        return Answer(200, query_body(caller.seen(view), caller.sight))
 
     async def _horizon(self, request: Request) -> Answer:
         asked = request.query_params

@@ -19,11 +19,13 @@ from twophase.coordinator.state.active_message import Reply, answers
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
-from twophase.server.api.operation import Operation, Served
+from twophase.server.api.operation import Operation, Served, caller_of
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Answer, Failure, Route, refusal
 from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.port import Requests
+from twophase.server.identity.caller import Caller
+from twophase.server.identity.scopes import scopes_of
 
 PATH: Final = "/api/json-rpc"
 PARSE_ERROR: Final = -32700
@@ -32,6 +34,8 @@ UNKNOWN_METHOD: Final = -32601
 FAILED: Final = -32603
 REFUSED: Final = -32901
 _VERSION: Final = "2.0"
+METHODS: Final = ("newGid", "prepare", "submit", "abort", "registerBranch")
+_SCOPES: Final = {method: scopes_of(f"json-rpc {method}") for method in METHODS}
 _SHOWN_MAX: Final = 200
 
 
@@ -111,39 +115,45 @@ class JsonRpcApi:
             self._on_refused(InvalidRequest.code)
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             return _response(RpcReply(RpcError(PARSE_ERROR, f"Parse json error: {what}"), ""), 400)
-        return _response(await self._reply(call, self._decoder.trace.among(request.headers.raw)))
+        trace = self._decoder.trace.among(request.headers.raw)
+        return _response(await self._reply(call, trace, caller_of(request)))
 
-    async def _reply(self, call: RpcCall, trace: Trace) -> RpcReply:
+    async def _reply(self, call: RpcCall, trace: Trace, caller: Caller) -> RpcReply:
         id_, method = call.id or "", call.method or ""
         if call.jsonrpc != _VERSION or not id_:
             self._on_refused(InvalidRequest.code)
             wrong = "id must be a text that is not empty" if call.jsonrpc == _VERSION else 'jsonrpc must be "2.0"'
             return RpcReply(RpcError(BAD_REQUEST, f"Bad json request: {wrong}"), id_)
+        scopes = _SCOPES.get(method)
+        if scopes is None:
+            self._on_refused(InvalidRequest.code)
+            return RpcReply(RpcError(UNKNOWN_METHOD, f"Method not found: {method[:_SHOWN_MAX]}"), id_)
         try:
+            caller.require(scopes)
             if method == "newGid":
-                return RpcReply(None, id_, {"gid": fresh_gid(self._clock.now_ms())})
+                return RpcReply(None, id_, {"gid": caller.gid_prefix + fresh_gid(self._clock.now_ms())})
             if method == "registerBranch":
                 raise UnsupportedType("branches of SAGA and TCC transactions are not served here, only messages.")
-            if method not in {"prepare", "submit", "abort"}:
-                self._on_refused(InvalidRequest.code)
-                return RpcReply(RpcError(UNKNOWN_METHOD, f"Method not found: {method[:_SHOWN_MAX]}"), id_)
-            route, reply = await self._perform(method, bytes(call.params) or b"null", trace)
+            route, reply = await self._perform(method, bytes(call.params) or b"null", trace, caller)
         except TwophaseError as error:
             self._on_refused(error.code)
             return RpcReply(_error(error, None, None), id_)
         return RpcReply(None if reply.error is None else _error(reply.error, route, reply), id_, _result(reply))
 
-    async def _perform(self, method: str, params: bytes, trace: Trace) -> tuple[Route, Reply]:
+    async def _perform(self, method: str, params: bytes, trace: Trace, caller: Caller) -> tuple[Route, Reply]:
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         on_reply = answers(future)
         if method == "abort":
-            self._requests.abort(self._decoder.gid(params), on_reply)
+            gid = self._decoder.gid(params)
+            caller.require_gid(gid)
+            self._requests.abort(gid, on_reply, caller.owner)
             return Route.ABORT, await future
         message = self._decoder.message(params, trace)
+        caller.require_message(message)
         if method == "prepare":
-            self._requests.prepare(message, on_reply)
+            self._requests.prepare(message, on_reply, None, caller.owner)
             return Route.PREPARE, await future
-        self._requests.submit(message, on_reply)
+        self._requests.submit(message, on_reply, None, caller.owner)
         return Route.SUBMIT, await future
 
 

@@ -29,11 +29,13 @@ from twophase.server.api.operation import (
     Parameter,
     Served,
     WrongByDtm,
+    caller_of,
 )
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer, Failure, failure, success_body
 from twophase.server.codecs.query import Listed, all_body
 from twophase.server.codecs.wire import WireRequest
+from twophase.server.identity.caller import Caller
 from twophase.stores.search import Search
 
 PAGE_ROWS_MAX: Final = 1_000
@@ -65,7 +67,14 @@ class OperatorActions(Protocol):
         self, gid: str, redirection: Redirection, act: Act, validate: Validate, *, dry_run: bool = False
     ) -> tuple[Reply, tuple[Move, ...]]: ...
 
-    async def retry_later_ones(self, after_ms: int, limit: int, act: Act) -> tuple[int, bool]: ...
+    async def retry_later_ones(self, after_ms: int, limit: int, act: Act, gid_prefix: str = "") -> tuple[int, bool]: ...
+
+
+def by_of(caller: Caller, said: str) -> str:
+    """Return who acts: the name of the token, and what the request says."""
+    if not caller.name:
+        return said
+    return f"{said} with the token {caller.name}" if said else caller.name
 
 
 class MessageReader(Protocol):
@@ -166,18 +175,21 @@ class DtmOperator:
         return Answer(200, await self._page(request))
 
     async def _page(self, request: Request) -> bytes:
-        asked = request.query_params
+        asked, caller = request.query_params, caller_of(request)
         if gid := asked.get("gid", ""):
             view = await self._looking.query(validate_gid(gid))
-            return all_body(None if view is None else [view], "")
+            view = caller.seen(view)
+            return all_body(None if view is None else [view], "", caller.sight)
         position = asked.get("position", "")
         limit = min(_number(request, "limit", _ROWS_DEFAULT), PAGE_ROWS_MAX)
-        search = Search(
-            states=_states(asked.get("status", "")),
-            created_from_ms=_number(request, "createTimeStart", 0),
-            created_before_ms=_number(request, "createTimeEnd", 2**62 - 1) + 1,
+        search = caller.narrowed(
+            Search(
+                states=_states(asked.get("status", "")),
+                created_from_ms=_number(request, "createTimeStart", 0),
+                created_before_ms=_number(request, "createTimeEnd", 2**62 - 1) + 1,
+            )
         )
-        if limit < 1 or asked.get("transType", "msg") not in {"msg", ""} or not search.states:
+        if search is None or not search.states or limit < 1 or asked.get("transType", "msg") not in {"msg", ""}:
             return all_body([], "")
         views: list[MessageView] = []
         for _ in range(_SEARCHES_MAX):
@@ -188,10 +200,10 @@ class DtmOperator:
             views += [_without_payloads(view) for view in found]
             if not position or len(views) == limit:
                 break
-        return all_body(views, position)
+        return all_body(views, position, caller.sight)
 
     async def _force_stop(self, request: Request) -> Answer:
-        reply = await self._acting.stop(await self._gid(request), Act(_BY_DTM))
+        reply = await self._acting.stop(await self._gid(request), _act(request))
         if isinstance(reply.error, StateConflict):
             state = WIRE_STATES.get(reply.state, "")
             text = f"global transaction force stop error. status: {state}. error: FAILURE"
@@ -200,7 +212,7 @@ class DtmOperator:
         return _DONE if reply.error is None else failure(reply.error, state=reply.state)
 
     async def _reset_one(self, request: Request) -> Answer:
-        reply = await self._acting.retry_now(await self._gid(request), Act(_BY_DTM))
+        reply = await self._acting.retry_now(await self._gid(request), _act(request))
         # dtm answers success for a final message; a parked message stays parked until it is redriven.
         if reply.error is None or isinstance(reply.error, StateConflict):
             return _DONE
@@ -209,11 +221,18 @@ class DtmOperator:
     async def _reset_all(self, request: Request) -> Answer:
         after_ms = _number(request, "timeout", 3 * self._timeout_to_fail_ms // 1000) * 1000
         limit = max(0, min(_number(request, "limit", _ROWS_DEFAULT), PAGE_ROWS_MAX))
-        count, more = await self._acting.retry_later_ones(after_ms, limit, Act(_BY_DTM))
+        prefix = caller_of(request).gid_prefix
+        count, more = await self._acting.retry_later_ones(after_ms, limit, _act(request), prefix)
         return Answer(200, msgspec.json.encode(Reset(more, count)))
 
     async def _gid(self, request: Request) -> str:
-        return self._decoder.gid(await request.body())
+        gid = self._decoder.gid(await request.body())
+        caller_of(request).require_reach(gid)
+        return gid
+
+
+def _act(request: Request) -> Act:
+    return Act(by_of(caller_of(request), _BY_DTM))
 
 
 def _without_payloads(view: MessageView) -> MessageView:

@@ -19,6 +19,7 @@ from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.port import Requests
+from twophase.server.identity.gate import Gate
 from twophase.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class GrpcPort:
 
     Arguments:
         settings: the part that begins with `grpc_`, `host`, and whether the HTTP port is a private one.
-        requests, decoder, clock, topics, on_refused: as `GrpcApi`.
+        requests, decoder, clock, topics, on_refused, gate: as `GrpcApi`.
     """
 
     def __init__(
@@ -49,11 +50,13 @@ class GrpcPort:
         clock: Clock,
         topics: ChangeableTopics,
         on_refused: Callable[[str], None],
+        gate: Gate,
     ) -> None:
         self._settings = settings
         self._parts = (requests, decoder, clock)
         self._topics = topics
         self._on_refused = on_refused
+        self._gate = gate
         self._api: GrpcApi | None = None
 
     async def start(self, *, shares_port: bool = False) -> list[str]:
@@ -95,6 +98,7 @@ class GrpcPort:
             calls_max=settings.connections_max,
             idle_timeout_ms=settings.idle_timeout_ms,
             tls=tls_of(settings),
+            gate=self._gate,
         )
 
     async def drain(self, timeout_s: float) -> None:

@@ -15,18 +15,20 @@ from typing import Final, Protocol, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.state.active_message import OnReply, Reply
+from twophase.coordinator.state.active_message import OnReply, Owner, Reply
 from twophase.core.errors import ContraryDecision, InvalidRequest, StateConflict, TwophaseError, UnknownMessage
 from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
 from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult
 from twophase.core.message import Message
-from twophase.server.api.operation import Operation, Served
+from twophase.server.api.operation import Operation, Served, caller_of
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer
 from twophase.server.codecs.wire import WireRequest
+from twophase.server.identity.caller import Caller
 
 Asked = TypeVar("Asked")
+Send = Callable[[Message, OnReply, int | None, Owner | None], None]
 _DONE: Final = OneResult()
 _encode = msgspec.json.Encoder().encode
 
@@ -72,11 +74,15 @@ _decode_submit = msgspec.json.Decoder(SubmitMany).decode
 class Requests(Protocol):
     """The part of the coordinator that is used here."""
 
-    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+    def prepare(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None: ...
 
-    def submit(self, message: Message, on_reply: OnReply) -> None: ...
+    def submit(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None: ...
 
-    def confirm(self, gid: str, on_reply: OnReply) -> None: ...
+    def confirm(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None: ...
 
 
 class _Outcomes:
@@ -121,42 +127,54 @@ class ManyApi:
 
     async def _prepare(self, request: Request) -> Answer:
         asked = _read(_decode_prepare, await request.body()).messages
-        return await self._each(asked, self._requests.prepare, _Prepared)
+        return await self._each(caller_of(request), asked, self._requests.prepare, _Prepared)
 
     async def _submit(self, request: Request) -> Answer:
         asked = _read(_decode_submit, await request.body())
         if (asked.gids is None) is (asked.messages is None):
             raise InvalidRequest("`messages` or `gids` is needed, and not both.")
         if asked.messages is not None:
-            return await self._each(asked.messages, self._submit_one, _Submitted)
+            return await self._each(caller_of(request), asked.messages, self._submit_one, _Submitted)
         gids = _valid_gids(asked.gids or ())
+        caller = caller_of(request)
+        caller.count(max(0, len(gids) - 1))
         outcomes = _Outcomes(len(gids))
         for index, gid in enumerate(gids):
-            self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused))
+            try:
+                caller.require_gid(gid)
+            except TwophaseError as error:
+                self._on_refused(error.code)
+                outcomes.set_result(index, _failed(error, State.ABSENT))
+                continue
+            self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused), caller.owner)
         return await outcomes.answer()
 
     async def _each(
         self,
+        caller: Caller,
         asked: list[WireRequest],
-        send: Callable[[Message, OnReply], None],
+        send: Send,
         taker: Callable[[_Outcomes, int], OnReply],
     ) -> Answer:
         """Send each message to the coordinator, and answer when all have an outcome."""
         _require_distinct("messages", [one.gid for one in asked])
+        caller.count(max(0, len(asked) - 1))
         outcomes = _Outcomes(len(asked))
         for index, one in enumerate(asked):
             try:
                 # Payloads are measured one by one where the request's length allows a large one.
-                send(self._decoder.message_of(one, _size_bytes(one)), taker(outcomes, index))
+                message = self._decoder.message_of(one, _size_bytes(one))
+                caller.require_message(message)
+                send(message, taker(outcomes, index), None, caller.owner)
             except TwophaseError as error:
                 self._on_refused(error.code)
                 outcomes.set_result(index, _failed(error, State.ABSENT))
         return await outcomes.answer()
 
-    def _submit_one(self, message: Message, on_reply: OnReply) -> None:
+    def _submit_one(self, message: Message, on_reply: OnReply, created_ms: int | None, owner: Owner | None) -> None:
         if message.options.wait_result:
             raise InvalidRequest("wait_result waits for branch calls; submit this message alone.", gid=message.gid)
-        self._requests.submit(message, on_reply)
+        self._requests.submit(message, on_reply, created_ms, owner)
 
 
 class _Prepared:

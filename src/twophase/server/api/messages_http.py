@@ -6,7 +6,7 @@ in its body, `{"by": "eve", "reason": "…"}`; both are recorded with the messag
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -15,18 +15,21 @@ from starlette.requests import Request
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.operator import Act
 from twophase.coordinator.state.active_message import Reply
+from twophase.coordinator.view import MessageView
 from twophase.core.errors import InvalidRequest, TwophaseError, UnknownMessage
 from twophase.core.gid import validate_gid
 from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
+from twophase.core.message import Message
 from twophase.core.operating import Acted, ActRequest, ManyMessages, OneMessage, Redirected, Redirecting, ShownMove
-from twophase.core.redirect import Redirection
-from twophase.server.api.dtm_operator import PAGE_ROWS_MAX, DtmOperator, MessageReader, OperatorActions
-from twophase.server.api.operation import FORGOTTEN, NO_MESSAGE, Handler, Operation, Parameter, Served
+from twophase.core.redirect import Move, Redirection
+from twophase.server.api.dtm_operator import PAGE_ROWS_MAX, DtmOperator, MessageReader, OperatorActions, by_of
+from twophase.server.api.operation import FORGOTTEN, NO_MESSAGE, Handler, Operation, Parameter, Served, caller_of
 from twophase.server.codecs.decode import Decoder
-from twophase.server.codecs.encode import RETRY_AFTER_S, WIRE_STATES, Answer, Failure, refusal
+from twophase.server.codecs.encode import WIRE_STATES, Answer, Failure, refusal
 from twophase.server.codecs.operator_json import Earliest, shown
+from twophase.server.identity.caller import Caller
 from twophase.stores.search import Search
 
 _PATH: Final = "/api/twophase/messages"
@@ -156,26 +159,40 @@ class MessagesApi:
         ]
 
     async def _many(self, request: Request) -> Answer:
-        search, position, limit = _search_of(request)
-        views, position = await self._looking.search(search, position, limit)
+        asked, position, limit = _search_of(request)
+        search = caller_of(request).narrowed(asked)
+        views: list[MessageView] = []
+        if search is not None:
+            views, position = await self._looking.search(search, position, limit)
         messages = [shown(view, self._earliest, self._attempts_max) for view in views]
         return _json(ManyMessages(messages, position, self._clock.now_ms()))
 
     async def _one(self, request: Request) -> Answer:
         gid = validate_gid(request.path_params["gid"])
-        view = await self._looking.query(gid)
+        caller = caller_of(request)
+        view = caller.seen(await self._looking.query(gid))
         if view is None:
             raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
         with_payloads = _truth(request, "payload") or False
+        if with_payloads:
+            caller.require_payloads()
         message = shown(view, self._earliest, self._attempts_max, with_payloads=with_payloads)
         return _json(OneMessage(message, self._clock.now_ms()))
 
     async def _redirect(self, request: Request) -> Answer:
         gid = validate_gid(request.path_params["gid"])
         asked = _redirecting(await request.body())
+        caller = caller_of(request)
+        caller.require_reach(gid)
         redirection = Redirection(asked.to, asked.branch, asked.beginning, asked.check)
+
+        def validate(message: Message, moves: Sequence[Move]) -> None:
+            self._decoder.require_redirected(message, moves)
+            for move in moves:
+                caller.require_address(move.after, message.protocol)
+
         reply, moves = await self._acting.redirect(
-            gid, redirection, _act_of(asked), self._decoder.require_redirected, dry_run=asked.dry_run
+            gid, redirection, _act_of(asked, caller), validate, dry_run=asked.dry_run
         )
         if reply.error is not None:
             return _refusal_answer(reply.error, reply.state)
@@ -187,7 +204,9 @@ class MessagesApi:
 
         async def handle(request: Request) -> Answer:
             gid = validate_gid(request.path_params["gid"])
-            reply = await act(gid, _read(await request.body()))
+            caller = caller_of(request)
+            caller.require_reach(gid)
+            reply = await act(gid, _read(await request.body(), caller))
             if reply.error is not None:
                 return _refusal_answer(reply.error, reply.state)
             return _json(Acted(gid, WIRE_STATES.get(reply.state, "")))
@@ -195,14 +214,14 @@ class MessagesApi:
         return handle
 
 
-def _read(body: bytes) -> Act:
+def _read(body: bytes, caller: Caller) -> Act:
     if not body:
-        return Act()
+        return Act(by_of(caller, ""))
     try:
         request = _decode_request(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f'body: a JSON object {{"by": …, "reason": …}} is needed: {error}') from error
-    return _act_of(request)
+    return _act_of(request, caller)
 
 
 def _redirecting(body: bytes) -> Redirecting:
@@ -219,11 +238,11 @@ def _redirecting(body: bytes) -> Redirecting:
     return asked
 
 
-def _act_of(request: ActRequest) -> Act:
+def _act_of(request: ActRequest, caller: Caller) -> Act:
     for field, text in (("by", request.by), ("reason", request.reason)):
         if len(text) > _REASON_CHARACTERS_MAX:
             raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")
-    return Act(request.by, request.reason)
+    return Act(by_of(caller, request.by), request.reason)
 
 
 def _search_of(request: Request) -> tuple[Search, str, int]:
@@ -278,4 +297,4 @@ def _refusal_answer(error: TwophaseError, state: State = State.ABSENT) -> Answer
     refused = refusal(error, state=state)
     status = 404 if isinstance(error, UnknownMessage) else refused.status
     body = Failure(error.message, code=refused.code, state=refused.state, remedy=refused.remedy)
-    return Answer(status, msgspec.json.encode(body), RETRY_AFTER_S if status == 503 else 0)
+    return Answer(status, msgspec.json.encode(body), refused.retry_after_s)

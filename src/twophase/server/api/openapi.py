@@ -37,8 +37,11 @@ _RESPONSES: Final = "#/components/responses/"
 
 ANYWHERE: Final[Mapping[int, str]] = {
     400: "the request cannot be understood, or passes a limit: `message` names the field and the limit",
+    401: "this server needs a token, and the request has none that it knows",
+    403: "the token does not allow the request",
     408: "the request did not arrive in time",
     413: "the body is too large",
+    429: "the owner of the token has used up its quota: come again; `Retry-After` says when",
     431: "the head is too large",
     503: "overloaded, draining, or the store fails: come again; `Retry-After` says when",
 }
@@ -125,7 +128,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
 
     >>> from twophase.server.api.dtm_http import HOT_OPERATIONS
     >>> sorted(document(HOT_OPERATIONS)["paths"]["/api/dtmsvr/prepare"]["post"]["responses"])[:3]
-    ['200', '400', '408']
+    ['200', '400', '401']
     """
     types = list(dict.fromkeys([Failure, WireRequest, *_types(operations)]))
     described, components = msgspec.json.schema_components(map(_describable, types), ref_template=f"{_SCHEMAS}{{name}}")

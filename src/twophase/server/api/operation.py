@@ -17,6 +17,8 @@ from starlette.routing import Route
 
 from twophase.core.errors import InvalidRequest, TwophaseError
 from twophase.server.codecs.encode import JSON_TYPE, Answer, failure
+from twophase.server.identity.caller import UNKNOWN, Caller
+from twophase.server.identity.scopes import scopes_of
 
 DTM_PREFIX: Final = "/api/dtmsvr"
 REFUSED: Final = "the message's state, or its content, refuses it: `dtm_result` is `FAILURE`, `state` says which"
@@ -97,6 +99,9 @@ def routes_of(served: Iterable[Served], on_refused: Callable[[str], None]) -> li
 
     Arguments:
         on_refused: called with the error code of each request that a handler refuses.
+
+    Raises:
+        KeyError: a route is not in the table of scopes.
     """
     return [
         Route(one.operation.path, _endpoint(one, on_refused), methods=list(one.operation.methods)) for one in served
@@ -104,8 +109,12 @@ def routes_of(served: Iterable[Served], on_refused: Callable[[str], None]) -> li
 
 
 def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Request], Awaitable[Response]]:
+    operation = served.operation
+    (scopes,) = {scopes_of(operation.path, method) for method in operation.methods}
+
     async def endpoint(request: Request) -> Response:
         try:
+            caller_of(request).require(scopes)
             answer = await served.handler(request)
         except ClientDisconnect:
             return Response(status_code=400)
@@ -115,6 +124,13 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
         return respond(answer) if isinstance(answer, Answer) else answer
 
     return endpoint
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who sends a request, as the port has found out."""
+    caller = request.scope.get("state", {}).get("caller", UNKNOWN)
+    assert isinstance(caller, Caller), "set by the port"
+    return caller
 
 
 def respond(answer: Answer) -> Response:

@@ -53,10 +53,11 @@ from twophase.core.takeover import (
     TakeoverReply,
     TakeoverRequest,
 )
-from twophase.server.api.operation import Operation, Served
+from twophase.server.api.operation import Operation, Served, caller_of
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer
 from twophase.server.codecs.wire import WireRequest, WireStep
+from twophase.server.identity.caller import Caller
 
 CLOCKS_APART_MS: Final = 5 * 60_000
 """Bound on the difference between the other coordinator's clock and the store's."""
@@ -113,14 +114,16 @@ class TakeoverApi:
 
     async def _answer(self, request: Request) -> Answer:
         asked = _read(await request.body())
-        results = await asyncio.gather(*(self._take(message, asked) for message in asked.messages))
+        caller = caller_of(request)
+        results = await asyncio.gather(*(self._take(message, asked, caller) for message in asked.messages))
         if not asked.dry_run:
             await self._coordinator.note_takeover(again=any(one.outcome is Outcome.COPIED for one in results))
         return Answer(200, _encode(TakeoverReply(tuple(results))))
 
-    async def _take(self, taken: TakenMessage, asked: TakeoverRequest) -> TakenResult:
+    async def _take(self, taken: TakenMessage, asked: TakeoverRequest, caller: Caller) -> TakenResult:
         try:
             message = self._message(taken)
+            caller.require_message(message)
             view = await self._coordinator.query(message.gid)
             if view is not None:
                 known = _compared(taken, message, view)

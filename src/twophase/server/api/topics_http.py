@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, TwophaseError
-from twophase.server.api.operation import DTM_PREFIX, Done, Operation, Parameter, Served, refusal_answer
+from twophase.server.api.operation import DTM_PREFIX, Done, Operation, Parameter, Served, caller_of, refusal_answer
 from twophase.server.codecs.encode import Answer, harmless
 from twophase.server.codecs.query import timestamp
 from twophase.stores.rows import Topic
@@ -199,6 +199,7 @@ class TopicRoutes:
 
     async def _subscribe_by_get(self, request: Request) -> Answer:
         query = request.query_params
+        caller_of(request).require_address(query.get("url", ""))
         await self._topics.subscribe(query.get("topic", ""), query.get("url", ""), query.get("remark", ""))
         return _SUCCESS
 
@@ -239,6 +240,7 @@ class TopicRoutes:
 
     async def _subscribe(self, request: Request) -> Answer:
         subscription = await _subscription(request)
+        caller_of(request).require_address(subscription.url)
         await self._topics.subscribe(subscription.topic, subscription.url, subscription.remark)
         return _SUCCESS
 

@@ -16,9 +16,11 @@ import msgspec
 from twophase.core.errors import (
     ConfigurationError,
     ContraryDecision,
+    Forbidden,
     ForgottenMessage,
     InvalidRequest,
     NotYetDelivered,
+    QuotaExceeded,
     Refused,
     ServerFault,
     StateConflict,
@@ -26,6 +28,7 @@ from twophase.core.errors import (
     TopicNotFound,
     TopicRefused,
     TwophaseError,
+    Unauthenticated,
     Unavailable,
     UnknownMessage,
 )
@@ -41,6 +44,7 @@ WIRE_STATES: Final[dict[State, str]] = {
     State.FAILED: "failed",
 }
 _encoder = msgspec.json.Encoder()
+_COME_AGAIN: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
 
 
 class Route(enum.Enum):
@@ -78,6 +82,11 @@ class Refusal(msgspec.Struct, frozen=True):
         The reason is the message's state, or an answer of its branches.
         """
         return self.status == HTTPStatus.CONFLICT
+
+    @property
+    def retry_after_s(self) -> int:
+        """Seconds after which the same request may succeed; 0: none."""
+        return RETRY_AFTER_S if self.status in _COME_AGAIN else 0
 
 
 class Failure(msgspec.Struct, omit_defaults=True):
@@ -167,8 +176,7 @@ def failure(
         state=refused.state,
         remedy=refused.remedy,
     )
-    retry_after_s = RETRY_AFTER_S if refused.status == HTTPStatus.SERVICE_UNAVAILABLE else 0
-    return Answer(refused.status, _encoder.encode(body), retry_after_s)
+    return Answer(refused.status, _encoder.encode(body), refused.retry_after_s)
 
 
 def _status(error: TwophaseError) -> int:
@@ -181,8 +189,14 @@ def _status(error: TwophaseError) -> int:
             return 410  # not 409: that would claim the message was refused, and no record is left to tell
         case Refused():
             return 409
+        case Unauthenticated():
+            return 401
+        case Forbidden():
+            return 403
         case InvalidRequest():
             return 400
+        case QuotaExceeded():
+            return 429
         case Unavailable() | StoreError() | ConfigurationError():
             return 503  # a setting that cannot work any more (a certificate, a dropped database) is the store's fault
         case _:

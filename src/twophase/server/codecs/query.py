@@ -21,6 +21,7 @@ from twophase.core.options import Options
 from twophase.core.schedule import whole_seconds
 from twophase.core.topic import expansion_of
 from twophase.server.codecs.encode import WIRE_STATES, harmless
+from twophase.server.codecs.sight import EVERYTHING, Sight
 
 UNKNOWN: Final = b'{"branches":[],"transaction":null}'
 _encoder = msgspec.json.Encoder()
@@ -115,7 +116,7 @@ class Listed(msgspec.Struct):
     transactions: list[Transaction] | None
 
 
-def query_body(view: MessageView | None) -> bytes:
+def query_body(view: MessageView | None, sight: Sight = EVERYTHING) -> bytes:
     """Return the body of a query's 200, for a message or for none.
 
     >>> query_body(None)
@@ -123,10 +124,10 @@ def query_body(view: MessageView | None) -> bytes:
     """
     if view is None:
         return UNKNOWN
-    return harmless(_encoder.encode(Queried(_branches(view), _transaction(view))))
+    return harmless(_encoder.encode(Queried(_branches(view, sight), _transaction(view, sight))))
 
 
-def all_body(views: Sequence[MessageView] | None, position: str) -> bytes:
+def all_body(views: Sequence[MessageView] | None, position: str, sight: Sight = EVERYTHING) -> bytes:
     """Return the body of dtm's `all`: a page, or None for an unknown gid.
 
     It is the answer to a request for that gid alone.
@@ -134,7 +135,7 @@ def all_body(views: Sequence[MessageView] | None, position: str) -> bytes:
     >>> all_body([], "")
     b'{"next_position":"","transactions":[]}'
     """
-    transactions = None if views is None else [_transaction(view) for view in views]
+    transactions = None if views is None else [_transaction(view, sight) for view in views]
     return harmless(_encoder.encode(Listed(position, transactions)))
 
 
@@ -164,7 +165,7 @@ def _last_change_ms(view: MessageView) -> int:
     return max(view.created_ms, view.decided_ms or 0, view.finished_ms or 0)
 
 
-def _branches(view: MessageView) -> list[Branch]:
+def _branches(view: MessageView, sight: Sight) -> list[Branch]:
     message = view.message
     expansion = expansion_of(message.branches)
     calls = message.branches if expansion is None else expansion.branches
@@ -175,7 +176,7 @@ def _branches(view: MessageView) -> list[Branch]:
             update_time=timestamp(_last_change_ms(view)),
             gid=message.gid,
             url=branch.url,
-            bin_data=base64.b64encode(branch.payload).decode(),
+            bin_data=base64.b64encode(branch.payload).decode() if sight.payloads else "",
             branch_id=message.branch_id(index) if expansion is None else expansion.ids[index],
             op="action",
             status="succeed" if view.done >> index & 1 else "prepared",
@@ -185,9 +186,9 @@ def _branches(view: MessageView) -> list[Branch]:
     ]
 
 
-def _transaction(view: MessageView) -> Transaction:
+def _transaction(view: MessageView, sight: Sight) -> Transaction:
     message, options = view.message, view.message.options
-    shown = _shown(options)
+    shown = _shown(options, sight)
     return Transaction(
         id=small_id(message.gid),
         create_time=timestamp(view.created_ms),
@@ -227,13 +228,13 @@ def _transaction(view: MessageView) -> Transaction:
     )
 
 
-def _shown(options: Options) -> ShownOptions:
+def _shown(options: Options, sight: Sight) -> ShownOptions:
     """Return dtm's column of options: those that the request named, and `concurrent`."""
     return ShownOptions(
         wait_result=options.wait_result,
         timeout_to_fail=whole_seconds(options.timeout_to_fail_ms),
         request_timeout=whole_seconds(options.request_timeout_ms),
         retry_interval=whole_seconds(options.retry_interval_ms),
-        branch_headers=dict(options.headers),
+        branch_headers=sight.headers(options.headers),
         concurrent=options.concurrent,
     )

@@ -24,6 +24,8 @@ from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.known_heads import KnownHeads
 from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEAD, NOTHING, RequestParser
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
+from twophase.server.identity.caller import Caller
+from twophase.server.identity.scopes import scopes_of
 
 if TYPE_CHECKING:
     from uvicorn._types import ASGI3Application
@@ -39,6 +41,8 @@ _RESERVED_MAX: Final = 16
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ABORT: Final = Route.ABORT
 _PREPARE: Final = Route.PREPARE
+_SCOPES: Final = scopes_of("/api/dtmsvr/prepare")
+"""The scopes of the three hot routes."""
 
 
 class PendingResponse(msgspec.Struct, eq=False):
@@ -200,7 +204,7 @@ class Connection(RequestParser):
         elif not self.flow.read_paused and age_s > (limits.head_s if self.reading == HEAD else limits.body_s):
             self.refuse(408, InvalidRequest("the request did not arrive in time."))
 
-    def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
+    def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace, caller: Caller) -> None:
         """Decode a whole request and give it to the coordinator.
 
         The coordinator's reply completes the response.
@@ -213,20 +217,28 @@ class Connection(RequestParser):
         if len(queue) > _PENDING_MAX:
             self.flow.pause_reading()
         try:
+            owner = None
+            if caller.limited:
+                caller.require(_SCOPES)
+                owner = caller
             if route is _ABORT:
                 gid = port.decoder.gid(body)
+                if owner is not None:
+                    owner.require_gid(gid)
                 if failpoint.ARMED:
                     failpoint.reach("coordinator.request_parsed")
-                port.requests.abort(gid, pending.reply)
+                port.requests.abort(gid, pending.reply, owner)
                 return
             is_prepare = route is _PREPARE
             message = port.decoder.prepare(body, trace) if is_prepare else port.decoder.submit(body, trace)
+            if owner is not None:
+                owner.require_message(message)
             if failpoint.ARMED:
                 failpoint.reach("coordinator.request_parsed")
             if is_prepare:
-                port.requests.prepare(message, pending.reply)
+                port.requests.prepare(message, pending.reply, None, owner)
             else:
-                port.requests.submit(message, pending.reply)
+                port.requests.submit(message, pending.reply, None, owner)
         except TwophaseError as error:
             port.refused(error.code)
             self.complete(pending, failure(error, route=route))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from twophase.server.codecs.encode import Route
+from twophase.server.identity.caller import UNLIMITED, Caller
 
 HEADS_MAX: Final = 1024
 HEAD_BYTES_MAX: Final = 1024
@@ -16,11 +17,12 @@ HEAD_BYTES_MAX: Final = 1024
 class KnownHead(NamedTuple):
     """The meaning of a hot request's head.
 
-    It keeps the connection open, has no trace headers, and gives the length of the body.
+    It keeps the connection open, has no trace headers, and gives the length of the body and the sender.
     """
 
     route: Route
     body_bytes: int
+    caller: Caller = UNLIMITED
 
 
 class KnownHeads(dict[bytes, KnownHead]):
@@ -34,12 +36,12 @@ class KnownHeads(dict[bytes, KnownHead]):
     >>> heads = KnownHeads()
     >>> heads.learn(b"POST /api/dtmsvr/submit HTTP/1.1\\r\\nContent-Length: 2\\r\\n\\r\\n{}", Route.SUBMIT, 2)
     >>> list(heads.values())
-    [KnownHead(route=<Route.SUBMIT: ...>, body_bytes=2)]
+    [KnownHead(route=<Route.SUBMIT: ...>, body_bytes=2, caller=...)]
     """
 
     __slots__ = ()
 
-    def learn(self, data: bytes, route: Route, body_bytes: int) -> None:
+    def learn(self, data: bytes, route: Route, body_bytes: int, caller: Caller = UNLIMITED) -> None:
         """Remember the head of a request, unless more than head and body is in `data`."""
         end = data.find(b"\r\n\r\n") + 4
         if len(data) - end != body_bytes or end > HEAD_BYTES_MAX:
@@ -49,4 +51,4 @@ class KnownHeads(dict[bytes, KnownHead]):
             return
         if len(self) >= HEADS_MAX:
             self.clear()  # heads that never come again would fill it: lengths, or a header of the client's own
-        self[data[:end]] = KnownHead(route, body_bytes)
+        self[data[:end]] = KnownHead(route, body_bytes, caller)

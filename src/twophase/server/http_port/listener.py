@@ -20,6 +20,7 @@ from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import head
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.port import Port, Requests, Timeouts
+from twophase.server.identity.gate import Gate
 
 _BACKLOG = 4096
 _SWEEP_S_MAX = 1.0
@@ -35,6 +36,7 @@ class Listener:
         on_refused: called with the error code of each request refused here.
         timeouts, connections_max: bounds on what clients may do.
         per_address_percent: share of the connections that one peer address may hold.
+        gate: finds out who sends a request; open by default.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Listener:
         timeouts: Timeouts | None = None,
         connections_max: int = 10_000,
         per_address_percent: int = 100,
+        gate: Gate | None = None,
     ) -> None:
         self.port = Port(
             requests,
@@ -57,6 +60,7 @@ class Listener:
             timeouts=timeouts or Timeouts(),
             connections_max=connections_max,
             connections_per_address_max=max(1, connections_max * per_address_percent // 100),
+            gate=gate or Gate(),
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None

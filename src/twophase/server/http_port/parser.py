@@ -21,6 +21,7 @@ from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
 from twophase.server.codecs.decode import too_large
 from twophase.server.codecs.encode import Route
 from twophase.server.codecs.trace import Trace
+from twophase.server.identity.caller import Caller
 
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -93,6 +94,7 @@ class RequestParser(HttpToolsProtocol, ABC):
         self.ended = False
         self.closes = False
         self._route: Route | None = None
+        self._caller = port.gate.anonymous
         self._old_http: bool | None = None
         self._fresh = False
         self._chunk_bytes = 0
@@ -104,7 +106,7 @@ class RequestParser(HttpToolsProtocol, ABC):
         self._discarded_bytes = 0
 
     @abstractmethod
-    def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace) -> None:
+    def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace, caller: Caller) -> None:
         """Handle a whole prepare, submit or abort."""
 
     @abstractmethod
@@ -128,7 +130,7 @@ class RequestParser(HttpToolsProtocol, ABC):
             end = data.find(b"\r\n\r\n") + 4
             known = self._heads.get(data[:end])
             if known is not None and len(data) - end == known.body_bytes:
-                self.handle_request(known.route, data[end:], _NO_TRACE)
+                self.handle_request(known.route, data[end:], _NO_TRACE, known.caller)
                 return
             self._take_apart(data)
         elif self._later:
@@ -191,7 +193,7 @@ class RequestParser(HttpToolsProtocol, ABC):
                 length = _CONTENT_LENGTH.search(data, start, end)
                 stop = end + int(length[1]) if length is not None else len(data) if _is_long(data, start, end) else end
             if known is not None and stop <= len(data):
-                self.handle_request(known.route, data[end:stop], _NO_TRACE)
+                self.handle_request(known.route, data[end:stop], _NO_TRACE, known.caller)
             else:
                 self._learning = data[start:stop]
                 self._feed(self._learning)
@@ -301,6 +303,8 @@ class RequestParser(HttpToolsProtocol, ABC):
         if parser.should_upgrade():
             self._upgrading = True
             return
+        self.url, self._caller = self.port.gate.identify(url, self._fields)
+        url = self.url
         if self._old_http is None:
             self._old_http = parser.get_http_version() != "1.1"
         self.closes = self._old_http or not parser.should_keep_alive()
@@ -337,8 +341,8 @@ class RequestParser(HttpToolsProtocol, ABC):
             self.ended = True
         if self._route is not None:
             if learning is not None and not trace and not self.closes:
-                self._heads.learn(learning, self._route, len(body))
-            self.handle_request(self._route, body, trace)
+                self._heads.learn(learning, self._route, len(body), self._caller)
+            self.handle_request(self._route, body, trace, self._caller)
             return
         super().on_body(bytes(body))
         super().on_message_complete()
@@ -370,6 +374,7 @@ class RequestParser(HttpToolsProtocol, ABC):
         url, expects = self.url, self.expect_100_continue
         HttpToolsProtocol.on_message_begin(self)
         self.url, self.expect_100_continue = url, expects
+        self.scope.setdefault("state", {})["caller"] = self._caller
         self.headers.extend((name.lower(), value) for name, value in self._fields.items())
         # The base class would start a request when the one before is complete; here the queue decides.
         self.cycle = cast("RequestResponseCycle", None)

@@ -17,10 +17,11 @@ from starlette.types import ASGIApp
 from uvicorn import Config
 from uvicorn.server import ServerState
 
-from twophase.coordinator.state.active_message import OnReply
+from twophase.coordinator.state.active_message import OnReply, Owner
 from twophase.core.message import Message
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.known_heads import KnownHeads
+from twophase.server.identity.gate import Gate
 
 SUCCESS_RESPONSES_MAX = 4096
 """Responses kept between two sweeps; one serves every message of a flush."""
@@ -30,11 +31,15 @@ _log = structlog.get_logger("twophase.http_client")
 class Requests(Protocol):
     """The part of the coordinator that prepare, submit and abort use."""
 
-    def prepare(self, message: Message, on_reply: OnReply) -> None: ...
+    def prepare(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None: ...
 
-    def submit(self, message: Message, on_reply: OnReply) -> None: ...
+    def submit(
+        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+    ) -> None: ...
 
-    def abort(self, gid: str, on_reply: OnReply) -> None: ...
+    def abort(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None: ...
 
 
 class Reserved(Protocol):
@@ -69,6 +74,7 @@ class Port:
         on_refused: called with the error code of each request refused here.
         timeouts, connections_max: bounds on what clients may do.
         connections_per_address_max: connections of one peer address.
+        gate: finds out who sends a request.
     """
 
     def __init__(
@@ -82,11 +88,14 @@ class Port:
         timeouts: Timeouts,
         connections_max: int,
         connections_per_address_max: int,
+        gate: Gate,
     ) -> None:
         self.requests = requests
         self.decoder = decoder
         self.trace = decoder.trace
         self.heads = KnownHeads()
+        self.gate = gate
+        gate.on_reread.append(self.heads.clear)
         self.refused = on_refused
         self.timeouts = timeouts
         self.connections_max = connections_max

@@ -26,6 +26,7 @@ _OF_THE_STORE: Final = frozenset(
     {
         *("twophase_messages", "twophase_oldest_prepared_seconds", "twophase_oldest_undelivered_seconds"),
         *("twophase_history_horizon_seconds", "twophase_oldest_history_seconds", "python_info"),
+        "twophase_anonymous",
     }
 )
 """Shown once: the largest, as a worker that has not cleaned yet shows 0."""

@@ -75,6 +75,9 @@ class _Supervisor:
         self._folder = folder
         self._stopping = asyncio.Event()
         self._running: dict[int, Process] = {}
+        self._ready: set[Process] = set()
+        """Processes that take SIGHUP; it would end one that only starts."""
+        self._rereads = 0
         self._former: dict[int, tuple[str, ...]] = {}
         """The secrets of each number's processes, since the last one that was ready.
 
@@ -85,10 +88,18 @@ class _Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reread)
         try:
             return await self._run()
         finally:
             await self._stop()
+
+    def _reread(self) -> None:
+        """Let every worker read the files again that may change."""
+        self._rereads += 1
+        for process in self._ready:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGHUP)
 
     async def _run(self) -> int:
         settings = self._settings
@@ -135,6 +146,7 @@ class _Supervisor:
             sys.executable, "-m", "twophase.server.workers", stdin=PIPE, stdout=PIPE, env=dict(os.environ)
         )
         self._running[number] = process
+        rereads = self._rereads
         assert process.stdin is not None, "a pipe"
         assert process.stdout is not None, "a pipe"
         with contextlib.suppress(OSError):  # it may have ended already
@@ -144,6 +156,9 @@ class _Supervisor:
         if not line:
             return None
         self._former[number] = (given.own,)
+        self._ready.add(process)
+        if self._rereads != rereads:
+            process.send_signal(signal.SIGHUP)  # it may have read its files before that
         return msgspec.json.decode(line, type=Ready)
 
     async def _keep(self, number: int) -> None:
@@ -153,6 +168,7 @@ class _Supervisor:
         started_s = loop.time()
         while True:
             code = await self._running[number].wait()
+            self._ready.discard(self._running[number])
             failures = 1 if loop.time() - started_s > _STEADY_S else failures + 1
             pause_ms = _PAUSES.pause_ms(failures, 0.0)
             _log.error("a worker ended; it is started again", worker=number, exit_code=code, pause_ms=pause_ms)

@@ -1,0 +1,41 @@
+"""The part of a message that a caller is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+HIDDEN_HEADERS: Final = ("authorization", "cookie", "x-api-key", "proxy-authorization")
+MASK: Final = "***"
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """The part of each message that is shown.
+
+    `payloads`: its payloads and the values of its headers, too. `hidden`: headers whose values are never shown, in
+    lower case.
+
+    >>> Sight(True, frozenset({"cookie"})).headers([("Cookie", "a=1"), ("tenant", "7")])
+    {'Cookie': '***', 'tenant': '7'}
+    """
+
+    payloads: bool = True
+    hidden: frozenset[str] = frozenset(HIDDEN_HEADERS)
+
+    def headers(self, headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+        """Return the headers, with a mask for each value that is not shown."""
+        return {name: value if self.payloads and name.lower() not in self.hidden else MASK for name, value in headers}
+
+
+EVERYTHING: Final = Sight()
+
+
+def hidden_headers(text: str) -> frozenset[str]:
+    """Return the header names in a setting's text, which separates them by commas.
+
+    >>> sorted(hidden_headers("Cookie, x-api-key,"))
+    ['cookie', 'x-api-key']
+    """
+    return frozenset(name.strip().lower() for name in text.split(",") if name.strip())

@@ -1,0 +1,1 @@
+"""The identities of clients: tokens, scopes, quotas, and the sender of a request."""

@@ -1,0 +1,209 @@
+"""The sender of a request: its name, its scopes, and the messages that it sees.
+
+Promise: every door asks the same object, so a refusal does not depend on the wire.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from twophase.coordinator.view import MessageView
+from twophase.core.address import TOPIC_PREFIX
+from twophase.core.errors import ConfigurationError, Forbidden, Unauthenticated, UnknownMessage
+from twophase.core.message import Message, scheme_of
+from twophase.destinations.allow_list import AllowList
+from twophase.http_client.address import parse_address
+from twophase.http_client.outcome import HttpError
+from twophase.server.codecs.sight import EVERYTHING, Sight
+from twophase.server.identity.quotas import Meter
+from twophase.server.identity.scopes import CROSSING, EVERY_SCOPE, Scopes
+from twophase.stores.search import Search
+
+_ALLOWED_MAX: Final = 4096
+
+
+class Caller:
+    """A client.
+
+    `limited`: False for a caller who may do everything, whom no door needs to ask anything. `crosses`: True for a
+    caller who sees and changes messages of every owner.
+
+    Arguments:
+        name: the owner of its messages; empty for no name.
+        scopes: the requests that it may make.
+        sight: what it is shown of a message.
+        gid_prefix: the beginning of every gid that it may name.
+        destinations: prefixes of the addresses that its messages may call; none: every address.
+        meter: counts its use against its quota.
+
+    Raises:
+        ConfigurationError: one of the destinations cannot be a prefix.
+    """
+
+    def __init__(
+        self,
+        name: str = "",
+        scopes: Scopes = EVERY_SCOPE,
+        sight: Sight = EVERYTHING,
+        *,
+        gid_prefix: str = "",
+        destinations: tuple[str, ...] = (),
+        meter: Meter | None = None,
+        limited: bool = True,
+    ) -> None:
+        self.name = name
+        self.scopes = scopes
+        self.sight = sight
+        self.gid_prefix = gid_prefix
+        self.limited = limited
+        self.crosses = not limited or bool(scopes & CROSSING)
+        self._meter = meter
+        self._topics = {one for one in destinations if one.startswith(TOPIC_PREFIX)}
+        self._bound = bool(destinations)
+        self._allowed: set[str] = set()
+        try:
+            self._urls = AllowList(one for one in destinations if one not in self._topics)
+        except ValueError as error:
+            raise ConfigurationError(f"tokens: destinations of {name}: {error}.") from error
+        self._has_urls = len(self._topics) < len(destinations)
+
+    def require(self, scopes: Scopes) -> None:
+        """Refuse a request that needs one of these scopes; count it otherwise.
+
+        Raises:
+            Unauthenticated: the caller has no name. Forbidden: it has none of the scopes. QuotaExceeded.
+        """
+        if not self.limited or not scopes:
+            return
+        if not self.scopes:
+            raise Unauthenticated
+        if not scopes & self.scopes:
+            needed = " or ".join(sorted(scopes))
+            raise Forbidden(f"the token {self.name!r} has not the scope {needed}.")
+        self.count()
+
+    def count(self, requests: int = 1) -> None:
+        """Count requests against the quota; a request of many messages counts for each.
+
+        Raises:
+            QuotaExceeded: a second's requests are used up.
+        """
+        if self._meter is not None:
+            self._meter.count(requests)
+
+    def require_room(self, message: Message) -> None:
+        """Refuse a new message beyond the quota.
+
+        Raises:
+            QuotaExceeded: too many messages, or bytes of them, wait.
+        """
+        if self._meter is not None:
+            self._meter.require_room(message)
+
+    def require_gid(self, gid: str) -> None:
+        """Refuse to name a gid that does not begin as the token's must.
+
+        Raises:
+            Forbidden: it begins otherwise.
+        """
+        if not gid.startswith(self.gid_prefix):
+            raise Forbidden(f"gids of the token {self.name!r} begin with {self.gid_prefix!r}.", gid=gid)
+
+    def require_message(self, message: Message) -> None:
+        """Refuse a message that the token may not send.
+
+        Raises:
+            Forbidden: its gid or an address.
+        """
+        self.require_gid(message.gid)
+        if self._bound:
+            for branch in message.branches:
+                if branch.url:
+                    self.require_address(branch.url, message.protocol)
+            if message.check_url:
+                self.require_address(message.check_url, message.protocol)
+
+    def require_address(self, url: str, protocol: str = "http") -> None:
+        """Refuse an address that the token's messages may not call.
+
+        Raises:
+            Forbidden: none of its destinations allows it.
+        """
+        if self._bound and url not in self._allowed:
+            if not self._allows(url, protocol):
+                raise Forbidden(f"none of the destinations of the token {self.name!r} begins {url[:200]!r}.")
+            if len(self._allowed) >= _ALLOWED_MAX:
+                self._allowed.clear()
+            self._allowed.add(url)
+
+    def require_payloads(self) -> None:
+        """Refuse to show payloads.
+
+        Raises:
+            Forbidden: the caller has not the scope payload.
+        """
+        if not self.sight.payloads:
+            raise Forbidden(f"the token {self.name!r} has not the scope payload.")
+
+    def require_reach(self, gid: str) -> None:
+        """Refuse an act on a message that the caller is not shown, as if there were none.
+
+        Raises:
+            UnknownMessage: the gid begins otherwise than the token's must.
+        """
+        if not gid.startswith(self.gid_prefix):
+            raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
+
+    def seen(self, view: MessageView | None) -> MessageView | None:
+        """Return a message that the caller is shown; None for any other.
+
+        So another owner's gid is answered like an unknown one.
+        """
+        if view is None or not view.message.gid.startswith(self.gid_prefix):
+            return None
+        return view if self.crosses or view.owner == self.name else None
+
+    def narrowed(self, search: Search) -> Search | None:
+        """Return a search among the messages that the caller is shown.
+
+        None when it cannot find any.
+        """
+        if self.crosses and not self.gid_prefix:
+            return search
+        wanted, own = search.gid_prefix, self.gid_prefix
+        if not wanted.startswith(own) and not own.startswith(wanted):
+            return None
+        longer = max(wanted, own, key=len)
+        return msgspec.structs.replace(search, gid_prefix=longer, owner=self.owners_seen)
+
+    @property
+    def owner(self) -> Caller | None:
+        """The owner of the messages that it sends; None where clients have no tokens."""
+        return self if self.limited else None
+
+    @property
+    def owners_seen(self) -> str | None:
+        """The owner whose messages alone the caller is shown; None for every owner's."""
+        return None if self.crosses else self.name
+
+    def _allows(self, url: str, protocol: str) -> bool:
+        if url.startswith(TOPIC_PREFIX):
+            return url in self._topics
+        if not self._has_urls:
+            return False
+        scheme, separator, rest = url.partition("://")
+        if not separator:
+            scheme, rest = scheme_of(url, protocol), url
+        try:
+            address = parse_address(f"{'https' if scheme.lower() == 'https' else 'http'}://{rest}")
+        except HttpError:
+            return False
+        return not self._urls.why_not(f"{scheme.lower()}://{address.key.partition('://')[2]}", address.path)
+
+
+UNLIMITED: Final = Caller(limited=False)
+"""A client of a server that has no tokens."""
+UNKNOWN: Final = Caller(scopes=frozenset(), sight=Sight(payloads=False))
+"""A client without a token, where tokens are needed."""

@@ -1,0 +1,124 @@
+"""The gate: finds out who sends a request, from what came with it.
+
+A token stands in `Authorization: Bearer`, in gRPC's metadata, or, for clients that know nothing but a base URL, at the
+beginning of the path: `/t/TOKEN/api/dtmsvr`. A certificate's DNS name stands for a token where a client CA is set.
+Promise: a token that came in a path may only produce, because paths are logged by others; it leaves the path here, so
+nothing behind the gate sees it.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from twophase.coordinator.owners import Owners as CoordinatorsOwners
+from twophase.server.codecs.sight import Sight, hidden_headers
+from twophase.server.identity.caller import UNKNOWN, Caller
+from twophase.server.identity.quotas import Meter, Owners
+from twophase.server.identity.scopes import Scope
+from twophase.server.identity.tokens import Token, digest_of, read_tokens
+
+_IN_PATH: Final = b"/t/"
+_AUTHORIZATION: Final = b"authorization"
+_BEARER: Final = b"bearer"
+_PRODUCE_ALONE: Final = frozenset({Scope.PRODUCE})
+
+
+class Gate:
+    """Knows the callers of a server.
+
+    Arguments:
+        tokens: the file of tokens; empty: every client may do everything.
+        hidden: names of headers whose values are never shown, separated by commas; None: the usual ones.
+        owners: count what waits of each owner, for quotas.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or an entry of it cannot work.
+    """
+
+    def __init__(self, tokens: str = "", hidden: str | None = None, owners: Owners | None = None) -> None:
+        self._file = Path(tokens) if tokens else None
+        self._hidden = Sight().hidden if hidden is None else hidden_headers(hidden)
+        self._owners = owners or CoordinatorsOwners()
+        self.anonymous = Caller(sight=Sight(hidden=self._hidden), limited=False)
+        self.unknown = self.anonymous if self._file is None else UNKNOWN
+        """A caller that gives no token, or a wrong one."""
+        self._by_digest: tuple[tuple[str, Caller], ...] = ()
+        self._by_name: dict[str, Caller] = {}
+        self.on_reread: list[Callable[[], None]] = []
+        """Called after each reading of the file.
+
+        Callers that are remembered are outdated then.
+        """
+        self.reread()
+
+    @property
+    def is_open(self) -> bool:
+        """True when there are no tokens, so no client is asked for one."""
+        return self._file is None
+
+    def reread(self) -> None:
+        """Read the file again; on an error what was read before stays in force.
+
+        Raises:
+            ConfigurationError: as for the constructor.
+        """
+        if self._file is None:
+            return
+        tokens = read_tokens(self._file)
+        meters: dict[str, Meter] = {}
+        callers = [(token, self._caller(token, meters)) for token in tokens]
+        self._by_digest = tuple((token.sha256, caller) for token, caller in callers if token.sha256)
+        self._by_name = {name.lower(): caller for token, caller in callers for name in token.san}
+        self._owners.wanted = any(
+            token.quota.bytes_stored is not None or token.quota.waiting_messages is not None for token in tokens
+        )
+        for outdate in self.on_reread:
+            outdate()
+
+    def identify(self, url: bytes, fields: Mapping[bytes, bytes]) -> tuple[bytes, Caller]:
+        """Return the path of an HTTP request without a token, and the caller."""
+        if url.startswith(_IN_PATH):
+            token, slash, rest = url[len(_IN_PATH) :].partition(b"/")
+            caller = self.with_token(token)
+            return slash + rest, caller if caller.scopes == _PRODUCE_ALONE else self.unknown
+        return url, self.anonymous if self._file is None else self.among(fields.items())
+
+    def among(self, fields: Iterable[tuple[bytes, bytes]]) -> Caller:
+        """Return the caller whose token is in these headers; two tokens name no caller."""
+        found = [value for name, value in fields if len(name) == len(_AUTHORIZATION) and name.lower() == _AUTHORIZATION]
+        if len(found) != 1:
+            return self.unknown
+        scheme, _, token = found[0].partition(b" ")
+        return self.with_token(token.strip()) if scheme.lower() == _BEARER else self.unknown
+
+    def with_token(self, token: bytes) -> Caller:
+        """Return the caller of a token, compared in constant time."""
+        given = digest_of(token.decode("latin-1"))
+        found = self.unknown
+        for digest, caller in self._by_digest:
+            if hmac.compare_digest(digest, given):
+                found = caller
+        return found
+
+    def with_certificate(self, certificate: Mapping[str, Any] | None) -> Caller:
+        """Return the caller that a verified certificate names.
+
+        The certificate is what `ssl.SSLSocket.getpeercert` returns.
+        """
+        names: Iterable[tuple[str, str]] = (certificate or {}).get("subjectAltName", ())
+        found = [self._by_name[name.lower()] for kind, name in names if kind == "DNS" and name.lower() in self._by_name]
+        return found[0] if len(found) == 1 else self.unknown
+
+    def _caller(self, token: Token, meters: dict[str, Meter]) -> Caller:
+        meter = meters.setdefault(token.name, Meter(token.name, token.quota, self._owners))
+        return Caller(
+            token.name,
+            frozenset(token.scopes),
+            Sight(Scope.PAYLOAD in token.scopes, self._hidden),
+            gid_prefix=token.gid_prefix,
+            destinations=token.destinations,
+            meter=meter,
+        )

@@ -1,0 +1,82 @@
+"""The use of one owner against its quota: requests a second, and waiting messages.
+
+Counts are of this node and in memory; what waits is read from the store every few seconds besides
+(`coordinator.owners`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from twophase.coordinator.owners import MESSAGE_BYTES
+from twophase.core.errors import QuotaExceeded
+
+if TYPE_CHECKING:
+    from twophase.core.message import Message
+    from twophase.server.identity.tokens import Quota
+
+
+class Owners(Protocol):
+    """Counts of each owner's waiting messages; see `coordinator.owners`."""
+
+    wanted: bool
+
+    def waiting(self, owner: str, /) -> tuple[int, int]: ...
+
+    def add(self, owner: str, size: int, /) -> None: ...
+
+
+class Meter:
+    """Counts one owner's use.
+
+    Arguments:
+        owner: its name.
+        quota: its bounds.
+        owners: see `Owners`.
+        now_s: a clock that never goes back.
+    """
+
+    def __init__(self, owner: str, quota: Quota, owners: Owners, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._owner = owner
+        self._quota = quota
+        self._owners = owners
+        self._now_s = now_s
+        self._left = float(quota.requests_per_s or 0)
+        self._at_s = now_s()
+
+    def count(self, requests: int) -> None:
+        """Count requests, all of them or none.
+
+        Raises:
+            QuotaExceeded: a second's requests are used up.
+        """
+        rate = self._quota.requests_per_s
+        if rate is None:
+            return
+        now_s = self._now_s()
+        self._left = min(float(rate), self._left + (now_s - self._at_s) * rate)
+        self._at_s = now_s
+        if self._left < min(requests, rate):
+            raise QuotaExceeded(f"{self._owner!r} may send {rate} requests a second.")
+        self._left -= requests
+
+    def require_room(self, message: Message) -> None:
+        """Refuse a new message where too much waits already; count it otherwise.
+
+        Raises:
+            QuotaExceeded: as many messages, or bytes of them, wait as the quota allows.
+        """
+        quota = self._quota
+        if quota.waiting_messages is None and quota.bytes_stored is None:
+            return
+        messages, held_bytes = self._owners.waiting(self._owner)
+        if quota.waiting_messages is not None and messages >= quota.waiting_messages:
+            raise QuotaExceeded(f"{messages} messages of {self._owner!r} wait, as many as it may have.")
+        size = MESSAGE_BYTES + sum(len(branch.payload) + len(branch.url) for branch in message.branches)
+        if quota.bytes_stored is not None and held_bytes + size > quota.bytes_stored:
+            raise QuotaExceeded(
+                f"{held_bytes} bytes of {self._owner!r} wait, and {size} more would pass its {quota.bytes_stored}."
+            )
+        self._owners.add(self._owner, size)

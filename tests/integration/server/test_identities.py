@@ -1,0 +1,402 @@
+"""The routes and messages that a token opens, over HTTP, JSON-RPC and gRPC.
+
+A client has a token of one scope; `nobody` has none. The table of `identity.scopes` says what each route needs, and
+these tests ask a real server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import grpc.aio
+import msgspec
+import pytest
+import trustme
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from tests.integration.server.running import Running, running
+from tests.integration.server.test_grpc import Code, grpc_url, method
+from tests.support.fake_coordinator import Client, Response, get, post
+from tests.support.identities import bearer, token_of, write
+from twophase.core.errors import Forbidden, Unauthenticated
+from twophase.grpc_wire.messages import Request, encode_request
+from twophase.server.api.dtm_jsonrpc import METHODS
+from twophase.server.app import Server
+from twophase.server.http_port.parser import ROUTES as HOT_ROUTES
+from twophase.server.identity.scopes import ROUTES, Scope, scopes_of
+from twophase.server.settings import Settings
+
+CLIENTS = (*Scope, None)
+REFUSED = {Unauthenticated.code, Forbidden.code}
+
+
+class HttpRoute(NamedTuple):
+    """A method and a path of the HTTP port."""
+
+    verb: str
+    path: str
+
+
+def _http_routes() -> list[HttpRoute]:
+    server = Server(Settings(store="sqlite:////nonexistent/store.db", http_port=0))
+    app = server.listener.config.app
+    assert isinstance(app, Starlette)
+    routes = [HttpRoute("POST", path.decode()) for path in HOT_ROUTES]
+    for route in app.routes:
+        assert isinstance(route, Route)
+        routes += [HttpRoute(verb, route.path) for verb in sorted(route.methods or ())]
+    return routes
+
+
+HTTP_ROUTES = _http_routes()
+GRPC_METHODS = [route for route in ROUTES if route.startswith("/dtmgimp.") or route.endswith("/Check")]
+
+
+class Api:
+    """A server whose clients have tokens, and requests of these clients."""
+
+    def __init__(self, server: Running) -> None:
+        self.server = server
+
+    async def http(self, request: bytes) -> Response:
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.server.port))
+        try:
+            return await client.ask(request)
+        finally:
+            client.close()
+
+    async def say(self, what: str, gid: str, name: str | None, **more: Any) -> Response:
+        """Post a prepare, submit or abort."""
+        return await self.http(post(f"/api/dtmsvr/{what}", _body(gid, **more), *bearer(name)))
+
+    async def json_rpc(self, called: str, gid: str, name: str | None) -> dict[str, Any]:
+        """Call a JSON-RPC method; return its error, empty for none."""
+        call = {"jsonrpc": "2.0", "id": "1", "method": called, "params": json.loads(_body(gid))}
+        response = await self.http(post("/api/json-rpc", json.dumps(call).encode(), *bearer(name)))
+        return json.loads(response.body)["error"] or {}
+
+    async def grpc(self, path: str, gid: str, name: str | None) -> tuple[Code, dict[str, str]]:
+        """Call a gRPC method; return its code and trailing metadata."""
+        steps = msgspec.json.encode([{"action": "127.0.0.1:1/bank.Bank/In"}]).decode()
+        raw = encode_request(Request(gid=gid, trans_type="msg", steps=steps, payloads=[b"\x08\x1e"]))
+        metadata = [] if name is None else [("authorization", f"Bearer {token_of(name)}")]
+        async with grpc.aio.insecure_channel(grpc_url(self.server).removeprefix("grpc://")) as channel:
+            call = method(channel, path)(raw if path.startswith("/dtmgimp") else b"", metadata=metadata, timeout=20)
+            try:
+                await call
+            except grpc.aio.AioRpcError as error:
+                return error.code(), _texts(error.trailing_metadata())
+            return Code.OK, _texts(await call.trailing_metadata())
+
+
+def _texts(metadata: Any) -> dict[str, str]:
+    return {str(key): str(value) for key, value in metadata or ()}
+
+
+def _body(gid: str, **more: Any) -> bytes:
+    fields = {"gid": gid, "trans_type": "msg", "steps": [{"action": "http://127.0.0.1:1/in"}], "payloads": ['{"a":1}']}
+    return json.dumps(fields | {"query_prepared": "http://127.0.0.1:1/check"} | more).encode()
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    for scope in Scope:
+        tokens = write(tmp_path, str(scope), [scope])
+    write(tmp_path, "other", [Scope.PRODUCE])
+    write(tmp_path, "reader", [Scope.OBSERVE, Scope.PAYLOAD, Scope.OPERATE])
+    async with running(tmp_path, grpc_port=0, tokens=tokens, timeout_to_fail_ms=86_400_000) as server:
+        yield Api(server)
+
+
+def _expected(route: str, client: Scope | None, verb: str = "") -> str:
+    """Return the code of the refusal that the table demands; empty for none."""
+    scopes = scopes_of(route, verb)
+    if not scopes or client in scopes:
+        return ""
+    return Unauthenticated.code if client is None else Forbidden.code
+
+
+def test_every_route_is_in_the_table_and_nothing_else_is() -> None:
+    http = {route.path for route in HTTP_ROUTES}
+    table = {route.partition(" ")[2] if route.partition(" ")[0] in {"GET", "DELETE"} else route for route in ROUTES}
+    other = {route for route in table if route.startswith(("json-rpc ", "/dtmgimp.", "/grpc."))}
+    assert table - other == http
+    assert {f"json-rpc {name}" for name in METHODS} == {route for route in other if route.startswith("json-rpc")}
+
+
+async def test_every_grpc_method_that_is_served_is_in_the_table(api: Api) -> None:
+    grpc_api = api.server.server._grpc._api
+    assert grpc_api is not None
+    assert grpc_api._services is not None
+    served = set(grpc_api._services._methods)
+    assert {route for route in ROUTES if route.startswith(("/dtmgimp.", "/grpc."))} == served
+
+
+@pytest.mark.parametrize("route", HTTP_ROUTES, ids=lambda route: f"{route.verb} {route.path}")
+async def test_a_route_of_http_is_open_to_its_scopes_alone(api: Api, route: HttpRoute) -> None:
+    path = route.path.replace("{gid:path}", "g").replace("{name:path}", "t").replace("{name}", "t")
+    for client in CLIENTS:
+        request = f"{route.verb} {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n"
+        headers = "".join(f"{header}\r\n" for header in bearer(client))
+        if route.verb == "HEAD":
+            continue  # its answer has no body to read a code from; its handler is GET's
+        response = await api.http(f"{request}{headers}\r\n{{}}".encode())
+        code = _code(response)
+        expected = _expected(route.path, client, route.verb)
+        assert (code if code in REFUSED else "") == expected, f"{client}: {response.status} {response.body!r}"
+        assert (response.status in {401, 403}) is bool(expected)
+
+
+@pytest.mark.parametrize("called", METHODS)
+async def test_a_method_of_json_rpc_is_open_to_its_scopes_alone(api: Api, called: str) -> None:
+    for client in CLIENTS:
+        error = await api.json_rpc(called, f"g-{client}", client)
+        code = error.get("data", {}).get("code", "")
+        assert (code if code in REFUSED else "") == _expected(f"json-rpc {called}", client), f"{client}: {error}"
+
+
+@pytest.mark.parametrize("path", GRPC_METHODS)
+async def test_a_method_of_grpc_is_open_to_its_scopes_alone(api: Api, path: str) -> None:
+    codes = {Unauthenticated.code: Code.UNAUTHENTICATED, Forbidden.code: Code.PERMISSION_DENIED}
+    for client in CLIENTS:
+        code, metadata = await api.grpc(path, f"g-{client}", client)
+        expected = _expected(path, client)
+        assert (metadata.get("twophase-code") in REFUSED) is bool(expected), f"{client}: {code} {metadata}"
+        if expected:
+            assert (code, metadata["twophase-code"]) == (codes[expected], expected)
+
+
+@pytest.mark.parametrize("state", ["prepared", "submitted", "aborted"])
+@pytest.mark.parametrize("what", ["prepare", "submit", "abort"])
+@pytest.mark.parametrize("wire", ["http", "json-rpc", "grpc"])
+async def test_another_owners_message_is_refused_without_a_word_about_it(
+    api: Api, wire: str, what: str, state: str
+) -> None:
+    await api.say("prepare", "g", "produce")
+    if state != "prepared":
+        await api.say("submit" if state == "submitted" else "abort", "g", "produce")
+    before = await api.server.view("g")
+    told = await _told(api, wire, what)
+    assert "TP-2002" in told
+    for word in ("prepared", "submitted", "failed", "produce", "check"):
+        assert word not in told.lower().replace("check the gid", "")
+    after = await api.server.view("g")
+    assert (after.state, after.decided_by, after.owner) == (before.state, before.decided_by, "produce")
+
+
+async def _told(api: Api, wire: str, what: str) -> str:
+    match wire:
+        case "http":
+            response = await api.say(what, "g", "other")
+            assert response.status == 409
+            return response.body.decode()
+        case "json-rpc":
+            return json.dumps(await api.json_rpc(what, "g", "other"))
+        case _:
+            code, metadata = await api.grpc(f"/dtmgimp.Dtm/{what.capitalize()}", "g", "other")
+            assert code is Code.ABORTED
+            return json.dumps({key: value for key, value in metadata.items() if key != "twophase-remedy"})
+
+
+async def test_many_messages_of_another_owner_are_refused_one_by_one(api: Api) -> None:
+    await api.say("prepare", "g", "produce")
+    body = json.dumps({"gids": ["g"]}).encode()
+    refused = await api.http(post("/api/twophase/submit-many", body, *bearer("other")))
+    assert (
+        json.loads(refused.body)["results"] == [{"code": "TP-2002", "state": "", "message": "the gid is taken."}]
+        or b"TP-2002" in refused.body
+    )
+    assert (await api.server.view("g")).state.name == "PREPARED"
+
+
+async def test_a_query_for_another_owners_gid_is_that_for_an_unknown_one(api: Api) -> None:
+    await api.say("prepare", "g", "produce")
+    unknown = await api.http(get("/api/dtmsvr/query?gid=nosuch", *bearer("other")))
+    others = await api.http(get("/api/dtmsvr/query?gid=g", *bearer("other")))
+    own = await api.http(get("/api/dtmsvr/query?gid=g", *bearer("produce")))
+    assert others.body == unknown.body
+    assert json.loads(own.body)["transaction"]["gid"] == "g"
+
+
+async def test_who_observes_sees_own_messages_and_who_operates_all(api: Api) -> None:
+    await api.say("prepare", "g", "produce")
+    for path in ("/api/twophase/messages", "/api/dtmsvr/all"):
+        assert b'"g"' not in (await api.http(get(path, *bearer("observe")))).body
+        assert b'"g"' in (await api.http(get(path, *bearer("reader")))).body
+    one = "/api/twophase/messages/g"
+    assert (await api.http(get(one, *bearer("observe")))).status == 404
+    assert (await api.http(get(one, *bearer("reader")))).status == 200
+
+
+async def test_payloads_and_header_values_need_a_scope_and_some_are_hidden_from_all(api: Api) -> None:
+    headers = {"Authorization": "Bearer of-a-service", "tenant": "seven"}
+    await api.say("prepare", "g", "produce", branch_headers=headers)
+    for client in ("produce", "reader"):
+        for path in ("/api/dtmsvr/query?gid=g", "/api/dtmsvr/all"):
+            response = await api.http(get(path, *bearer(client)))
+            if response.status == 403:
+                continue
+            assert b"of-a-service" not in response.body
+            assert (b"seven" in response.body) is (client == "reader")
+    shown = json.loads((await api.http(get("/api/dtmsvr/query?gid=g", *bearer("reader")))).body)
+    masked = json.loads((await api.http(get("/api/dtmsvr/query?gid=g", *bearer("produce")))).body)
+    assert (shown["branches"][0]["bin_data"], masked["branches"][0].get("bin_data", "")) == ("eyJhIjoxfQ==", "")
+    path = "/api/twophase/messages/g?payload=true"
+    assert b'{\\"a\\":1}' in (await api.http(get(path, *bearer("reader")))).body
+
+
+async def test_payloads_are_refused_to_who_may_only_observe(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "eve", [Scope.OBSERVE, Scope.OPERATE])
+    write(tmp_path, "produce", [Scope.PRODUCE])
+    async with running(tmp_path, tokens=tokens) as server:
+        api = Api(server)
+        await api.say("prepare", "g", "produce")
+        refused = await api.http(get("/api/twophase/messages/g?payload=true", *bearer("eve")))
+        shown = await api.http(get("/api/twophase/messages/g", *bearer("eve")))
+    assert (refused.status, shown.status) == (403, 200)
+    assert b'"a"' not in shown.body
+
+
+async def test_an_operators_act_names_the_token(api: Api) -> None:
+    await api.say("prepare", "g", "produce")
+    act = json.dumps({"by": "eve", "reason": "a test"}).encode()
+    assert (await api.http(post("/api/twophase/messages/g/park", act, *bearer("operate")))).status == 200
+    assert (await api.server.view("g")).log[-1].error == "parked by eve with the token operate: a test"
+
+
+async def test_a_token_in_the_base_url_may_produce_and_is_nowhere_else(
+    api: Api, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = token_of("produce")
+    for path in ("prepare", "submit"):
+        response = await api.http(post(f"/t/{token}/api/dtmsvr/{path}", _body("g")))
+        assert response.status == 200, response.body
+    assert (await api.server.view("g")).owner == "produce"
+    queried = await api.http(get(f"/t/{token}/api/dtmsvr/query?gid=g"))
+    unknown = await api.http(get(f"/t/{token}/nosuch"))
+    broken = await api.http(post(f"/t/{token}/api/dtmsvr/submit", b"{"))
+    metrics = await api.http(get("/metrics", *bearer("observe")))
+    assert json.loads(queried.body)["transaction"]["gid"] == "g"
+    said = [
+        queried.body,
+        unknown.body,
+        broken.body,
+        metrics.body,
+        caplog.text.encode(),
+        *map(str.encode, capfd.readouterr()),
+    ]
+    assert all(token.encode() not in one for one in said)
+
+
+@pytest.mark.parametrize("name", ["reader", "nosuch"])
+async def test_a_token_in_the_base_url_that_may_do_more_is_refused(api: Api, name: str) -> None:
+    for request in (
+        post(f"/t/{token_of(name)}/api/dtmsvr/submit", _body("g")),
+        get(f"/t/{token_of(name)}/api/twophase/messages"),
+    ):
+        response = await api.http(request)
+        assert response.status == 401
+        assert token_of(name).encode() not in response.body
+
+
+async def test_a_header_beside_a_token_in_the_base_url_does_not_widen_it(api: Api) -> None:
+    path = f"/t/{token_of('produce')}/api/twophase/messages"
+    assert (await api.http(get(path, *bearer("reader")))).status == 403
+
+
+async def test_two_authorizations_are_none(api: Api) -> None:
+    two = (*bearer("produce"), f"authorization: Bearer {token_of('other')}")
+    assert (await api.http(post("/api/dtmsvr/submit", _body("g"), *two))).status == 401
+
+
+async def test_gids_and_addresses_stay_within_the_token(tmp_path: Path) -> None:
+    tokens = write(
+        tmp_path, "shop", [Scope.PRODUCE, Scope.TOPICS], gid_prefix="shop-", destinations=("http://127.0.0.1:1/in",)
+    )
+    write(tmp_path, "eve", [Scope.OPERATE], gid_prefix="bank-")
+    async with running(tmp_path, tokens=tokens) as server:
+        api = Api(server)
+        inside = {"query_prepared": ""}
+        outside = {"steps": [{"action": "http://127.0.0.1:1/other"}]}
+        statuses = [
+            (await api.say("submit", gid, "shop", **more)).status
+            for gid, more in (
+                ("shop-1", inside),
+                ("other-1", inside),
+                ("shop-2", inside | outside),
+                ("shop-3", {"query_prepared": "http://127.0.0.1:2/check"}),
+            )
+        ]
+        gid = json.loads((await api.http(get("/api/dtmsvr/newGid", *bearer("shop")))).body)["gid"]
+        topic = json.dumps({"topic": "t", "url": "http://evil/in"}).encode()
+        subscribed = await api.http(post("/api/twophase/topics/subscribe", topic, *bearer("shop")))
+        parked = await api.http(post("/api/twophase/messages/shop-1/park", b"", *bearer("eve")))
+    assert statuses == [200, 403, 403, 403]
+    assert gid.startswith("shop-tp")
+    assert (subscribed.status, parked.status) == (403, 404)
+
+
+async def test_a_message_from_before_is_decided_by_who_may_produce(tmp_path: Path) -> None:
+    async with running(tmp_path, timeout_to_fail_ms=86_400_000) as server:
+        await Api(server).say("prepare", "g", None)
+        assert (await server.view("g")).owner == ""
+    tokens = write(tmp_path, "produce", [Scope.PRODUCE])
+    async with running(tmp_path, tokens=tokens) as server:
+        assert (await Api(server).say("submit", "g", "produce")).status == 200
+
+
+async def test_a_message_keeps_its_owner_in_history_and_over_a_restart(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "produce", [Scope.PRODUCE])
+    write(tmp_path, "other", [Scope.PRODUCE])
+    async with running(tmp_path, tokens=tokens) as server:
+        await Api(server).say("prepare", "g", "produce")
+        await Api(server).say("abort", "g", "produce")
+    async with running(tmp_path, tokens=tokens) as server:
+        assert (await server.view("g")).owner == "produce"
+        refused = await Api(server).say("prepare", "g", "other")
+    assert (refused.status, json.loads(refused.body).get("state", "")) == (409, "")
+
+
+def _code(response: Response) -> str:
+    try:
+        body = json.loads(response.body)
+    except ValueError:
+        return ""
+    return str(body.get("code", "")) if isinstance(body, dict) else ""
+
+
+async def test_a_certificate_stands_for_a_token_on_grpc(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    pair = authority.issue_cert("127.0.0.1")
+    pair.private_key_pem.write_to_path(tmp_path / "key.pem")
+    pair.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    tokens = write(tmp_path, "pay", [Scope.PRODUCE], san=("pay.internal",))
+    files = {"grpc_tls_certificate": "cert.pem", "grpc_tls_key": "key.pem", "grpc_tls_client_ca": "ca.pem"}
+    settings = {name: str(tmp_path / file) for name, file in files.items()}
+    async with running(tmp_path, grpc_port=0, tokens=tokens, **settings) as server:
+        target = grpc_url(server).removeprefix("grpcs://")
+        codes = []
+        for name in ("pay.internal", "stranger.internal"):
+            own = authority.issue_cert(name)
+            credentials = grpc.ssl_channel_credentials(
+                authority.cert_pem.bytes(), own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+            )
+            async with grpc.aio.secure_channel(target, credentials) as channel:
+                codes.append(await _grpc_code(channel, f"g-{name}"))
+        assert codes == [Code.OK, Code.UNAUTHENTICATED]
+        assert (await server.view("g-pay.internal")).owner == "pay"
+
+
+async def _grpc_code(channel: grpc.aio.Channel, gid: str) -> Code:
+    raw = encode_request(Request(gid=gid, trans_type="msg", steps="[]", query_prepared="127.0.0.1:1/a.A/Check"))
+    try:
+        await method(channel, "/dtmgimp.Dtm/Prepare")(raw, timeout=20)
+    except grpc.aio.AioRpcError as error:
+        return error.code()
+    return Code.OK
