@@ -126,6 +126,10 @@ def _validate(tokens: Sequence[Token], file: Path) -> None:
         for text in (token.gid_prefix, *token.destinations, *token.san):
             if not _PRINTABLE.fullmatch(text):
                 raise _refused(f"{file}: {token.name} has a value with unprintable characters.")
+    quotas = {token.name: token.quota for token in tokens}
+    for token in tokens:
+        if token.quota != quotas[token.name]:
+            raise _refused(f"{file}: the entries of {token.name} have different quotas; they are one owner.")
     known = [one.sha256 for one in tokens if one.sha256] + [name for one in tokens for name in one.san]
     if len(set(known)) != len(known):
         raise _refused(f"{file}: two entries have one sha256 or one san.")

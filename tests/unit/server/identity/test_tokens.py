@@ -66,6 +66,7 @@ def test_a_token_is_new_each_time_and_fits_into_a_url() -> None:
         (_entry() + _entry(name='"b"'), "two entries have one sha256"),
         (_entry(gid_prefix='"\\u0007"'), "unprintable"),
         (_entry() + "[token.quota]\nrequests_per_s = 0\n", ">= 1"),
+        (_entry() + _entry(sha256=f'"{digest_of("y")}"') + "[token.quota]\nrequests_per_s = 1\n", "different quotas"),
     ],
 )
 def test_an_entry_that_cannot_work_is_refused(tmp_path: Path, text: str, why: str) -> None:
