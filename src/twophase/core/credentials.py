@@ -1,6 +1,6 @@
-"""Secrets by reference, and the part of a database's URL that may be shown: host, port and name.
+"""Secrets by reference, and the part of a database's URL that may be shown.
 
-The user and the password are left out.
+That is host, port and name; the user and the password are left out.
 
 Keeps one promise: no part of a password reaches a log line, the ready line or an error, also when it is typed with
 characters that a URL should have encoded ('@', '/', '?', '#'), or stands among the parameters. Such a URL has no
@@ -35,9 +35,9 @@ def is_reference(text: str) -> bool:
 
 
 def secret_of(text: str) -> str:
-    """Return the secret that `env:NAME` or `file:PATH` names; any other text stands for itself.
+    """Return the secret that `env:NAME` or `file:PATH` names.
 
-    White space around it is left out: most files end with a line feed.
+    Any other text stands for itself. White space around it is left out: most files end with a line feed.
 
     Raises:
         ConfigurationError: there is no such variable or file, it is empty, or longer than 8 KiB. Never shows a secret.

@@ -14,6 +14,7 @@ from twophase.destinations.http import HttpDestination
 from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names
+from twophase.server.destinations import contexts_of
 from twophase.server.settings import Settings
 
 
@@ -31,10 +32,15 @@ def alerts_of(settings: Settings, observer: Observer, names: Names, guard: Guard
     """
     webhook = destination = None
     if settings.alert_webhook:
-        destination = HttpDestination(
-            HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX, names=names, guard=guard),
-            settings.allow_list(),
+        allowed = settings.allow_list()
+        client = HttpClient(
+            connections_per_host=IN_FLIGHT_MAX,
+            connections_max=IN_FLIGHT_MAX,
+            ssl_contexts=contexts_of(allowed),
+            names=names,
+            guard=guard,
         )
+        destination = HttpDestination(client, allowed)
         wrong = None
         try:
             webhook = webhook_of(settings.alert_webhook)

@@ -52,6 +52,7 @@ from twophase.server.api.takeover import TakeoverApi
 from twophase.server.api.topics_http import TopicRoutes
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.trace import TraceHeaders, names_of
+from twophase.server.destinations import contexts_of
 from twophase.server.http_port.listener import Listener
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
@@ -204,14 +205,15 @@ class Server:
 
 
 def _destinations(settings: Settings, names: Names, guard: Guard) -> dict[str, Destination]:
+    allowed = settings.allow_list()
     client = HttpClient(
-        connections_per_host=settings.in_flight_per_destination_max,
+        connections_per_host=max(settings.in_flight_per_destination_max, *allowed.in_flight.values(), 0),
         connections_max=_calls_max(settings),
         response_bytes_max=settings.answer_bytes_max,
+        ssl_contexts=contexts_of(allowed),
         names=names,
         guard=guard,
     )
-    allowed = settings.allow_list()
     destination = HttpDestination(client, allowed)
     destinations: dict[str, Destination] = {
         "http": destination,

@@ -9,7 +9,8 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
     │   ├── TopicNotFound         TP-1003  no such topic
     │   ├── TopicRefused          TP-1004  a topic that stands otherwise
-    │   └── DestinationRefused    TP-1005  an address that is not called
+    │   ├── DestinationRefused    TP-1005  an address that is not called
+    │   └── CallNotSigned         TP-1010  a branch call or check-back without a valid signature
     ├── Refused                   TP-2000  the lifecycle refuses the request
     │   ├── StateConflict         TP-2001  not possible in the message's state
     │   ├── ContentConflict       TP-2002  same gid, other branches
@@ -88,6 +89,7 @@ from twophase.core.errors.pipeline import (
     SparkUnavailable,
 )
 from twophase.core.errors.requests import (
+    CallNotSigned,
     ContentConflict,
     ContraryDecision,
     CoordinatorUnreachable,
@@ -161,6 +163,7 @@ __all__ = [
     "BeginDeadlinePassed",
     "BranchSpoilt",
     "BranchesLost",
+    "CallNotSigned",
     "CannotRead",
     "CheckBackCameFirst",
     "CommittedDespiteError",
