@@ -50,9 +50,9 @@ _LINES_MAX: Final = 20
 _LINES_PER_S: Final = 10.0
 _PATH_SHOWN_MAX: Final = 200
 _HOW: Final = (
-    "Calls of the coordinator are not verified here, and they come from other machines: whoever reaches this route can "
-    "decide messages and use up branches. Give the route keys={id: secret}, and the coordinator's [[destinations]] the "
-    "same key and key_id (docs/how-to/sign-calls.md)."
+    "Calls of the coordinator are not verified here, and they come from other machines: a client that reaches this "
+    "route can decide messages and use up branches. Give the route keys={id: secret}, and the coordinator's "
+    "[[destinations]] the same key and key_id (docs/how-to/sign-calls.md)."
 )
 
 

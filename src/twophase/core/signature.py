@@ -12,13 +12,17 @@ ever. The host, and headers other than `x-twophase-oldest`, are not signed.
 from __future__ import annotations
 
 import binascii
+import functools
 import hmac
 import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from twophase.core.errors import CallNotSigned, ConfigurationError
+
+if TYPE_CHECKING:
+    import hashlib
 
 SIGNATURE_HEADER: Final = "x-twophase-signature"
 VERDICT_SIGNATURE_HEADER: Final = "x-twophase-verdict-signature"
@@ -28,6 +32,9 @@ SECRET_BYTES_MIN: Final = 16
 _KEY_REMEDY: Final = "Make one by `openssl rand -hex 32`."
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _VALUE: Final = re.compile(r"v1,kid=([A-Za-z0-9._-]{1,64}),t=([1-9][0-9]{0,14}),s=([A-Za-z0-9+/]{43}=)", re.ASCII)
+_BLOCK_BYTES: Final = 64
+_INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
+_OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 _SIGNED_METADATA: Final = ("dtm-", "twophase-", "x-twophase-")
 _UNSIGNED: Final = "it carries no signature: the coordinator has no key for this destination, or others call this route"
 
@@ -136,8 +143,22 @@ def verdict_text(signed_ms: int, gid: str, verdict: str, body: bytes) -> bytes:
 
 
 def signature(key: SigningKey, text: bytes) -> str:
-    """Return the HMAC-SHA256 of a text, in base64."""
-    return binascii.b2a_base64(hmac.digest(key.secret, text, "sha256"), newline=False).decode()
+    """Return the HMAC-SHA256 of a text, in base64.
+
+    Both hashes of it (RFC 2104 §2) begin with a block that depends on the key alone. They go on from a copy of that
+    state: `hmac.digest` takes three times as long.
+    """
+    begun_inner, begun_outer = _begun(key.secret)
+    inner, outer = begun_inner.copy(), begun_outer.copy()
+    inner.update(text)
+    outer.update(inner.digest())
+    return binascii.b2a_base64(outer.digest(), newline=False).decode()
+
+
+@functools.lru_cache(64)
+def _begun(secret: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
+    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
+    return sha256(block.translate(_INNER)), sha256(block.translate(_OUTER))
 
 
 def signed(key: SigningKey, signed_ms: int, text: bytes) -> str:

@@ -38,7 +38,11 @@ class CallSigner:
     def http(self, method: str, target: str, body: bytes) -> str:
         """Return the header line of a request, as it is sent."""
         now_ms = self._signed_ms = time.time_ns() // 1_000_000
-        oldest = next((value for name, value in self._call.headers if name == OLDEST_HEADER), "")
+        oldest = ""
+        for name, value in self._call.headers:
+            if name == OLDEST_HEADER:
+                oldest = value
+                break
         text = http_text(now_ms, method, target, oldest, body)
         return f"{SIGNATURE_HEADER}: {signed(self._key, now_ms, text)}\r\n"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import binascii
+import hmac
 import itertools
 from functools import partial
 
@@ -17,6 +19,7 @@ from twophase.core.signature import (
     is_verdict_signed,
     key_of,
     known_keys,
+    signature,
     signed,
     verdict_signed,
     verify,
@@ -64,6 +67,13 @@ def test_a_call_over_grpc_has_this_text() -> None:
         "x-twophase-oldest:1790000000000",
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     ]
+
+
+@pytest.mark.parametrize("length", [16, 63, 64, 65, 200])
+def test_a_signature_is_an_hmac_of_sha256(length: int) -> None:
+    secret = bytes(range(length))
+    expected = hmac.digest(secret, b"text", "sha256")
+    assert binascii.a2b_base64(signature(SigningKey("k", secret), b"text")) == expected
 
 
 @pytest.mark.parametrize("key", [NEW, OLD])
