@@ -23,9 +23,10 @@ import sqlalchemy
 from tests.integration.signed.running import KEY, Service, destinations, running, signing
 from tests.integration.signed.service import GRPC_KINDS, HTTP_KINDS, METHOD
 from tests.support.business_databases import new_gid
-from tests.support.fake_coordinator import get
+from tests.support.fake_coordinator import get, post
 from tests.support.server_process import ServerProcess, branch_service, serving
 from twophase import Message
+from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown
 from twophase.core.signature import SIGNATURE_HEADER, TOLERANCE_MS, http_text, key_of, signed
 
 KINDS = (*HTTP_KINDS, *GRPC_KINDS)
@@ -50,6 +51,12 @@ async def prepare(server: ServerProcess, gid: str, check: str) -> None:
     fields = {"steps": [{"action": "http://127.0.0.1:9/in"}], "payloads": ["{}"], "timeout_to_fail_ms": 1}
     answer = await server.post("prepare", gid=gid, query_prepared=check, explicit_verdict=True, **fields)
     assert answer.status == 200, answer.body
+
+
+async def probe(server: ServerProcess, check: str) -> ProbeShown:
+    """Have the coordinator probe a check address."""
+    answer = await server.ask(post(f"{PROBE_PATH}/probe", msgspec.json.encode(ProbeAsked(check))))
+    return msgspec.json.decode(answer.body, type=ProbeShown)
 
 
 async def first_failure(server: ServerProcess, gid: str) -> Any:
@@ -94,12 +101,15 @@ async def test_a_coordinator_without_the_key_decides_nothing_and_one_with_it_goe
             assert (called["status"], asked["status"], asked["result"]) == (401, 401, "unknown")
             assert [await server.state(delivered), await server.state(gid)] == ["submitted", "prepared"]
             assert {row[0] for row in service.rows} == {delivered}
+            probed = await probe(server, service.check)
+            assert (probed.state, "key" in probed.remedy) == ("not_a_route", True)
             assert service.balance == -10
             await server.terminate()
         environment = destinations((service.address, signing()), ("http://127.0.0.1:9", {}))
         async with serving(tmp_path, *PROBES_OFF, environment=environment) as server:
             await server.until_state(delivered, "succeed")
             await server.until_state(gid, "failed")
+            assert (await probe(server, service.check)).state == "ready"
         assert service.balance == 20
 
 

@@ -179,3 +179,10 @@ def test_the_secrets_of_a_destination_are_looked_up_and_shown_nowhere(
     assert (found.signed_verdicts, settings.coordinator().in_flight_of) == (True, {"https://bank-b:443": 3})
     assert "0123456789abcdef" not in f"{settings}{allowed}{found}{found.key}"
     assert "t0ken" not in f"{settings}{allowed}{found}"
+
+
+def test_a_wrong_destination_does_not_show_its_headers() -> None:
+    text = '[{"name":"b","url":"http://b","headers":{"authorization":"Bearer t0ken"},"in_flight":-1}]'
+    with pytest.raises(ConfigurationError, match="in_flight") as raised:
+        load({}, {"TWOPHASE_DESTINATIONS": text})
+    assert "t0ken" not in str(raised.value)
