@@ -59,6 +59,8 @@ class AllowList:
 
     def __init__(self, listed: Iterable[Listed] = ()) -> None:
         self._listed: dict[str, list[tuple[str, Listed]]] = {}
+        self.of_url: dict[str, Listed | None] = {}
+        """Entries that were looked up before, by URL; the caller bounds them."""
         self.trust: dict[str, Trust] = {}
         """The certificates of hosts that have some of their own, by `scheme://host:port`."""
         self.in_flight: dict[str, int] = {}
@@ -75,6 +77,11 @@ class AllowList:
             self.is_plain = self.is_plain and not (one.key or one.headers)
         for paths in self._listed.values():
             paths.sort(key=lambda pair: -len(pair[0]))
+
+    def renew(self, other: AllowList) -> None:
+        """Take another list's entries, for all who hold this one."""
+        self._listed, self.of_url = other._listed, {}
+        self.trust, self.in_flight, self.is_plain = other.trust, other.in_flight, other.is_plain
 
     def why_not(self, key: str, path: str) -> str:
         """Return why this address may not be called; empty when it may.

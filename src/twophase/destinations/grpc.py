@@ -45,6 +45,8 @@ _NOT_SENT: Final = CONNECTION_HEADERS | {
 }
 _CHANNELS_MAX: Final = 1024
 _ADDRESSES_MAX: Final = 2048
+_RENEWED_S: Final = 60.0
+"""Time for calls on a connection that is replaced."""
 _TARGET_S: Final = 1.0
 """Time for which the judged addresses of a host are used again."""
 
@@ -156,6 +158,14 @@ class GrpcDestination:
             await channel.channel.close()
         self._channels.clear()
         await asyncio.gather(*self._closing, return_exceptions=True)
+
+    def renew(self) -> None:
+        """Connect anew where certificates are of the operator's list.
+
+        Their files are read again. Calls under way end on the connections that they have.
+        """
+        for key in [key for key in self._channels if key.partition(" ")[0] in self._allowed.trust]:
+            self._close(self._channels.pop(key), _RENEWED_S)
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -269,7 +279,10 @@ class GrpcDestination:
         idle = next((key for key, channel in self._channels.items() if not channel.under_way), None)
         if idle is None:
             raise _Wrong(f"{self._channels_max} hosts are being called at once; come again")
-        task = asyncio.get_running_loop().create_task(self._channels.pop(idle).channel.close())
+        self._close(self._channels.pop(idle))
+
+    def _close(self, channel: _Channel, grace_s: float | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(channel.channel.close(grace_s))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 

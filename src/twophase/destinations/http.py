@@ -56,8 +56,6 @@ class HttpDestination:
         """Call through `client`, only what is `allowed`; every address by default."""
         self._allowed = allowed or AllowList()
         self._client = client or HttpClient(connections_per_host=256, connections_max=4096)
-        self._is_plain = self._allowed.is_plain
-        self._listed = _ListedBook(self._find)
 
     def accepts(self, url: str) -> str | None:
         """Return None when `url` can be called; else why not.
@@ -107,8 +105,8 @@ class HttpDestination:
 
         The status of a redirect is an answer; its target is not called.
         """
-        if not self._is_plain:
-            listed = self._listed[call.url]
+        if not self._allowed.is_plain:
+            listed = self._find(call.url)
             if listed is not None:
                 self._call_listed(listed, call, on_answer)
                 return
@@ -128,10 +126,19 @@ class HttpDestination:
         await self._client.close()
 
     def _find(self, url: str) -> Listed | None:
-        try:
-            return self._allowed.find(self._client.check_url(url), urlsplit(url).path)
-        except HttpError:
-            return None  # the call ends by this error
+        """Return the operator's entry of an address.
+
+        The same few are called over and over.
+        """
+        known = self._allowed.of_url
+        if url not in known:
+            if len(known) >= _URLS_MAX:
+                known.clear()
+            try:
+                known[url] = self._allowed.find(self._client.check_url(url), urlsplit(url).path)
+            except HttpError:
+                known[url] = None  # the call ends by this error
+        return known[url]
 
     def _call_listed(self, listed: Listed, call: Call, on_answer: Callable[[Answer], None]) -> None:
         """Call with what the operator's list adds: headers, and a signature."""
@@ -148,23 +155,6 @@ class HttpDestination:
             encode_parameters(call.query),
             None if signer is None else signer.http,
         )
-
-
-class _ListedBook(dict[str, Listed | None]):
-    """The operator's entry of each address, by URL.
-
-    The same few URLs are called over and over.
-    """
-
-    def __init__(self, find: Callable[[str], Listed | None]) -> None:
-        super().__init__()
-        self._find = find
-
-    def __missing__(self, url: str) -> Listed | None:
-        if len(self) >= _URLS_MAX:
-            self.clear()
-        listed = self[url] = self._find(url)
-        return listed
 
 
 def encode_parameters(query: tuple[tuple[str, str], ...]) -> str:

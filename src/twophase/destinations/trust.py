@@ -34,14 +34,33 @@ class Trust(msgspec.Struct, frozen=True):
             context = ssl.create_default_context(cafile=self.ca or None)
         except (OSError, ssl.SSLError) as error:
             raise _unusable("ca", self.ca, error) from error
-        if self.client_certificate:
-            try:
-                # The password: an encrypted key is refused, where OpenSSL would ask the terminal.
-                context.load_cert_chain(self.client_certificate, self.client_key or None, password=lambda: "")
-            except (OSError, ssl.SSLError) as error:
-                files = " and ".join(filter(None, (self.client_certificate, self.client_key)))
-                raise _unusable("client_certificate, client_key", files, error) from error
+        self._load_own(context)
         return context
+
+    def reread(self, context: ssl.SSLContext) -> None:
+        """Read the files again, into a context for the connections to come.
+
+        An authority that is no longer in `ca` stays trusted until the process ends.
+
+        Raises:
+            ConfigurationError: one cannot be read or used.
+        """
+        try:
+            if self.ca:
+                context.load_verify_locations(self.ca)
+        except (OSError, ssl.SSLError) as error:
+            raise _unusable("ca", self.ca, error) from error
+        self._load_own(context)
+
+    def _load_own(self, context: ssl.SSLContext) -> None:
+        if not self.client_certificate:
+            return
+        try:
+            # The password: an encrypted key is refused, where OpenSSL would ask the terminal.
+            context.load_cert_chain(self.client_certificate, self.client_key or None, password=lambda: "")
+        except (OSError, ssl.SSLError) as error:
+            files = " and ".join(filter(None, (self.client_certificate, self.client_key)))
+            raise _unusable("client_certificate, client_key", files, error) from error
 
     def pem(self) -> tuple[bytes | None, bytes | None, bytes | None]:
         """Read the files for gRPC: authorities, private key, certificate chain.

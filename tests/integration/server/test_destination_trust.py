@@ -101,6 +101,37 @@ async def test_an_authority_of_another_destination_is_not_trusted(tmp_path: Path
         assert bank.requests == []
 
 
+@pytest.mark.parametrize("scheme", ["https", "grpcs"])
+async def test_a_renewed_certificate_is_shown_after_the_files_were_read_again(
+    tmp_path: Path, certificates: Certificates, scheme: str
+) -> None:
+    other, good = trustme.CA().issue_cert("coordinator@twophase.example"), certificates.certificate.read_bytes()
+    good_key = certificates.key.read_bytes()
+    other.cert_chain_pems[0].write_to_path(certificates.certificate)
+    other.private_key_pem.write_to_path(certificates.key)
+    bank = Bank()
+    chain = b"".join(blob.bytes() for blob in certificates.of_service.cert_chain_pems)
+    pair = (certificates.of_service.private_key_pem.bytes(), chain)
+    await bank.start(0, grpc.ssl_server_credentials([pair], certificates.ca.read_bytes(), require_client_auth=True))
+    async with serving(answering(OK)).running(certificates.context()) as http:
+        url = f"{http.url}/in" if scheme == "https" else bank.url("In", "grpcs://")
+        root = url.removesuffix("/in").removesuffix("/bank.Bank/In")
+        listed = (certificates.destination(root, named=True),)
+        async with running(tmp_path, destinations=listed, grpc_port="off") as one:
+            one.server.coordinator.submit(Message("g", (Branch(url, b"{}"),)), lambda _: None)
+            assert (await one.until_logged("g")).log[0].status == 0
+            certificates.key.write_bytes(b"no key")
+            one.server.reread_destinations()
+            certificates.key.write_bytes(good_key)
+            certificates.certificate.write_bytes(good)
+            one.server.reread_destinations()
+            async with asyncio.timeout(60):
+                while (await one.view("g")).state is not State.SUCCEEDED:
+                    one.advance(1_000)
+                    await asyncio.sleep(0.02)
+    await bank.stop()
+
+
 @pytest.mark.parametrize("field", ["ca", "client_certificate"])
 @pytest.mark.parametrize("content", [None, "no certificate"])
 def test_a_file_that_cannot_be_used_stops_the_start(

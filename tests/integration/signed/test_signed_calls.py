@@ -9,6 +9,7 @@ ever, and a forged call of a branch would use it up.
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -166,6 +167,34 @@ async def test_headers_of_a_destination_go_with_its_calls_and_stand_nowhere_else
 def _stored(folder: Path) -> bytes:
     """Return everything that the coordinator has written."""
     return b"".join(file.read_bytes() for file in folder.iterdir() if file.is_file())
+
+
+async def test_a_key_is_replaced_while_both_sides_run(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    async with running("fastapi", tmp_path, {"k1": KEY}) as service:
+        entry = (service.address, {"key": f"file:{file}", "key_id": "k1"})
+        async with serving(tmp_path, *PROBES_OFF, environment=destinations(entry)) as server:
+            await server.until_state(await _in_thread(transfer, server, service), "succeed")
+            file.write_text("another secret than the service's")
+            await _reread(server, "the destinations were read again")
+            refused = await _in_thread(transfer, server, service)
+            assert (await first_failure(server, refused))["status"] == 401
+            file.unlink()
+            await _reread(server, "the earlier ones stay in force")
+            file.write_text(KEY)
+            await _reread(server, "the destinations were read again")
+            await server.until_state(refused, "succeed")
+    assert service.balance == 40
+
+
+async def _reread(server: ServerProcess, line: str) -> None:
+    """Send SIGHUP, and wait for this line in the log."""
+    assert server.process.stderr is not None
+    server.process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(60):
+        while line not in (await server.process.stderr.readline()).decode():
+            pass
 
 
 async def _attack(service: Service, gid: str) -> None:
