@@ -36,6 +36,8 @@ import uvloop
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.hooks import WallClock
+from twophase.core.signature import key_of
+from twophase.destinations.allow_list import AllowList, Listed
 from twophase.destinations.http import HttpDestination
 from twophase.http_client.client import HttpClient
 from twophase.server.codecs.decode import Decoder
@@ -214,13 +216,16 @@ class _Counter:
 
 
 class Scene:
-    """A coordinator between connections in memory, used by one event loop."""
+    """A coordinator between connections in memory, used by one event loop.
 
-    def __init__(self, loop: _Loop) -> None:
+    `allowed`: the operator's list of destinations, which may sign the calls.
+    """
+
+    def __init__(self, loop: _Loop, allowed: AllowList) -> None:
         self._loop = loop
         self._clock = WallClock()
         metrics = Metrics()
-        destination = HttpDestination(HttpClient(connections_per_host=2 * CLIENTS))
+        destination = HttpDestination(HttpClient(connections_per_host=2 * CLIENTS), allowed)
         self._coordinator = Coordinator(
             cast(Store, _NoStore()),
             {"http": destination},
@@ -318,14 +323,16 @@ class Scene:
             transport.written.clear()
 
 
-def measure(waves: int = WAVES, rounds: int = ROUNDS) -> Figures:
+def measure(waves: int = WAVES, rounds: int = ROUNDS, *, signed: bool = False) -> Figures:
     """Measure everything.
 
     Arguments:
         waves: of a round.
         rounds: timed ones.
+        signed: the branch's calls are signed.
     """
-    return _run(partial(_measure, waves, rounds))
+    listed = [Listed("http://127.0.0.1:9", key_of("bench", "a secret of the benchmark"))] if signed else []
+    return _run(partial(_measure, waves, rounds), AllowList(listed))
 
 
 async def _measure(waves: int, rounds: int, scene: Scene) -> Figures:
@@ -353,12 +360,12 @@ async def _measure(waves: int, rounds: int, scene: Scene) -> Figures:
     )
 
 
-def _run(work: Callable[[Scene], Coroutine[Any, Any, Figures]]) -> Figures:
+def _run(work: Callable[[Scene], Coroutine[Any, Any, Figures]], allowed: AllowList) -> Figures:
     loop = _Loop()
     asyncio.set_event_loop(loop)
 
     async def play() -> Figures:
-        scene = Scene(loop)
+        scene = Scene(loop, allowed)
         await scene.start()
         try:
             return await work(scene)

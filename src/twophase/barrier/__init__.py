@@ -5,6 +5,7 @@ They also keep a branch from taking effect twice.
 barrier.install(url)                              once per database
 barrier.check_back(engine, gid)                   what a check-back route answers with
 barrier.once(engine, request, function)           a branch that takes effect at most once
+barrier.require_signature(keys, method, …)        refuses a call that the coordinator has not signed
 barrier.clean(engine, …)                          removes rows that are no longer needed
 barrier.metadata()                                the tables, for SQLAlchemy's and Alembic's use
 barrier.install_within(connection)                `install` inside a migration's transaction
@@ -17,6 +18,7 @@ from twophase.barrier.branch import BranchOngoing, BranchRefused, aonce, once
 from twophase.barrier.cleaning import Cleaned, clean
 from twophase.barrier.installing import ainstall, install
 from twophase.barrier.migrating import install_within, metadata
+from twophase.barrier.signing import require_signature, sign_verdict
 
 __all__ = [
     "BranchOngoing",
@@ -32,4 +34,6 @@ __all__ = [
     "install_within",
     "metadata",
     "once",
+    "require_signature",
+    "sign_verdict",
 ]

@@ -21,10 +21,12 @@ from twophase.barrier.dialect import validate_table
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.parameters import one_value
 from twophase.barrier.probing import aprobe, probe
+from twophase.barrier.signing import Keys, ReceivedCall, accept, sign_verdict
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, TwophaseError, WrongDatabase
+from twophase.core.errors import CallNotSigned, InvalidRequest, TwophaseError, WrongDatabase
 from twophase.core.gid import PROBE_GID
 from twophase.core.probe import PROBE_OP, PROBE_VERDICT, REFUSED_OP, ProbeReport
+from twophase.core.signature import SIGNATURE_HEADER, Signature, SigningKey, known_keys
 from twophase.core.spans import as_ms
 from twophase.core.verdict import STATUS_OF_VERDICT, VERDICT_HEADER, Verdict
 
@@ -56,15 +58,19 @@ class CheckBackPolicy(msgspec.Struct, frozen=True):
     table: str
     lock_timeout_ms: int
     require_identity: bool
+    keys: tuple[SigningKey, ...] | None = None
+    """The keys of which one must have signed a question; None believes every question."""
 
     @classmethod
-    def of(cls, table: str, lock_timeout: float | timedelta, *, require_identity: bool) -> Self:
+    def of(
+        cls, table: str, lock_timeout: float | timedelta, *, require_identity: bool, keys: Keys | None = None
+    ) -> Self:
         """Return the policy that a route's arguments ask for.
 
         Raises:
-            ConfigurationError: the table's name cannot be one.
+            ConfigurationError: the table's name cannot be one, or a key cannot be one.
         """
-        return cls(validate_table(table), as_ms(lock_timeout), require_identity)
+        return cls(validate_table(table), as_ms(lock_timeout), require_identity, known_keys(keys))
 
 
 def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
@@ -107,8 +113,10 @@ def answer_of(answer: CheckBackAnswer) -> HttpReply:
     return HttpReply(STATUS_OF_VERDICT[answer.verdict], headers, msgspec.json.encode(content))
 
 
-def _refused(error: TwophaseError) -> HttpReply:
+def _refused(error: InvalidRequest) -> HttpReply:
     content = {"code": error.code, "message": error.message}
+    if isinstance(error, CallNotSigned):
+        return HttpReply(401, {**_JSON, "www-authenticate": SIGNATURE_HEADER}, msgspec.json.encode(content))
     return HttpReply(400, dict(_JSON), msgspec.json.encode(content))
 
 
@@ -133,8 +141,18 @@ def _question(parameters: Mapping[str, Any], policy: CheckBackPolicy) -> CheckBa
     return question
 
 
-def answer_check_back(engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy) -> HttpReply:
+def answer_check_back(
+    engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy, call: ReceivedCall
+) -> HttpReply:
     """Everything a check-back route does."""
+    try:
+        signature = accept(policy.keys, call)
+    except CallNotSigned as error:
+        return _refused(error)
+    return _signed(_answer(engine, parameters, policy), parameters, signature, call)
+
+
+def _answer(engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy) -> HttpReply:
     question = _question(parameters, policy)
     if isinstance(question, HttpReply):
         return question
@@ -151,8 +169,18 @@ def answer_check_back(engine: Any, parameters: Mapping[str, Any], policy: CheckB
     return _reply(answer)
 
 
-async def aanswer_check_back(engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy) -> HttpReply:
+async def aanswer_check_back(
+    engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy, call: ReceivedCall
+) -> HttpReply:
     """Everything an async check-back route does."""
+    try:
+        signature = accept(policy.keys, call)
+    except CallNotSigned as error:
+        return _refused(error)
+    return _signed(await _aanswer(engine, parameters, policy), parameters, signature, call)
+
+
+async def _aanswer(engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy) -> HttpReply:
     question = _question(parameters, policy)
     if isinstance(question, HttpReply):
         return question
@@ -167,6 +195,17 @@ async def aanswer_check_back(engine: Any, parameters: Mapping[str, Any], policy:
         lock_timeout=policy.lock_timeout_ms / 1000,
     )
     return _reply(answer)
+
+
+def _signed(
+    reply: HttpReply, parameters: Mapping[str, Any], signature: Signature | None, call: ReceivedCall
+) -> HttpReply:
+    """Return the reply with its verdict signed, where the question was."""
+    if signature is None or VERDICT_HEADER not in reply.headers:
+        return reply
+    body = reply.body if reply.status == 200 or call.refusals_have_body else b""
+    headers = sign_verdict(signature, one_value(parameters, "gid") or "", reply.headers, body)
+    return HttpReply(reply.status, headers, reply.body)
 
 
 def is_probe(parameters: Mapping[str, Any]) -> bool:
@@ -248,8 +287,8 @@ def answer_branch(effect: Callable[[], object]) -> HttpReply:
     """Return the reply to a branch call whose `effect` is a call of `once`.
 
     200 after its commit, also when it had taken effect before; 409 for `BranchRefused` and 425 for `BranchOngoing`,
-    with their text; 425 for a busy database; 400 when the request names no branch; 500 with code and message for any
-    other error of this library; anything else is raised.
+    with their text; 425 for a busy database; 400 when the request names no branch; 401 when it is not signed; 500 with
+    code and message for any other error of this library; anything else is raised.
     """
     try:
         effect()

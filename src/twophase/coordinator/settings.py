@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from twophase.core.schedule import (
@@ -45,6 +47,8 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     Check-backs have as many again of their own.
     """
     in_flight_per_destination_max: int = 256
+    in_flight_of: Mapping[str, int] = {}
+    """The bound of destinations that have one of their own, by `scheme://host:port`."""
     queue_waiting_max: int = 10_000
     """Calls that wait for their destination; beyond, messages are tried again later."""
 

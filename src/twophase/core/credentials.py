@@ -1,6 +1,6 @@
-"""The part of a database's URL that may be shown: host, port and name.
+"""Secrets by reference, and the part of a database's URL that may be shown.
 
-The user and the password are left out.
+That is host, port and name; the user and the password are left out.
 
 Keeps one promise: no part of a password reaches a log line, the ready line or an error, also when it is typed with
 characters that a URL should have encoded ('@', '/', '?', '#'), or stands among the parameters. Such a URL has no
@@ -9,9 +9,14 @@ certain end of its password; where the rest could be a piece of it, only the sch
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Final
 
+from twophase.core.errors import ConfigurationError
+
+_SECRET_BYTES_MAX: Final = 8192
 _HIDDEN: Final = "…"
 _DATABASES: Final = r"(?:postgres|postgresql|mysql|mariadb)(?:\+\w+)?"
 _DATABASE: Final = re.compile(_DATABASES, re.IGNORECASE)
@@ -22,6 +27,47 @@ _ADDRESS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?#]*)?", re.IGNORECASE
 _PARAMETER: Final = re.compile(r"[?&#]\w+=")
 _LOGIN: Final = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s@:\[]*:(?!\d*(?:[/?#\s]|$))\S*@)")
 _PASSWORD: Final = re.compile(r"(?i)\b((?:ssl)?pass(?:word|wd|file)?|pwd)=[^\s&]*")
+
+
+def is_reference(text: str) -> bool:
+    """Return True when `text` names a secret instead of being one."""
+    return text.startswith(("env:", "file:"))
+
+
+def secret_of(text: str) -> str:
+    """Return the secret that `env:NAME` or `file:PATH` names.
+
+    Any other text stands for itself. White space around it is left out: most files end with a line feed.
+
+    Raises:
+        ConfigurationError: there is no such variable or file, it is empty, or longer than 8 KiB. Never shows a secret.
+
+    >>> secret_of("plain")
+    'plain'
+    >>> secret_of("env:NO_SUCH_VARIABLE")
+    Traceback (most recent call last):
+    twophase.core.errors.ConfigurationError: TP-7000: env:NO_SUCH_VARIABLE: there is no such environment variable...
+    """
+    kind, _, name = text.partition(":")
+    if kind == "env":
+        value = os.environ.get(name)
+        if value is None:
+            raise ConfigurationError(f"env:{name}: there is no such environment variable.")
+    elif kind == "file":
+        try:
+            with Path(name).open("rb") as file:
+                content = file.read(_SECRET_BYTES_MAX + 1)
+            value = content.decode()
+        except (OSError, UnicodeDecodeError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ConfigurationError(f"file:{name}: the file cannot be read: {why}.") from None
+        if len(content) > _SECRET_BYTES_MAX:
+            raise ConfigurationError(f"file:{name}: the file is longer than {_SECRET_BYTES_MAX} bytes.")
+    else:
+        return text
+    if not value.strip():
+        raise ConfigurationError(f"{text}: there is nothing in it.")
+    return value.strip()
 
 
 def shown(url: str) -> str:

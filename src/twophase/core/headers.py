@@ -29,6 +29,8 @@ CONNECTION_HEADERS: Final = frozenset(
     }
 )
 """Headers that the caller of a branch sets, and no message; in lower case."""
+OLDEST_HEADER: Final = "x-twophase-oldest"
+"""Header of a branch call with the time of the oldest unfinished message."""
 _OWN: Final = ("x-twophase-", "twophase-", "dtm-")
 """Prefix of the coordinator's own headers and gRPC metadata of a call."""
 _TRUSTED: Final = ("grpc-", "x-aws-", "x-google-", "x-forwarded-", "metadata-flavor")

@@ -47,7 +47,10 @@ class ProbeState(enum.StrEnum):
 _WELL: Final = frozenset({ProbeState.READY, ProbeState.BUSY, ProbeState.UNPROBEABLE})
 _ROUTE_MISSING: Final = "Serve the check-back route at this address, or correct the `check` of the transaction."
 _REACH: Final = "Give a `check` that the coordinator can reach, and run the service that it names."
-_LOGIN_ASKED: Final = "Let the coordinator's requests pass, or send what the route asks for as a header of the message."
+_LOGIN_ASKED: Final = (
+    "Let the coordinator's requests pass, send what the route asks for as a header of the message, or give the "
+    "destination the key by which the route verifies calls."
+)
 _NO_REDIRECTS: Final = "Redirects are not followed: write the address that they lead to as `check`."
 _LOGIN_STATUSES: Final = frozenset({401, 403, 407})
 

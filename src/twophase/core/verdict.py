@@ -145,7 +145,7 @@ def word_that_decided(status: int, result: str) -> str:
     return f"its 200 answer contains the word {word}: dtm's rule; strict judges by status alone" if word else ""
 
 
-GRPC_OF_STATUS: dict[int, int] = {200: 0, 400: 3, 409: 10, 425: 9, 500: 2}
+GRPC_OF_STATUS: dict[int, int] = {200: 0, 400: 3, 401: 16, 409: 10, 425: 9, 500: 2}
 """The gRPC codes that have the meaning of an HTTP status (dtm-wire §2)."""
 
 _STATUS_OF_GRPC = {0: 200, 3: 400, 5: 404, 7: 403, 8: 429, 9: 425, 12: 501, 16: 401}

@@ -17,11 +17,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+import msgspec
+
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
+from twophase.core.signature import VERDICT_SIGNATURE_HEADER
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
-from twophase.destinations.allow_list import AllowList
+from twophase.destinations.allow_list import AllowList, with_own
 from twophase.destinations.base import Answer, Call
+from twophase.destinations.signing import CallSigner
+from twophase.destinations.trust import Trust
 from twophase.http_client.address import Address, parse_address
 from twophase.http_client.dial import Dialer
 from twophase.http_client.guard import Guard
@@ -40,6 +45,8 @@ _NOT_SENT: Final = CONNECTION_HEADERS | {
 }
 _CHANNELS_MAX: Final = 1024
 _ADDRESSES_MAX: Final = 2048
+_RENEWED_S: Final = 60.0
+"""Time for calls on a connection that is replaced."""
 _TARGET_S: Final = 1.0
 """Time for which the judged addresses of a host are used again."""
 
@@ -152,6 +159,14 @@ class GrpcDestination:
         self._channels.clear()
         await asyncio.gather(*self._closing, return_exceptions=True)
 
+    def renew(self) -> None:
+        """Connect anew where certificates are of the operator's list.
+
+        Their files are read again. Calls under way end on the connections that they have.
+        """
+        for key in [key for key in self._channels if key.partition(" ")[0] in self._allowed.trust]:
+            self._close(self._channels.pop(key), _RENEWED_S)
+
     @property
     def connected(self) -> tuple[str, ...]:
         """Return the hosts with a channel, the one used longest ago first."""
@@ -161,37 +176,47 @@ class GrpcDestination:
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         try:
-            status, body, verdict, error = await self._exchange(call)
+            answer = await self._exchange(call)
         except asyncio.CancelledError:
-            status, body, verdict, error = 0, b"", None, "closed: the destination was stopped"
+            answer = Answer(0, error="closed: the destination was stopped")
         except HttpError as failure:
-            status, body, verdict, error = 0, b"", None, str(failure)
+            answer = Answer(0, error=str(failure))
         except Exception as fault:  # noqa: BLE001 -- one answer comes, whatever happens
-            status, body, verdict, error = 0, b"", None, f"{type(fault).__name__}: {fault}"
-        on_answer(Answer(status, body, verdict, (loop.time() - started_s) * 1000, _shortened(error)))
+            answer = Answer(0, error=f"{type(fault).__name__}: {fault}")
+        latency_ms = (loop.time() - started_s) * 1000
+        on_answer(msgspec.structs.replace(answer, latency_ms=latency_ms, error=_shortened(answer.error)))
 
-    async def _exchange(self, call: Call) -> tuple[int, bytes, str | None, str]:
+    async def _exchange(self, call: Call) -> Answer:
         import grpc  # noqa: PLC0415 -- only where gRPC is spoken
 
         address = self._address(call.url)
+        listed = self._allowed.find(address.key, f"/{address.method}")
         ends_s = asyncio.get_running_loop().time() + call.timeout_ms / 1000
         target = await self._resolved(address, call.timeout_ms / 1000)
         channel = self._channel(address, target, max(self._response_bytes_max, call.answer_bytes_max))
+        metadata = _metadata(call, address, () if listed is None else listed.headers)
+        signer = None if listed is None or listed.key is None else CallSigner(listed.key, call)
+        if signer is not None:
+            metadata.append(signer.grpc(f"/{address.method}", metadata))
+        judge = signer.judged if signer is not None and listed is not None and listed.signed_verdicts else None
         channel.under_way += 1
         try:
             outgoing = channel.method(address.method)(
-                call.payload, metadata=_metadata(call, address), timeout=ends_s - asyncio.get_running_loop().time()
+                call.payload, metadata=metadata, timeout=ends_s - asyncio.get_running_loop().time()
             )
             try:
                 reply = await outgoing
             except grpc.aio.AioRpcError as error:
                 details = error.details() or ""
                 code: int = error.code().value[0]
-                verdict = _verdict(error.trailing_metadata())
+                trailing = error.trailing_metadata()
                 text = f"gRPC {error.code().name}: {details}"
-                return status_of_grpc(code, details), b"", verdict, text
-            verdict = _verdict(await outgoing.trailing_metadata())
-            return 200, reply if verdict is not None else b"", verdict, ""
+                answer = Answer(status_of_grpc(code, details), b"", _one_of(trailing, VERDICT_HEADER), error=text)
+            else:
+                trailing = await outgoing.trailing_metadata()
+                verdict = _one_of(trailing, VERDICT_HEADER)
+                answer = Answer(200, reply if verdict is not None else b"", verdict)
+            return answer if judge is None else judge(answer, _one_of(trailing, VERDICT_SIGNATURE_HEADER))
         finally:
             channel.under_way -= 1
 
@@ -236,8 +261,10 @@ class GrpcDestination:
         self._make_room()
         options = [*channel_options(bytes_max), ("grpc.default_authority", address.target)]
         if address.tls:
-            self._roots = self._roots or trusted_roots()
-            credentials = grpc.ssl_channel_credentials(self._roots)
+            roots, private_key, chain = self._allowed.trust.get(address.key, Trust()).pem()
+            if roots is None:
+                roots = self._roots = self._roots or trusted_roots()
+            credentials = grpc.ssl_channel_credentials(roots, private_key, chain)
             # Without its port, as a certificate names it; else it would have to name the address.
             options.append(("grpc.ssl_target_name_override", address.host.host))
             opened = grpc.aio.secure_channel(target, credentials, options)
@@ -252,7 +279,10 @@ class GrpcDestination:
         idle = next((key for key, channel in self._channels.items() if not channel.under_way), None)
         if idle is None:
             raise _Wrong(f"{self._channels_max} hosts are being called at once; come again")
-        task = asyncio.get_running_loop().create_task(self._channels.pop(idle).channel.close())
+        self._close(self._channels.pop(idle))
+
+    def _close(self, channel: _Channel, grace_s: float | None = None) -> None:
+        task = asyncio.get_running_loop().create_task(channel.channel.close(grace_s))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
@@ -303,17 +333,18 @@ def _pairs(query: str) -> tuple[tuple[str, str], ...]:
     return tuple(pairs)
 
 
-def _metadata(call: Call, address: _Address) -> list[tuple[str, str | bytes]]:
+def _metadata(call: Call, address: _Address, own: tuple[tuple[str, str], ...]) -> list[tuple[str, str | bytes]]:
     """Return the metadata of a call.
 
-    First stands what names the branch, then the address's own parameters, then the message's headers.
+    First stands what names the branch, then the address's own parameters, then the message's headers, with those of the
+    operator's list in place of its own of the same names.
     """
     metadata: list[tuple[str, str | bytes]] = [
         (_DTM.get(name) or f"twophase-{name}", _ascii(name, value)) for name, value in call.query
     ]
     metadata.append(("dtm-dtm", ""))
     metadata.extend(address.metadata)
-    for name, value in call.headers:
+    for name, value in with_own(call.headers, own) if own else call.headers:
         key = name.lower()
         if key in _NOT_SENT or key.startswith("grpc-"):
             continue  # they frame a call over HTTP, which carries them
@@ -329,12 +360,12 @@ def _ascii(name: str, value: str) -> str:
     raise _Wrong(f"the {name} has characters that gRPC metadata cannot carry")
 
 
-def _verdict(metadata: grpc.aio.Metadata | None) -> str | None:
-    """Return the verdict in an answer's metadata.
+def _one_of(metadata: grpc.aio.Metadata | None, name: str) -> str | None:
+    """Return the value of this name in an answer's metadata.
 
     Two that differ contradict each other, and count as no verdict.
     """
-    values = {str(value) for key, value in metadata or () if key == VERDICT_HEADER}
+    values = {str(value) for key, value in metadata or () if key == name}
     return values.pop() if len(values) == 1 else "contradicting" if values else None
 
 

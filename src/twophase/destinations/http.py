@@ -18,14 +18,18 @@ from urllib.parse import quote, urlsplit
 
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
+from twophase.core.signature import VERDICT_SIGNATURE_HEADER
 from twophase.core.verdict import VERDICT_HEADER
-from twophase.destinations.allow_list import AllowList
+from twophase.destinations.allow_list import AllowList, Listed, with_own
 from twophase.destinations.base import Answer, Call
+from twophase.destinations.signing import CallSigner
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpResponse, Outcome
 
 _JSON = ("Content-Type", "application/json")
 _VERDICT = VERDICT_HEADER.encode()
+_VERDICT_SIGNATURE = VERDICT_SIGNATURE_HEADER.encode()
+_URLS_MAX = 2048
 _ENCODINGS_READ = (None, b"", b"identity")
 _is_unreserved = re.compile(r"[A-Za-z0-9._~-]*").fullmatch
 """Matches characters that no query escapes (RFC 3986 §2.3).
@@ -101,6 +105,11 @@ class HttpDestination:
 
         The status of a redirect is an answer; its target is not called.
         """
+        if not self._allowed.is_plain:
+            listed = self._find(call.url)
+            if listed is not None:
+                self._call_listed(listed, call, on_answer)
+                return
         self._client.request(
             "POST" if call.payload else "GET",
             call.url,
@@ -115,6 +124,37 @@ class HttpDestination:
     async def stop(self) -> None:
         """Give calls under way an error answer, close every connection."""
         await self._client.close()
+
+    def _find(self, url: str) -> Listed | None:
+        """Return the operator's entry of an address.
+
+        The same few are called over and over.
+        """
+        known = self._allowed.of_url
+        if url not in known:
+            if len(known) >= _URLS_MAX:
+                known.clear()
+            try:
+                known[url] = self._allowed.find(self._client.check_url(url), urlsplit(url).path)
+            except HttpError:
+                known[url] = None  # the call ends by this error
+        return known[url]
+
+    def _call_listed(self, listed: Listed, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        """Call with what the operator's list adds: headers, and a signature."""
+        signer = None if listed.key is None else CallSigner(listed.key, call)
+        judge = signer.judged if signer is not None and listed.signed_verdicts else None
+        self._client.request(
+            "POST" if call.payload else "GET",
+            call.url,
+            _sent(with_own(call.headers, listed.headers)),
+            call.payload,
+            call.timeout_ms,
+            partial(_answer, time.perf_counter(), on_answer, judge=judge),
+            call.answer_bytes_max,
+            encode_parameters(call.query),
+            None if signer is None else signer.http,
+        )
 
 
 def encode_parameters(query: tuple[tuple[str, str], ...]) -> str:
@@ -145,13 +185,22 @@ def _sent(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     return headers if "content-type" in names else (_JSON, *headers)
 
 
-def _answer(started_s: float, on_answer: Callable[[Answer], None], outcome: Outcome) -> None:
+def _answer(
+    started_s: float,
+    on_answer: Callable[[Answer], None],
+    outcome: Outcome,
+    judge: Callable[[Answer, str | None], Answer] | None = None,
+) -> None:
     latency_ms = (time.perf_counter() - started_s) * 1000
     if isinstance(outcome, HttpResponse):
         verdict = outcome.header(_VERDICT)
         if outcome.status != 200 or outcome.header(b"content-encoding") in _ENCODINGS_READ:
             verdict_text = None if verdict is None else verdict.decode("latin-1")
-            on_answer(Answer(outcome.status, outcome.body, verdict_text, latency_ms))
+            answer = Answer(outcome.status, outcome.body, verdict_text, latency_ms)
+            if judge is not None:
+                signature = outcome.header(_VERDICT_SIGNATURE)
+                answer = judge(answer, None if signature is None else signature.decode("latin-1"))
+            on_answer(answer)
         else:
             error = "protocol: the body of the answer is compressed although identity was asked for"
             on_answer(Answer(0, latency_ms=latency_ms, error=error))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from twophase.http_client.address import AddressBook
 from twophase.http_client.guard import Guard
@@ -26,6 +26,12 @@ from twophase.http_client.request import METHODS, METHODS_WITH_BODY, HeaderBook,
 from twophase.http_client.timeouts import Timeouts
 
 __all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]
+
+Sign = Callable[[str, str, bytes], str]
+"""Takes method, target and body as they are sent; returns a header line.
+
+The line ends with CR LF and has been checked by its maker.
+"""
 
 
 class HttpClient:
@@ -40,6 +46,7 @@ class HttpClient:
         connect_timeout_ms: for resolving, connecting and the TLS handshake, within the call's own timeout.
         idle_timeout_ms: how long a connection is kept without use; best below that of the servers.
         ssl_context: for `https`; the system's certificate authorities when None.
+        ssl_contexts: those of single hosts, by `scheme://host:port`; `ssl_context` for all others.
         names: resolves names; its own when None.
         guard: judges each address before it is connected to; None allows every address.
 
@@ -59,6 +66,7 @@ class HttpClient:
         connect_timeout_ms: int = 3000,
         idle_timeout_ms: int = 15_000,
         ssl_context: ssl.SSLContext | None = None,
+        ssl_contexts: Mapping[str, ssl.SSLContext] | None = None,
         names: Names | None = None,
         guard: Guard | None = None,
     ) -> None:
@@ -74,6 +82,7 @@ class HttpClient:
         assert connections_per_host > 0
         assert connections_max > 0
         self._tls = ssl_context
+        self._tls_of = ssl_contexts or {}
         self._names = names or Names()
         self._guard = guard
         self._addresses = AddressBook()
@@ -91,6 +100,7 @@ class HttpClient:
         on_done: OnDone,
         response_bytes_max: int = 0,
         parameters: str = "",
+        sign: Sign | None = None,
     ) -> PendingCall | None:
         """Start a call; `on_done` is called once, later, on the event loop.
 
@@ -103,6 +113,7 @@ class HttpClient:
             on_done: gets the `HttpResponse`, whatever its status, or an `HttpError`.
             response_bytes_max: the longest body of this response, where it may be longer than any.
             parameters: appended to the URL's own query, already as they stand in a request line.
+            sign: gives one more header line, of the request as it is sent.
 
         Returns:
             The call, for a caller who may lose interest and `cancel` it; None when it was refused.
@@ -117,6 +128,8 @@ class HttpClient:
             target = f"{address.target}{address.joint}{parameters}" if parameters else address.target
             length = f"content-length: {len(body)}\r\n" if body or method in METHODS_WITH_BODY else ""
             lines = self._headers[tuple(headers)]
+            if sign is not None:
+                lines += sign(method, target, body)
             head = f"{method} {target}{address.end_of_line}{lines}{length}\r\n".encode()
             pool = pools.known.get(address.key) or pools.pool_of(address)
         except HttpError as error:
@@ -198,5 +211,6 @@ class HttpClient:
     def _open(self) -> tuple[asyncio.AbstractEventLoop, Timeouts, HostPools]:
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(loop)
-        self._engine = loop, timeouts, HostPools(self._limits, loop, timeouts, self._tls, self._names, self._guard)
+        pools = HostPools(self._limits, loop, timeouts, self._tls, self._tls_of, self._names, self._guard)
+        self._engine = loop, timeouts, pools
         return self._engine

@@ -29,7 +29,7 @@ class HostPools:
 
     __slots__ = (
         *("_drained", "_free", "_guard", "_kept", "_limits", "_loop", "_names", "_starving", "_timeouts"),
-        *("_tls", "known", "scarce"),
+        *("_tls", "_tls_of", "known", "scarce"),
     )
 
     def __init__(
@@ -38,6 +38,7 @@ class HostPools:
         loop: asyncio.AbstractEventLoop,
         timeouts: Timeouts,
         tls: ssl.SSLContext | None,
+        tls_of: Mapping[str, ssl.SSLContext],
         names: Names,
         guard: Guard | None,
     ) -> None:
@@ -45,6 +46,7 @@ class HostPools:
         self._loop = loop
         self._timeouts = timeouts
         self._tls = tls
+        self._tls_of = tls_of
         self._names = names
         self._guard = guard
         self.known: dict[str, HostPool] = {}
@@ -63,13 +65,14 @@ class HostPools:
         """Return the pool that calls of this address go to."""
         pool = self.known.get(address.key)
         if pool is None:
-            if address.tls and self._tls is None:
-                self._tls = ssl.create_default_context()
+            tls = self._tls_of.get(address.key) if address.tls else None
+            if address.tls and tls is None:
+                tls = self._tls = self._tls or ssl.create_default_context()
             dialer = Dialer(
                 address,
                 self._loop,
                 timeout_ms=self._limits.connect_timeout_ms,
-                tls=self._tls if address.tls else None,
+                tls=tls,
                 names=self._names,
                 guard=self._guard,
             )

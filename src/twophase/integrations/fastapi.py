@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
 
 try:
+    from anyio import from_thread
     from fastapi import APIRouter, FastAPI, Request, Response
 except ModuleNotFoundError as error:
     raise missing_extra("fastapi", error) from None
@@ -37,8 +38,10 @@ from twophase.barrier.http_answer import (
     answer_check_back,
 )
 from twophase.barrier.open import is_async, refuse_url
+from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, encoded_path, http_call
 from twophase.client.cleaner import BarrierCleaner
-from twophase.core.errors import StoreError, Unavailable
+from twophase.core.errors import FunctionRefused, StoreError, Unavailable
+from twophase.core.signature import known_keys
 from twophase.integrations.unavailable import reply_to
 
 if TYPE_CHECKING:
@@ -72,6 +75,8 @@ def check_router(
     table: str = DEFAULT_TABLE,
     lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> APIRouter:
     """The route that answers check-backs.
 
@@ -83,45 +88,109 @@ def check_router(
             coordinator's request timeout.
         require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
             to answer for producers that write dtm's barrier with other SDKs.
+        keys: secrets by key id; a question that none of them has signed is answered 401, before any statement.
+        as_sent: gives the path that the coordinator called, where a proxy rewrites it.
 
     Raises:
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
         UnsupportedEngine: the engine is a URL.
     """
     refuse_url(engine)
-    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     router = APIRouter()
 
     def check(request: Request) -> Response:
-        return _response(answer_check_back(engine, request.query_params, policy))
+        call = _received(request, bytes, as_sent)
+        return _response(answer_check_back(engine, request.query_params, policy, call))
 
     async def acheck(request: Request) -> Response:
-        return _response(await aanswer_check_back(engine, request.query_params, policy))
+        call = _received(request, bytes, as_sent)
+        return _response(await aanswer_check_back(engine, request.query_params, policy, call))
 
     route = acheck if is_async(engine) else check
     router.add_api_route(path, route, methods=["GET"], name="twophase_check", include_in_schema=False)
     return router
 
 
+def _received(request: Request, body: Callable[[], bytes], as_sent: AsSent | None) -> ReceivedCall:
+    scope = request.scope
+    raw_path = scope.get("raw_path")
+    path = raw_path.decode("latin-1").partition("?")[0] if raw_path else encoded_path(scope["path"])
+    peer = request.client.host if request.client is not None else ""
+    query = scope["query_string"].decode("latin-1")
+    return http_call(request.method, path, query, request.headers, body, peer=peer, as_sent=as_sent)
+
+
+def _body(request: Request) -> bytes:
+    """Return the body, in a thread of the framework's.
+
+    FastAPI has read it already, for a model; else the event loop reads it.
+    """
+    read = vars(request).get("_body")  # by FastAPI, for a model
+    try:
+        return read if isinstance(read, bytes) else from_thread.run(request.body)
+    except RuntimeError as error:
+        raise _unreadable() from error
+
+
+async def _abody(request: Request) -> bytes:
+    try:
+        return await request.body()
+    except RuntimeError as error:
+        raise _unreadable() from error
+
+
+def _unreadable() -> FunctionRefused:
+    return FunctionRefused(
+        "the body of the call cannot be verified: the route has read it as a form or a stream, or calls `once` in the "
+        "event loop.",
+        remedy="Take a model or the Request instead of a form; in an `async def` route use `aonce`.",
+    )
+
+
 @overload
 def once(
-    engine: Blocking[H], request: Request, function: Callable[[H], object], *, table: str = DEFAULT_TABLE
+    engine: Blocking[H],
+    request: Request,
+    function: Callable[[H], object],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Response: ...
 @overload
 def once(
-    engine: str, request: Request, function: Callable[[DjangoHandle], object], *, table: str = DEFAULT_TABLE
+    engine: str,
+    request: Request,
+    function: Callable[[DjangoHandle], object],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Response: ...
-def once(engine: Any, request: Request, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
+def once(
+    engine: Any,
+    request: Request,
+    function: Callable[[Any], object],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
+) -> Response:
     """Run a branch's effect once, and reply as the coordinator understands.
 
-    It is for `def` routes; see `barrier.once`.
+    It is for `def` routes; see `barrier.once`. `keys`, `as_sent`: as `check_router`.
     """
     require_blocking(function, "aonce")
 
     def effect(handle: Any) -> object:
         return require_answered(function(handle))
 
-    return _response(answer_branch(lambda: rule.once(engine, request.query_params, effect, table=table)))
+    def verified() -> object:
+        accept(known_keys(keys), _received(request, functools.partial(_body, request), as_sent))
+        return rule.once(engine, request.query_params, effect, table=table)
+
+    return _response(answer_branch(verified))
 
 
 @overload
@@ -131,20 +200,39 @@ async def aonce(
     function: Callable[[AsyncpgHandle], Awaitable[object]],
     *,
     table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Response: ...
 @overload
 async def aonce(
-    engine: Asynchronous[H], request: Request, function: Callable[[H], Awaitable[object]], *, table: str = DEFAULT_TABLE
+    engine: Asynchronous[H],
+    request: Request,
+    function: Callable[[H], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Response: ...
 async def aonce(
-    engine: Any, request: Request, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
+    engine: Any,
+    request: Request,
+    function: Callable[[Any], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Response:
     """`once` for `async def` routes with an async engine."""
 
     async def effect(handle: Any) -> object:
         return require_answered(await await_end(function(handle), "once"))
 
-    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.query_params, effect, table=table)))
+    async def verified() -> object:
+        body = await _abody(request) if keys is not None else b""
+        accept(known_keys(keys), _received(request, lambda: body, as_sent))
+        return await rule.aonce(engine, request.query_params, effect, table=table)
+
+    return _response(await aanswer_branch(verified))
 
 
 class BranchDecorator(Protocol[H_co]):
@@ -162,14 +250,22 @@ class BranchDecorator(Protocol[H_co]):
 
 
 @overload
-def branch(engine: Asyncpg, *, table: str = DEFAULT_TABLE) -> BranchDecorator[AsyncpgHandle]: ...
+def branch(
+    engine: Asyncpg, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[AsyncpgHandle]: ...
 @overload
-def branch(engine: Asynchronous[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
+def branch(
+    engine: Asynchronous[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[H]: ...
 @overload
-def branch(engine: str, *, table: str = DEFAULT_TABLE) -> BranchDecorator[DjangoHandle]: ...
+def branch(
+    engine: str, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[DjangoHandle]: ...
 @overload
-def branch(engine: Blocking[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
-def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
+def branch(
+    engine: Blocking[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[H]: ...
+def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None) -> Any:
     """Make a branch's route of one function, which takes effect once.
 
     The function is given the transaction's connection first, then what FastAPI injects: models, path parameters,
@@ -178,12 +274,15 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
     Arguments:
         engine: the database of the effect.
         table: the barrier's name in that database, `name` or `schema.name`.
+        keys: as `check_router`. FastAPI resolves dependencies, and parses the body, before a call is verified.
+        as_sent: as `check_router`.
 
     Raises:
         FunctionRefused: the function is async and the engine is not, or the other way round.
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
     validate_table(table)
+    known_keys(keys)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         view: Callable[..., Any]
@@ -192,7 +291,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
             async def aview(*args: Any, **injected: Any) -> Response:
                 request = injected.pop(_REQUEST)
                 effect = functools.partial(_called, function, args, injected)
-                return await aonce(engine, request, effect, table=table)
+                return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = aview
         else:
@@ -200,7 +299,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
             def sync_view(*args: Any, **injected: Any) -> Response:
                 request = injected.pop(_REQUEST)
                 effect = functools.partial(_called, function, args, injected)
-                return once(engine, request, effect, table=table)
+                return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = sync_view
         functools.update_wrapper(view, function)

@@ -15,10 +15,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+import msgspec
+
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
 
 try:
-    from flask import Blueprint, Flask, Response, request
+    from flask import Blueprint, Flask, Response, current_app, request
 except ModuleNotFoundError as error:
     raise missing_extra("flask", error) from None
 
@@ -29,8 +31,10 @@ from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.effect import await_end, require_answered, require_blocking
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
 from twophase.barrier.open import refuse_url
+from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
+from twophase.core.signature import SigningKey, known_keys
 from twophase.integrations.unavailable import reply_to
 
 if TYPE_CHECKING:
@@ -62,6 +66,8 @@ def check_blueprint(
     table: str = DEFAULT_TABLE,
     lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Blueprint:
     """The route that answers check-backs.
 
@@ -73,48 +79,104 @@ def check_blueprint(
             coordinator's request timeout.
         require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
             to answer for producers that write dtm's barrier with other SDKs.
+        keys: secrets by key id; a question that none of them has signed is answered 401, before any statement. By
+            default the application's `TWOPHASE_KEYS`, if it has them.
+        as_sent: gives the path that the coordinator called, where a proxy rewrites it.
 
     Raises:
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
         UnsupportedEngine: the engine is a URL.
     """
     refuse_url(engine)
-    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     blueprint = Blueprint("twophase", __name__)
 
     def check() -> Response:
-        return _response(answer_check_back(engine, request.args, policy))
+        in_force = msgspec.structs.replace(policy, keys=_keys(keys))
+        return _response(answer_check_back(engine, request.args, in_force, _received(bytes, as_sent)))
 
     blueprint.add_url_rule(path, "check", check, methods=["GET"])
     return blueprint
 
 
+def _received(body: Callable[[], bytes], as_sent: AsSent | None) -> ReceivedCall:
+    path = path_of_wsgi(request.environ, f"{request.root_path}{request.path}")
+    query, peer = request.query_string.decode("latin-1"), request.remote_addr or ""
+    return http_call(request.method, path, query, request.headers, body, peer=peer, as_sent=as_sent)
+
+
+def _keys(keys: Keys | None) -> tuple[SigningKey, ...] | None:
+    return known_keys(current_app.config.get("TWOPHASE_KEYS") if keys is None else keys)
+
+
 @overload
-def once(engine: Blocking[H], function: Callable[[H], object], *, table: str = DEFAULT_TABLE) -> Response: ...
+def once(
+    engine: Blocking[H],
+    function: Callable[[H], object],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
+) -> Response: ...
 @overload
-def once(engine: str, function: Callable[[DjangoHandle], object], *, table: str = DEFAULT_TABLE) -> Response: ...
-def once(engine: Any, function: Callable[[Any], object], *, table: str = DEFAULT_TABLE) -> Response:
+def once(
+    engine: str,
+    function: Callable[[DjangoHandle], object],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
+) -> Response: ...
+def once(
+    engine: Any,
+    function: Callable[[Any], object],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
+) -> Response:
     """Run a branch's effect once, and reply as the coordinator understands.
 
-    See `barrier.once`.
+    See `barrier.once`. `keys`, `as_sent`: as `check_blueprint`.
     """
     require_blocking(function, "aonce")
 
     def effect(handle: Any) -> object:
         return require_answered(function(handle))
 
-    return _response(answer_branch(lambda: rule.once(engine, request.args, effect, table=table)))
+    def verified() -> object:
+        accept(_keys(keys), _received(request.get_data, as_sent))
+        return rule.once(engine, request.args, effect, table=table)
+
+    return _response(answer_branch(verified))
 
 
 @overload
 async def aonce(
-    engine: Asyncpg, function: Callable[[AsyncpgHandle], Awaitable[object]], *, table: str = DEFAULT_TABLE
+    engine: Asyncpg,
+    function: Callable[[AsyncpgHandle], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Response: ...
 @overload
 async def aonce(
-    engine: Asynchronous[H], function: Callable[[H], Awaitable[object]], *, table: str = DEFAULT_TABLE
+    engine: Asynchronous[H],
+    function: Callable[[H], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> Response: ...
-async def aonce(engine: Any, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE) -> Response:
+async def aonce(
+    engine: Any,
+    function: Callable[[Any], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
+) -> Response:
     """Run `once` for `async def` views.
 
     Flask runs each in its own event loop: give an async engine without a pool.
@@ -123,7 +185,11 @@ async def aonce(engine: Any, function: Callable[[Any], Awaitable[object]], *, ta
     async def effect(handle: Any) -> object:
         return require_answered(await await_end(function(handle), "once"))
 
-    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.args, effect, table=table)))
+    async def verified() -> object:
+        accept(_keys(keys), _received(request.get_data, as_sent))
+        return await rule.aonce(engine, request.args, effect, table=table)
+
+    return _response(await aanswer_branch(verified))
 
 
 class BranchDecorator(Protocol[H_co]):
@@ -138,14 +204,22 @@ class BranchDecorator(Protocol[H_co]):
 
 
 @overload
-def branch(engine: Asyncpg, *, table: str = DEFAULT_TABLE) -> BranchDecorator[AsyncpgHandle]: ...
+def branch(
+    engine: Asyncpg, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[AsyncpgHandle]: ...
 @overload
-def branch(engine: Asynchronous[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
+def branch(
+    engine: Asynchronous[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[H]: ...
 @overload
-def branch(engine: str, *, table: str = DEFAULT_TABLE) -> BranchDecorator[DjangoHandle]: ...
+def branch(
+    engine: str, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[DjangoHandle]: ...
 @overload
-def branch(engine: Blocking[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
-def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
+def branch(
+    engine: Blocking[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[H]: ...
+def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None) -> Any:
     """Make a branch's view of one function, which takes effect once.
 
     The function is given the transaction's connection first, then the route's values. An async engine takes an
@@ -154,29 +228,38 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE) -> Any:
     Arguments:
         engine: the database of the effect.
         table: the barrier's name in that database, `name` or `schema.name`.
+        keys: as `check_blueprint`.
+        as_sent: as `check_blueprint`.
 
     Raises:
         FunctionRefused: the function is async and the engine is not, or the other way round.
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
     validate_table(table)
+    known_keys(keys)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_coroutine_branch(engine, function):
 
             @functools.wraps(function)
             async def aview(*args: Any, **values: Any) -> Response:
-                return await aonce(engine, lambda connection: function(connection, *args, **values), table=table)
+                effect = functools.partial(_called, function, args, values)
+                return await aonce(engine, effect, table=table, keys=keys, as_sent=as_sent)
 
             return aview
 
         @functools.wraps(function)
         def view(*args: Any, **values: Any) -> Response:
-            return once(engine, lambda connection: function(connection, *args, **values), table=table)
+            effect = functools.partial(_called, function, args, values)
+            return once(engine, effect, table=table, keys=keys, as_sent=as_sent)
 
         return view
 
     return decorate
+
+
+def _called(function: Callable[..., Any], args: tuple[Any, ...], values: dict[str, Any], connection: Any) -> Any:
+    return function(connection, *args, **values)
 
 
 def answer_unavailable(app: Flask) -> None:

@@ -12,10 +12,11 @@ class Bank(BankServicer):
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote
 
 import msgspec
 
@@ -40,7 +41,9 @@ from twophase.barrier.http_answer import (
 )
 from twophase.barrier.open import is_async, refuse_url
 from twophase.barrier.parameters import one_value
-from twophase.core.errors import FunctionRefused
+from twophase.barrier.signing import Keys, ReceivedCall, accept, grpc_call
+from twophase.core.errors import CallNotSigned, FunctionRefused
+from twophase.core.signature import VERDICT_SIGNATURE_HEADER, SigningKey, known_keys
 from twophase.core.verdict import GRPC_OF_STATUS, VERDICT_HEADER
 
 if TYPE_CHECKING:
@@ -56,6 +59,7 @@ _PARAMETERS: Final = {
     "twophase-barrier": "barrier",
 }
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_OF_VERDICT: Final = (VERDICT_HEADER, VERDICT_SIGNATURE_HEADER)
 _DETAILS: Final = {409: "FAILURE", 425: "ONGOING"}
 
 R = TypeVar("R")
@@ -105,15 +109,17 @@ class _Check(grpc.GenericRpcHandler):
             return None
         also = parse_qs(query)
 
-        def check(_request: bytes, context: grpc.ServicerContext) -> bytes:
-            return _replied(context, answer_check_back(self._engine, _every_value(context, also), self._policy))
+        called = str(handler_call_details.method)
 
-        async def acheck(_request: bytes, context: Any) -> bytes:
-            parameters = _every_value(context, also)
+        def check(request: bytes, context: grpc.ServicerContext) -> bytes:
+            asked = _every_value(context, also), self._policy, _received(called, request, context)
+            return _replied(context, answer_check_back(self._engine, *asked))
+
+        async def acheck(request: bytes, context: Any) -> bytes:
+            asked = _every_value(context, also), self._policy, _received(called, request, context)
             if is_async(self._engine):
-                return await _areplied(context, await aanswer_check_back(self._engine, parameters, self._policy))
-            answer = await asyncio.to_thread(answer_check_back, self._engine, parameters, self._policy)
-            return await _areplied(context, answer)
+                return await _areplied(context, await aanswer_check_back(self._engine, *asked))
+            return await _areplied(context, await asyncio.to_thread(answer_check_back, self._engine, *asked))
 
         return grpc.unary_unary_rpc_method_handler(acheck if self._asynchronous else check)
 
@@ -125,6 +131,7 @@ def check_handler(
     table: str = DEFAULT_TABLE,
     lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
+    keys: Keys | None = None,
 ) -> grpc.GenericRpcHandler:
     """Return the handler that answers check-backs.
 
@@ -134,13 +141,15 @@ def check_handler(
         engine: the database of the producer's transactions, blocking.
         method: `/package.Service/Method`; the check address is `grpc://host:port` with it behind.
         table, lock_timeout, require_identity: as `twophase.integrations.fastapi.check_router`.
+        keys: secrets by key id; a question that none of them has signed ends with UNAUTHENTICATED, before any
+            statement. Branches are verified by `signed_calls`.
 
     Raises:
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
         UnsupportedEngine: the engine is a URL.
     """
     refuse_url(engine)
-    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     return _Check(method, engine, policy, asynchronous=False)
 
 
@@ -151,11 +160,94 @@ def acheck_handler(
     table: str = DEFAULT_TABLE,
     lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
+    keys: Keys | None = None,
 ) -> grpc.GenericRpcHandler:
     """`check_handler` for a `grpc.aio.server`; a blocking engine is asked in a thread."""
     refuse_url(engine)
-    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     return _Check(method, engine, policy, asynchronous=True)
+
+
+def signed_calls(keys: Keys, *methods: str) -> grpc.ServerInterceptor:
+    """Return the interceptor that refuses branch calls which are not signed.
+
+    `once` sees the request decoded, and a signature is of its bytes; so they are verified before.
+
+        grpc.server(pool, interceptors=[signed_calls(KEYS, "/bank.Bank/TransferIn")])
+
+    Arguments:
+        keys: as `check_handler`. A call that none has signed ends with UNAUTHENTICATED, and is not decoded.
+        methods: those that only the coordinator calls, `/package.Service/Method`; without any, all of the server.
+
+    Raises:
+        ConfigurationError: a key cannot be one.
+    """
+    return _SignedCalls(known_keys(keys), methods)
+
+
+def asigned_calls(keys: Keys, *methods: str) -> grpc.aio.ServerInterceptor:
+    """`signed_calls` for a `grpc.aio.server`."""
+    return _ASignedCalls(known_keys(keys), methods)
+
+
+class _SignedCalls(grpc.ServerInterceptor):
+    def __init__(self, keys: tuple[SigningKey, ...] | None, methods: tuple[str, ...]) -> None:
+        self._keys = keys
+        self._methods = methods
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = continuation(handler_call_details)
+        return _verifying(self._keys, self._methods, str(handler_call_details.method), handler)
+
+
+class _ASignedCalls(grpc.aio.ServerInterceptor):
+    def __init__(self, keys: tuple[SigningKey, ...] | None, methods: tuple[str, ...]) -> None:
+        self._keys = keys
+        self._methods = methods
+
+    async def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = await continuation(handler_call_details)
+        return _verifying(self._keys, self._methods, str(handler_call_details.method), handler)
+
+
+def _verifying(keys: tuple[SigningKey, ...] | None, methods: tuple[str, ...], method: str, handler: Any) -> Any:
+    """Return a handler that verifies the calls of a method first.
+
+    A method that is not among `methods` keeps its own.
+    """
+    if handler is None or (methods and method not in methods):
+        return handler
+    behaviour, decode = handler.unary_unary, handler.request_deserializer
+
+    def why_not(body: bytes, context: Any) -> str:
+        if behaviour is None:
+            return "The coordinator calls no streaming method."
+        try:
+            accept(keys, _received(method, body, context))
+        except CallNotSigned as error:
+            return f"{error.code}: {error.message}"
+        return ""
+
+    def verified(body: bytes, context: Any) -> Any:
+        refusal = why_not(body, context)
+        if refusal:
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
+        return behaviour(decode(body) if decode is not None else body, context)
+
+    async def averified(body: bytes, context: Any) -> Any:
+        refusal = why_not(body, context)
+        if refusal:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, refusal)
+        return await behaviour(decode(body) if decode is not None else body, context)
+
+    wrapped = averified if inspect.iscoroutinefunction(behaviour) else verified
+    return grpc.unary_unary_rpc_method_handler(wrapped, None, handler.response_serializer)
+
+
+def _received(method: str, body: bytes, context: Any) -> ReceivedCall:
+    kind, _, address = str(context.peer()).partition(":")
+    peer = unquote(address.rpartition(":")[0]).strip("[]") if kind in {"ipv4", "ipv6"} else ""
+    return grpc_call(method, context.invocation_metadata() or (), body, peer=peer)
 
 
 @overload
@@ -261,7 +353,7 @@ async def _areplied(context: Any, answer: HttpReply) -> bytes:
 
 
 def _verdict(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((VERDICT_HEADER, value) for name, value in headers.items() if name.lower() == VERDICT_HEADER)
+    return tuple([(name, value) for name, value in headers.items() if name in _OF_VERDICT])
 
 
 def _end(answer: HttpReply) -> tuple[grpc.StatusCode, str]:

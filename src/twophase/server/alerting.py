@@ -7,34 +7,30 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX, Alerts, webhook_of
+from twophase.coordinator.dispatch.alerts import Alerts, webhook_of
 from twophase.coordinator.observer import Observer
 from twophase.core.errors import ConfigurationError
+from twophase.destinations.allow_list import AllowList
 from twophase.destinations.http import HttpDestination
 from twophase.http_client.client import HttpClient
-from twophase.http_client.guard import Guard
-from twophase.http_client.names import Names
 from twophase.server.settings import Settings
 
 
-def alerts_of(settings: Settings, observer: Observer, names: Names, guard: Guard) -> Alerts:
+def alerts_of(settings: Settings, observer: Observer, client: HttpClient, allowed: AllowList) -> Alerts:
     """Make the alerts to the webhook; without a webhook they go nowhere.
 
     Arguments:
         settings: of the server.
         observer: receives the outcome of each alert.
-        names: resolves the name of the webhook's host.
-        guard: judges the address that is connected to.
+        client: calls the webhook, and nothing else.
+        allowed: the addresses that may be called, and what their calls carry.
 
     Raises:
         ConfigurationError: the address cannot be called. It is not repeated: addresses of webhooks hold secrets.
     """
     webhook = destination = None
     if settings.alert_webhook:
-        destination = HttpDestination(
-            HttpClient(connections_per_host=IN_FLIGHT_MAX, connections_max=IN_FLIGHT_MAX, names=names, guard=guard),
-            settings.allow_list(),
-        )
+        destination = HttpDestination(client, allowed)
         wrong = None
         try:
             webhook = webhook_of(settings.alert_webhook)

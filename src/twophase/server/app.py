@@ -25,6 +25,7 @@ import structlog
 import uvloop
 
 from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
 from twophase.coordinator.dispatch.calls import why_not_callable
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
@@ -52,6 +53,7 @@ from twophase.server.api.takeover import TakeoverApi
 from twophase.server.api.topics_http import TopicRoutes
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.trace import TraceHeaders, names_of
+from twophase.server.destinations import contexts_of
 from twophase.server.http_port.listener import Listener
 from twophase.server.identity.gate import Gate
 from twophase.server.log_observer import CountedAndLogged, LogObserver
@@ -106,11 +108,13 @@ class Server:
         clock = clock or WallClock()
         self._guard = Guard(private=settings.private_destinations)
         names = Names()
-        self._destinations = destinations or _destinations(settings, names, self._guard)
+        self._allowed = settings.allow_list()
+        self._contexts = contexts_of(self._allowed)
+        self._destinations = destinations or self._usual_destinations(names)
         self.metrics = Metrics()
         self._exchange = exchange
         observer = CountedAndLogged(self.metrics, LogObserver())
-        alerts = alerts_of(settings, observer, names, self._guard)
+        alerts = alerts_of(settings, observer, self._http_client(names, IN_FLIGHT_MAX, IN_FLIGHT_MAX), self._allowed)
         store = self._store = open_store(settings.store, clock, lease_ms=settings.lease_ms, secrets=secrets)
         self.coordinator = Coordinator(
             store,
@@ -185,13 +189,32 @@ class Server:
         return self.urls
 
     def reread(self) -> None:
-        """Read the tokens again; after a failure the earlier ones stay in force."""
+        """Read tokens and destinations again; after a failure the earlier ones stay."""
+        self._reread_tokens()
+        self._reread_destinations()
+
+    def _reread_tokens(self) -> None:
         try:
             self.gate.reread()
         except ConfigurationError as error:
             _log.error("the tokens were not read again, the earlier ones stay in force", what=error.message)
         else:
             _log.info("the tokens were read again")
+
+    def _reread_destinations(self) -> None:
+        try:
+            allowed = self.settings.allow_list()
+            contexts_of(allowed)  # a file that cannot be used changes nothing
+            for key, context in self._contexts.items():
+                allowed.trust[key].reread(context)
+        except ConfigurationError as error:
+            _log.error("the destinations were not read again, the earlier ones stay in force", what=error.message)
+            return
+        self._allowed.renew(allowed)
+        for destination in self._destinations.values():
+            if isinstance(destination, GrpcDestination):
+                destination.renew()
+        _log.info("the destinations were read again")
 
     async def drain(self) -> None:
         """Accept no more, finish what is under way, within `drain_timeout_ms`."""
@@ -214,31 +237,36 @@ class Server:
             await self._exchange.stop()
         await self.coordinator.stop()
 
+    def _http_client(self, names: Names, connections_per_host: int, connections_max: int) -> HttpClient:
+        return HttpClient(
+            connections_per_host=connections_per_host,
+            connections_max=connections_max,
+            response_bytes_max=self.settings.answer_bytes_max,
+            ssl_contexts=self._contexts,
+            names=names,
+            guard=self._guard,
+        )
+
+    def _usual_destinations(self, names: Names) -> dict[str, Destination]:
+        settings, allowed = self.settings, self._allowed
+        per_host = max(settings.in_flight_per_destination_max, *allowed.in_flight.values(), 0)
+        destination = HttpDestination(self._http_client(names, per_host, _calls_max(settings)), allowed)
+        destinations: dict[str, Destination] = {
+            "http": destination,
+            "https": destination,
+            "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
+        }
+        if grpc_port.installed():
+            grpc = GrpcDestination(
+                response_bytes_max=settings.answer_bytes_max, names=names, guard=self._guard, allowed=allowed
+            )
+            destinations |= {"grpc": grpc, "grpcs": grpc}
+        return destinations
+
     def _why_not_callable(self, url: str) -> str | None:
         if not url:
             return None  # dtm: a branch without an address succeeds without a call
         return why_not_callable(self._destinations, url)
-
-
-def _destinations(settings: Settings, names: Names, guard: Guard) -> dict[str, Destination]:
-    client = HttpClient(
-        connections_per_host=settings.in_flight_per_destination_max,
-        connections_max=_calls_max(settings),
-        response_bytes_max=settings.answer_bytes_max,
-        names=names,
-        guard=guard,
-    )
-    allowed = settings.allow_list()
-    destination = HttpDestination(client, allowed)
-    destinations: dict[str, Destination] = {
-        "http": destination,
-        "https": destination,
-        "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
-    }
-    if grpc_port.installed():
-        grpc = GrpcDestination(response_bytes_max=settings.answer_bytes_max, names=names, guard=guard, allowed=allowed)
-        destinations |= {"grpc": grpc, "grpcs": grpc}
-    return destinations
 
 
 def _calls_max(settings: Settings) -> int:

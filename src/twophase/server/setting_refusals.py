@@ -34,6 +34,8 @@ def why_not(hint: Any, value: object, error: msgspec.DecodeError) -> str:
     """
     kinds = (hint, *get_args(hint), *(inner for member in get_args(hint) for inner in get_args(member)))
     choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    if not isinstance(value, str | int | float):
+        return f"{str(error)[:1].lower()}{str(error)[1:]}"  # a table, whose headers may be secrets
     shown = without_credentials(repr(value))[:_SHOWN_MAX]
     if choices:
         others = " and no port" if Port in kinds else ""

@@ -25,6 +25,7 @@ from twophase.core.schedule import Schedule
 from twophase.destinations.allow_list import AllowList
 from twophase.server.codecs.sight import HIDDEN_HEADERS
 from twophase.server.codecs.trace import DEFAULT_NAMES, names_of
+from twophase.server.destinations import FIELDS_SHOWN, AllowedDestination, allow_list_of
 from twophase.server.http_port.port import Timeouts
 from twophase.server.setting_refusals import Port, meant, why_not
 
@@ -45,13 +46,6 @@ Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
 Age = Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3600 * 1000)]
 Lease = Annotated[int, Meta(ge=500, le=3600 * 1000)]
 Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
-
-
-class AllowedDestination(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of `destinations`: calls may go to addresses that begin with `url`."""
-
-    name: Text
-    url: Text
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,7 +208,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[AllowedDestination, ...],
         Meta(
             description="[[destinations]] with name and url: if there are any, calls go only to addresses that begin"
-            " with such a URL, up to the end of a part; in the environment as JSON"
+            " with such a URL, up to the end of a part; in the environment as JSON. Each may have"
+            f" {FIELDS_SHOWN}"
         ),
     ] = ()
 
@@ -265,12 +260,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1024 * 1024
 
     def allow_list(self) -> AllowList:
-        """Return the addresses that may be called.
+        """Return the addresses that may be called, with what their calls carry.
 
         Raises:
-            ValueError: a URL of `destinations` cannot be one.
+            ConfigurationError: an entry of `destinations` cannot be one, or names a secret that is not there.
         """
-        return AllowList([one.url for one in self.destinations])
+        return allow_list_of(self.destinations)
 
     def timeouts(self) -> Timeouts:
         """Return the listener's part."""
@@ -293,6 +288,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             timeout_to_fail_ms=self.timeout_to_fail_ms,
             in_flight_max=self.in_flight_max,
             in_flight_per_destination_max=self.in_flight_per_destination_max,
+            in_flight_of=self.allow_list().in_flight,
             queue_waiting_max=self.queue_waiting_max,
             waiting_max=self.waiting_max,
             flush_items_max=self.flush_items_max,
@@ -405,12 +401,9 @@ def _check_together(settings: Settings) -> None:
     names_of(settings.trace_headers)
     if settings.tokens and settings.allow_anonymous:
         raise _refused("allow_anonymous: with `tokens` every client needs one. Leave out one of the two.")
-    try:
-        settings.allow_list()
-    except ValueError as error:
-        raise _refused(f"destinations: {error}.") from error
-    if len({one.name for one in settings.destinations}) < len(settings.destinations):
-        raise _refused("destinations: two entries have one name.")
+    allowed = settings.allow_list()
+    if any(count > settings.in_flight_max for count in allowed.in_flight.values()):
+        raise _refused("destinations: an in_flight is greater than in_flight_max, which bounds it.")
     if settings.workers > 1 and settings.store.startswith("sqlite"):
         raise _refused(
             f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from tests.integration.client.banks import Bank
 from twophase.barrier.http_answer import CheckBackPolicy, answer_check_back
+from twophase.barrier.signing import http_call
 from twophase.cli.app import app
 from twophase.client.horizons import agree
 from twophase.testing import InProcessCoordinator, State
@@ -37,7 +38,9 @@ class _Service(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        status, headers, body = answer_check_back(self.server.engine, parse_qs(parts.query), POLICY)  # type: ignore[attr-defined]
+        engine = self.server.engine  # type: ignore[attr-defined]
+        call = http_call("GET", parts.path, parts.query, {}, bytes, peer="")
+        status, headers, body = answer_check_back(engine, parse_qs(parts.query), POLICY, call)
         self._answer(status, headers, body)
 
     def do_POST(self) -> None:

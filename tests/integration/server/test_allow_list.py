@@ -13,7 +13,8 @@ from tests.support.scripted_server import OK, answering, serving
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.server.app import Server
-from twophase.server.settings import AllowedDestination, Settings
+from twophase.server.destinations import AllowedDestination
+from twophase.server.settings import Settings
 
 
 def _request(gid: str, url: str, **fields: object) -> dict[str, object]:

@@ -12,6 +12,7 @@ import pytest
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion
 from twophase.barrier.branch import BranchCall, BranchOngoing, BranchRefused, read_call
 from twophase.barrier.http_answer import CheckBackPolicy, answer_branch, answer_check_back, answer_of, parse_query
+from twophase.barrier.signing import http_call
 from twophase.core.errors import InvalidRequest, TransactionLost
 from twophase.core.verdict import Verdict, interpret_branch, interpret_check_back
 
@@ -101,7 +102,9 @@ def test_a_parameter_of_the_coordinator_that_comes_twice_is_refused_whatever_hol
 
 def test_an_address_without_its_database_is_answered_with_a_code() -> None:
     policy = CheckBackPolicy("barrier", 100, require_identity=True)
-    status, headers, body = answer_check_back(object(), {"gid": "g"}, policy)
+    status, headers, body = answer_check_back(
+        object(), {"gid": "g"}, policy, http_call("GET", "/", "", {}, bytes, peer="")
+    )
     assert (status, headers["x-twophase-verdict"].lower()) == (500, "unknown")
     assert json.loads(body)["message"].startswith("TP-6002: ")
 

@@ -21,6 +21,13 @@ def test_a_message_costs_no_more_instructions() -> None:
     assert set(figures.micros) == set(figures.instructions) == set(inproc.PHASES)
 
 
+def test_a_signed_call_costs_no_more_than_an_eighth_of_a_message() -> None:
+    plain, signed = (
+        sum(inproc.measure(waves=4, rounds=1, signed=signed).instructions.values()) for signed in (False, True)
+    )
+    assert plain < signed <= plain * 1.125
+
+
 def test_the_table_names_the_phases_and_the_functions() -> None:
     figures = inproc.Figures(
         {"prepare in": 10.0, "finish": 5.0},

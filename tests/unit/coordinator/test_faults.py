@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.coordinator.harness import CHECK, IN, OK, PATIENCE_S, QUICK, Harness, ScriptedDestination, message
-from twophase.coordinator.maintenance.horizon import OLDEST_HEADER, OldestHeader
+from twophase.coordinator.maintenance.horizon import OldestHeader
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import ConfigurationError, NotYetDelivered, Overloaded, StoreCorrupt, StoreError, StoreFull
+from twophase.core.headers import OLDEST_HEADER
 from twophase.core.lifecycle import State
 from twophase.core.limits import BRANCHES_MAX
 from twophase.destinations.base import Answer, Call

@@ -135,3 +135,15 @@ def test_a_queue_returns_how_long_its_first_has_waited() -> None:
     assert 5_000 <= limiter.waited_ms("a") < 10_000
     limiter.leave("a")
     assert limiter.waited_ms("a") < 5_000, "the first has gone in"
+
+
+def test_a_destination_may_have_a_bound_of_its_own() -> None:
+    bounds = {"small": 1, "large": 3}
+    limiter = ConcurrencyLimiter(10, 2, 10, VirtualClock(), bounds)
+    started: list[str] = []
+    for key in ("small", "large", "other"):
+        for _ in range(4):
+            assert limiter.enter(key, lambda key=key: started.append(key))  # type: ignore[misc]
+    assert started == ["small", *["large"] * 3, *["other"] * 2]
+    limiter.leave("small")
+    assert started[-1] == "small"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import pytest
 
-from twophase.core.credentials import shown, without_credentials
+from twophase.core.credentials import is_reference, secret_of, shown, without_credentials
+from twophase.core.errors import ConfigurationError
 
 # Each has "Hunter" or "Two" in it, whatever it is cut at.
 PASSWORDS = [f"Hunter{mark}Two" for mark in ("", "@", "/", "?", "#", ":", "=", "&", "%40", "://", "@h/x?", "?a=", "'")]
@@ -93,3 +95,34 @@ def test_text_without_a_url_keeps_no_password_either() -> None:
     assert without_credentials("cannot connect: password=hush was refused") == (
         "cannot connect: password=*** was refused"
     )
+
+
+def test_a_secret_is_looked_up_where_its_reference_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").write_text("of the file\n")
+    monkeypatch.setenv("BANK_KEY", " of the environment ")
+    references = ("env:BANK_KEY", f"file:{tmp_path / 'key'}", "plain")
+    assert [secret_of(text) for text in references] == ["of the environment", "of the file", "plain"]
+    assert [is_reference(text) for text in references] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(None, "No such file"), (b"\xff\xfe", "it is no text"), (b" \n", "nothing in it"), (b"s" * 8193, "longer than")],
+)
+def test_a_secret_that_is_missing_is_an_error_that_names_the_reference(
+    tmp_path: Path, content: bytes | None, why: str
+) -> None:
+    file = tmp_path / "key"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=why) as raised:
+        secret_of(f"file:{file}")
+    assert str(file) in raised.value.message
+    assert "sss" not in raised.value.message
+
+
+def test_an_empty_or_missing_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BANK_KEY", "")
+    for reference in ("env:BANK_KEY", "env:NO_SUCH_VARIABLE", "env:"):
+        with pytest.raises(ConfigurationError, match=reference):
+            secret_of(reference)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.destinations.allow_list import AllowList
+from twophase.destinations.allow_list import AllowList, Listed
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
 
-ALLOWED = AllowList(
-    ["http://Bank-B/in", "https://bank-c:8443/", "grpc://ledger:58080", "grpcs://[::1]:7/bank.Bank", "http://bank-d/a/"]
+URLS = (
+    "http://Bank-B/in",
+    "https://bank-c:8443/",
+    "grpc://ledger:58080",
+    "grpcs://[::1]:7/bank.Bank",
+    "http://bank-d/a/",
 )
+ALLOWED = AllowList([Listed(url) for url in URLS])
 HTTP = HttpDestination(allowed=ALLOWED)
 GRPC = GrpcDestination(allowed=ALLOWED)
 
@@ -88,4 +93,13 @@ def test_without_a_list_every_address_may_be_called() -> None:
 )
 def test_a_prefix_that_cannot_be_one_is_refused(url: str, what: str) -> None:
     with pytest.raises(ValueError, match=what):
-        AllowList([url])
+        AllowList([Listed(url)])
+
+
+def test_the_entry_with_the_longest_path_counts() -> None:
+    all_of_it, part, deep = Listed("http://b", in_flight=1), Listed("http://b/in"), Listed("http://b/in/deep")
+    allowed = AllowList([part, all_of_it, deep])
+    paths = ("/", "/inner", "/in", "/in/7", "/in/deep/er", "/in/deep/../x", "/in%2fdeep")
+    found = [allowed.find("http://b:80", path) for path in paths]
+    assert found == [all_of_it, all_of_it, part, part, deep, all_of_it, all_of_it]
+    assert allowed.find("http://c:80", "/") is None

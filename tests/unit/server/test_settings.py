@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase.server.settings import AllowedDestination, Settings, describe, load, unknown_variables
+from twophase.core.signature import key_of
+from twophase.server.destinations import AllowedDestination
+from twophase.server.settings import Settings, describe, load, unknown_variables
 
 
 def test_defaults_are_the_documented_ones() -> None:
@@ -127,7 +129,29 @@ def test_destinations_come_from_the_file_or_as_json(tmp_path: Path) -> None:
     [
         ("http://bank-b", "destinations: "),
         ('[{"name":"b"}]', "destinations: .*url"),
-        ('[{"name":"b","url":"http://b","key":"k"}]', "destinations: .*key"),
+        ('[{"name":"b","url":"http://b","secret":"k"}]', "destinations: .*secret"),
+        ('[{"name":"b","url":"http://b","key":"plain","key_id":"k"}]', "b: key must be env:NAME or file:PATH"),
+        ('[{"name":"b","url":"http://b","key":"env:NONE"}]', "b: key and key_id belong together"),
+        ('[{"name":"b","url":"http://b","key_id":"k"}]', "b: key and key_id belong together"),
+        ('[{"name":"b","url":"http://b","key":"env:NONE","key_id":"k"}]', "b: env:NONE: there is no such"),
+        ('[{"name":"b","url":"http://b","key":"env:HOME","key_id":"k k"}]', "b: the key id"),
+        ('[{"name":"b","url":"http://b","key":"file:/dev/null","key_id":"k"}]', "b: file:/dev/null: there is nothing"),
+        ('[{"name":"b","url":"http://b","signed_verdicts":true}]', "b: signed_verdicts needs key"),
+        ('[{"name":"b","url":"http://b","ca":"ca.pem"}]', "b: ca and client_certificate need an https"),
+        ('[{"name":"b","url":"https://b","client_key":"k.pem"}]', "b: client_key needs client_certificate"),
+        ('[{"name":"b","url":"http://b","headers":{"a":"env:NONE"}}]', "b: env:NONE"),
+        ('[{"name":"b","url":"http://b","headers":{"content-length":"1"}}]', "b: headers: 'content-length'"),
+        ('[{"name":"b","url":"http://b","headers":{"x-twophase-oldest":"1"}}]', "b: headers: 'x-twophase-oldest'"),
+        ('[{"name":"b","url":"grpc://b:1","headers":{"x!":"1"}}]', "b: headers: "),
+        ('[{"name":"b","url":"http://b","in_flight":4096}]', "an in_flight is greater than in_flight_max"),
+        (
+            '[{"name":"b","url":"https://b/1","in_flight":1},{"name":"c","url":"https://b/2","in_flight":2}]',
+            "https://b:443 has two entries with different in_flight",
+        ),
+        (
+            '[{"name":"b","url":"https://b/1","ca":"a"},{"name":"c","url":"https://b/2","ca":"b"}]',
+            "https://b:443 has two entries with different ca",
+        ),
         ('[{"name":"b","url":"b"}]', "destinations: 'b' has no scheme"),
         ('[{"name":"b","url":"http://b"},{"name":"b","url":"http://c"}]', "destinations: two entries have one name"),
     ],
@@ -135,3 +159,30 @@ def test_destinations_come_from_the_file_or_as_json(tmp_path: Path) -> None:
 def test_a_destination_that_cannot_be_one_is_refused(text: str, named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         load({}, {"TWOPHASE_DESTINATIONS": text})
+
+
+def test_the_secrets_of_a_destination_are_looked_up_and_shown_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BANK_KEY", "0123456789abcdef")
+    (tmp_path / "token").write_text("Bearer t0ken\n")
+    file = tmp_path / "s.toml"
+    file.write_text(
+        '[[destinations]]\nname = "bank-b"\nurl = "https://bank-b/in"\nkey = "env:BANK_KEY"\nkey_id = "2026-11"\n'
+        f'headers = {{ authorization = "file:{tmp_path / "token"}" }}\nin_flight = 3\nsigned_verdicts = true\n'
+    )
+    settings = load({}, {}, file)
+    allowed = settings.allow_list()
+    found = allowed.find("https://bank-b:443", "/in/7")
+    assert found is not None
+    assert (found.key, found.headers) == (key_of("2026-11", "0123456789abcdef"), (("authorization", "Bearer t0ken"),))
+    assert (found.signed_verdicts, settings.coordinator().in_flight_of) == (True, {"https://bank-b:443": 3})
+    assert "0123456789abcdef" not in f"{settings}{allowed}{found}{found.key}"
+    assert "t0ken" not in f"{settings}{allowed}{found}"
+
+
+def test_a_wrong_destination_does_not_show_its_headers() -> None:
+    text = '[{"name":"b","url":"http://b","headers":{"authorization":"Bearer t0ken"},"in_flight":-1}]'
+    with pytest.raises(ConfigurationError, match="in_flight") as raised:
+        load({}, {"TWOPHASE_DESTINATIONS": text})
+    assert "t0ken" not in str(raised.value)

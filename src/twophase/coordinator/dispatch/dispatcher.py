@@ -45,8 +45,9 @@ class Dispatcher:
     ) -> None:
         settings = runtime.settings
         bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.queue_waiting_max)
-        self.branch_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock))
-        self.check_calls = Calls(destinations, ConcurrencyLimiter(*bounds, runtime.clock), identities_max=1)
+        of_branches, of_checks = (ConcurrencyLimiter(*bounds, runtime.clock, settings.in_flight_of) for _ in range(2))
+        self.branch_calls = Calls(destinations, of_branches)
+        self.check_calls = Calls(destinations, of_checks, identities_max=1)
         self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)
         self._check_back = CheckBack(runtime, machine, self.check_calls, alerts)
         self.force_stop = ForceStop(settings, machine, self._check_back)

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from twophase.core.hooks import Clock
 
 
 class _DestinationQueue:
-    __slots__ = ("hungry", "in_flight", "waiting")
+    __slots__ = ("hungry", "in_flight", "in_flight_max", "waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, in_flight_max: int) -> None:
         self.in_flight = 0
+        self.in_flight_max = in_flight_max
         self.waiting: deque[tuple[Callable[[], None], int]] = deque()
         """Waiting calls, with the time since when each waits."""
         self.hungry = False
@@ -29,13 +30,24 @@ class _DestinationQueue:
 
 
 class ConcurrencyLimiter:
-    """Admits calls and queues the others in order, one queue a destination."""
+    """Admits calls and queues the others in order, one queue a destination.
 
-    def __init__(self, total_max: int, per_destination_max: int, queue_waiting_max: int, clock: Clock) -> None:
+    `of_destination`: the bounds of those that have one of their own, by key.
+    """
+
+    def __init__(
+        self,
+        total_max: int,
+        per_destination_max: int,
+        queue_waiting_max: int,
+        clock: Clock,
+        of_destination: Mapping[str, int] | None = None,
+    ) -> None:
         self._total_max = total_max
         self._per_destination_max = per_destination_max
         self._queue_waiting_max = queue_waiting_max
         self._clock = clock
+        self._of_destination = of_destination or {}
         self._queues: dict[str, _DestinationQueue] = {}
         self._ready: deque[str] = deque()
         self._admitting = False
@@ -49,8 +61,9 @@ class ConcurrencyLimiter:
         """
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = _DestinationQueue()
-        room = queue.in_flight < self._per_destination_max and self.in_flight < self._total_max
+            in_flight_max = self._of_destination.get(key, self._per_destination_max)
+            queue = self._queues[key] = _DestinationQueue(in_flight_max)
+        room = queue.in_flight < queue.in_flight_max and self.in_flight < self._total_max
         if room and not queue.waiting and not self._ready:
             queue.in_flight += 1
             self.in_flight += 1
@@ -99,7 +112,7 @@ class ConcurrencyLimiter:
         self.waiting = 0
 
     def _queue_up(self, key: str, queue: _DestinationQueue) -> None:
-        if queue.waiting and not queue.hungry and queue.in_flight < self._per_destination_max:
+        if queue.waiting and not queue.hungry and queue.in_flight < queue.in_flight_max:
             queue.hungry = True
             self._ready.append(key)
 

@@ -40,6 +40,7 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.background import Background
+from twophase.core.headers import OLDEST_HEADER
 from twophase.core.lifecycle import State
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.core.message import Message, databases_asked, decode, may_be_called_early
@@ -48,7 +49,6 @@ from twophase.core.schedule import PAUSE_MS_MAX
 from twophase.stores.base import DUE_EVER_MS, Store
 from twophase.stores.rows import LiveRow
 
-OLDEST_HEADER: Final = "x-twophase-oldest"
 _PAGE_ROWS: Final = 64
 """Rows of one page with their bodies: few, because they may be large."""
 _PAGES_MAX: Final = 160

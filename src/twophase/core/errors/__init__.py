@@ -10,6 +10,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── TopicNotFound         TP-1003  no such topic
     │   ├── TopicRefused          TP-1004  a topic that stands otherwise
     │   ├── DestinationRefused    TP-1005  an address that is not called
+    │   ├── CallNotSigned         TP-1010  a branch call or check-back without a valid signature
     │   ├── Unauthenticated       TP-1101  a token is needed
     │   └── Forbidden             TP-1102  the token does not allow it
     ├── Refused                   TP-2000  the lifecycle refuses the request
@@ -91,6 +92,7 @@ from twophase.core.errors.pipeline import (
     SparkUnavailable,
 )
 from twophase.core.errors.requests import (
+    CallNotSigned,
     ContentConflict,
     ContraryDecision,
     CoordinatorUnreachable,
@@ -167,6 +169,7 @@ __all__ = [
     "BeginDeadlinePassed",
     "BranchSpoilt",
     "BranchesLost",
+    "CallNotSigned",
     "CannotRead",
     "CheckBackCameFirst",
     "CommittedDespiteError",

@@ -52,6 +52,16 @@ class DestinationRefused(InvalidRequest):
     remedy = "Use an address that its settings destinations and private_destinations allow; nothing was stored."
 
 
+class CallNotSigned(InvalidRequest):
+    """A call is not signed by a key that this service knows."""
+
+    code = "TP-1010"
+    remedy = (
+        "Give the coordinator's [[destinations]] the service's key and key_id; behind a proxy that rewrites the path, "
+        "give the service `as_sent`. The coordinator calls again."
+    )
+
+
 class Unauthenticated(InvalidRequest):
     """This server needs a token, and the request has none that it knows."""
 

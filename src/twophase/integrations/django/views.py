@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 
+import msgspec
+from django.conf import settings
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.csrf import csrf_exempt
@@ -17,6 +19,8 @@ from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
 from twophase.barrier.open import refuse_url
+from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
+from twophase.core.signature import SigningKey, known_keys
 from twophase.integrations.functions import is_coroutine_branch
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ def check_view(
     table: str = DEFAULT_TABLE,
     lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
     require_identity: bool = True,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> View:
     """The view that answers check-backs for an alias.
 
@@ -52,30 +58,57 @@ def check_view(
             coordinator's request timeout.
         require_identity: answer unknown when the check address does not name its database, as our SDK's do; False
             to answer for producers that write dtm's barrier with other SDKs.
+        keys: secrets by key id; a question that none of them has signed is answered 401, before any statement. By
+            default the setting `TWOPHASE_KEYS`, if there is one.
+        as_sent: gives the path that the coordinator called, where a proxy rewrites it.
 
     Raises:
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
         UnsupportedEngine: the engine is a URL.
     """
     refuse_url(alias)
-    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity)
+    policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
 
     @transaction.non_atomic_requests(using=alias)
     @require_GET
     def check(request: HttpRequest) -> HttpResponse:
-        return _response(answer_check_back(alias, request.GET, policy))
+        in_force = msgspec.structs.replace(policy, keys=_keys(keys))
+        return _response(answer_check_back(alias, request.GET, in_force, _received(request, bytes, as_sent)))
 
     return check
 
 
+def _received(request: HttpRequest, body: Callable[[], bytes], as_sent: AsSent | None) -> ReceivedCall:
+    raw_path = getattr(request, "scope", {}).get("raw_path")  # of ASGI
+    path = raw_path.decode("latin-1") if raw_path else path_of_wsgi(request.META, request.path)
+    query, peer = request.META.get("QUERY_STRING", ""), request.META.get("REMOTE_ADDR", "")
+    return http_call(request.method or "", path, query, request.headers, body, peer=peer, as_sent=as_sent)
+
+
+def _keys(keys: Keys | None) -> tuple[SigningKey, ...] | None:
+    return known_keys(getattr(settings, "TWOPHASE_KEYS", None) if keys is None else keys)
+
+
 def once(
-    alias: str, request: HttpRequest, function: Callable[[BaseDatabaseWrapper], object], *, table: str = DEFAULT_TABLE
+    alias: str,
+    request: HttpRequest,
+    function: Callable[[BaseDatabaseWrapper], object],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> HttpResponse:
     """Run a branch's effect once, and reply as the coordinator understands.
 
     See `barrier.once`. The view needs `branch_view`: under ATOMIC_REQUESTS there would be a transaction already.
+    `keys`, `as_sent`: as `check_view`.
     """
-    return _response(answer_branch(lambda: rule.once(alias, request.GET, function, table=table)))
+
+    def verified() -> object:
+        accept(_keys(keys), _received(request, lambda: request.body, as_sent))
+        return rule.once(alias, request.GET, function, table=table)
+
+    return _response(answer_branch(verified))
 
 
 @overload
@@ -107,6 +140,8 @@ async def aonce(
     function: Callable[[AsyncpgHandle], Awaitable[object]],
     *,
     table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> HttpResponse: ...
 @overload
 async def aonce(
@@ -115,15 +150,28 @@ async def aonce(
     function: Callable[[H], Awaitable[object]],
     *,
     table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> HttpResponse: ...
 async def aonce(
-    engine: Any, request: HttpRequest, function: Callable[[Any], Awaitable[object]], *, table: str = DEFAULT_TABLE
+    engine: Any,
+    request: HttpRequest,
+    function: Callable[[Any], Awaitable[object]],
+    *,
+    table: str = DEFAULT_TABLE,
+    keys: Keys | None = None,
+    as_sent: AsSent | None = None,
 ) -> HttpResponse:
     """Run `once` for `async def` views, with an async engine.
 
     The engine is of SQLAlchemy or asyncpg; Django's own aliases are blocking.
     """
-    return _response(await aanswer_branch(lambda: rule.aonce(engine, request.GET, function, table=table)))
+
+    async def verified() -> object:
+        accept(_keys(keys), _received(request, lambda: request.body, as_sent))
+        return await rule.aonce(engine, request.GET, function, table=table)
+
+    return _response(await aanswer_branch(verified))
 
 
 class BranchDecorator(Protocol[H_co]):
@@ -140,12 +188,20 @@ class BranchDecorator(Protocol[H_co]):
 
 
 @overload
-def branch(engine: Asyncpg, *, table: str = DEFAULT_TABLE) -> BranchDecorator[AsyncpgHandle]: ...
+def branch(
+    engine: Asyncpg, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[AsyncpgHandle]: ...
 @overload
-def branch(engine: Asynchronous[H], *, table: str = DEFAULT_TABLE) -> BranchDecorator[H]: ...
+def branch(
+    engine: Asynchronous[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[H]: ...
 @overload
-def branch(engine: str = "default", *, table: str = DEFAULT_TABLE) -> BranchDecorator[BaseDatabaseWrapper]: ...
-def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> Any:
+def branch(
+    engine: str = "default", *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> BranchDecorator[BaseDatabaseWrapper]: ...
+def branch(
+    engine: Any = "default", *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
+) -> Any:
     """Make a branch's view of one function, which takes effect once.
 
     It needs no `branch_view`. The function is given the transaction's connection first, then the request and the
@@ -154,12 +210,15 @@ def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> Any:
     Arguments:
         engine: the alias of the effect's database; or an async engine, whose function is an `async def`.
         table: the barrier's name in that database, `name` or `schema.name`.
+        keys: as `check_view`.
+        as_sent: as `check_view`.
 
     Raises:
         FunctionRefused: the function is async and the engine is not, or the other way round.
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
     validate_table(table)
+    known_keys(keys)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         view: Any
@@ -169,7 +228,7 @@ def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> Any:
                 def effect(connection: Any) -> Any:
                     return function(connection, request, *args, **values)
 
-                return await aonce(engine, request, effect, table=table)
+                return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = aview
         else:
@@ -178,7 +237,7 @@ def branch(engine: Any = "default", *, table: str = DEFAULT_TABLE) -> Any:
                 def effect(connection: Any) -> Any:
                     return function(connection, request, *args, **values)
 
-                return once(engine, request, effect, table=table)
+                return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = sync_view
         functools.update_wrapper(view, function)

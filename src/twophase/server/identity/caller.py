@@ -13,7 +13,7 @@ from twophase.coordinator.view import MessageView
 from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import ConfigurationError, Forbidden, Unauthenticated, UnknownMessage
 from twophase.core.message import Message, scheme_of
-from twophase.destinations.allow_list import AllowList
+from twophase.destinations.allow_list import AllowList, Listed
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
 from twophase.server.codecs.sight import EVERYTHING, Sight
@@ -64,7 +64,7 @@ class Caller:
         self._bound = bool(destinations)
         self._allowed: set[str] = set()
         try:
-            self._urls = AllowList(one for one in destinations if one not in self._topics)
+            self._urls = AllowList(Listed(one) for one in destinations if one not in self._topics)
         except ValueError as error:
             raise ConfigurationError(f"tokens: destinations of {name}: {error}.") from error
         self._has_urls = len(self._topics) < len(destinations)
