@@ -76,7 +76,7 @@ def _freeze_until(nodes: Cluster, load: Load, word: str) -> bool:
 @pytest.mark.long
 def test_a_fence_that_lets_every_node_through_is_caught(tmp_path: Path, shared_spark: SharedSpark) -> None:
     with _scene(tmp_path) as nodes:
-        _break(nodes, "twophase_flush", " and node.fence = of_fence", "")
+        _break(nodes, "twophase_flush_owned", " and node.fence = of_fence", "")
         with under_load(nodes, seed=2) as load:
             pause(LEASE_MS / 1000)
             assert _freeze_until(nodes, load, "which another node had raised")
