@@ -220,7 +220,7 @@ def _hurry(context: Context, active: ActiveMessage, trigger: Trigger, _: State) 
 
 
 def _not_later(context: Context, active: ActiveMessage, message: Message) -> int:
-    """Return the soonest time of a try, which is never later than the one that the row waits for.
+    """Return the soonest time of a try; never later than the one of its row.
 
     The soonest time of a message that was born ahead of the clock moves on with the clock. A parked row waits for none.
     """
@@ -270,7 +270,7 @@ def _stop_prepared(context: Context, active: ActiveMessage, trigger: Trigger, ne
         trigger.on_reply = on_reply
         _finish(context, active, trigger, next_state)
     elif on_reply is not None:
-        context.listener.stop_requested(active, on_reply, trigger.reason)
+        context.listener.stop_requested(active, on_reply, trigger)
 
 
 def _store_early(context: Context, active: ActiveMessage, trigger: Trigger) -> None:
