@@ -46,7 +46,7 @@ ACTIONS: dict[Action, str] = {
     Action.RESCHEDULE: "tried again later",
     Action.PARK: "marked as parked",
     Action.REDRIVE: "the mark is cleared",
-    Action.CHECK_BACK_FIRST: "the producer is asked first; only without a verdict does the operator's word count",
+    Action.CHECK_BACK_FIRST: "the producer is asked first; without a verdict only the operator's override counts",
     Action.RECORD: "recorded",
     Action.INCIDENT: "**incident**",
     Action.HURRY: "tried now, though not before its time",

@@ -316,7 +316,8 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         "force stop of a prepared message whose producer says: committed",
         "200, the message fails",
         "409; it is submitted and delivered",
-        "the local transaction is committed, so its calls follow; without a verdict the operator's word counts",
+        "the local transaction is committed, so its calls follow; without a verdict it is 409, too, and "
+        "`twophase messages stop GID --override` fails it",
         409,
         "status: submitted",
     ),

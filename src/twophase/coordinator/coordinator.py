@@ -113,7 +113,7 @@ class Coordinator:
         self.operator = Operator(runtime, memory, machine, self._admission.find)
         # The state machine's listener; the busiest are the parts' own methods, which saves a call a message.
         self.submitted: Callable[[ActiveMessage], None] = self._dispatcher.delivery.begin
-        self.stop_requested: Callable[[ActiveMessage, OnReply, str], None] = self._dispatcher.force_stop.begin
+        self.stop_requested: Callable[[ActiveMessage, OnReply, Trigger], None] = self._dispatcher.force_stop.begin
         self.evicted: Callable[[int], None] = self._recovery.note
         self.store_failed: Callable[[], None] = self._recovery.fault
 

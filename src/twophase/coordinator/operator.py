@@ -36,11 +36,12 @@ Validate = Callable[[Message, Sequence[Move]], None]
 class Act(msgspec.Struct, frozen=True):
     """The operator and the reason of an act, in the operator's own words.
 
-    Both may be empty.
+    Both may be empty. `override`: a stop counts although the producer of a prepared message gives no verdict.
     """
 
     by: str = ""
     reason: str = ""
+    override: bool = False
 
     def describe(self, verb: str) -> str:
         """Return the act in a few words, on one line.
@@ -85,8 +86,9 @@ class Operator:
     async def stop(self, gid: str, act: Act) -> Reply:
         """Fail a message that is not final.
 
-        A prepared one's producer is asked first, and its verdict wins. The reply's error: UnknownMessage, or
-        StateConflict when it is final, or when its transaction has committed and it is delivered.
+        A prepared one's producer is asked first, and its verdict wins; without one only an override stops the message.
+        The reply's error: UnknownMessage, or StateConflict when it is final, when its transaction has committed and it
+        is delivered, or when there is no verdict.
 
         Raises:
             StoreError: the store cannot be read.
@@ -94,7 +96,10 @@ class Operator:
         row, refused = await self._find_live(gid, "stop")
         if row is None:
             return refused
-        reply = await self._perform(gid, Event.FORCE_STOP, "stop", act.describe("stopped"))
+        trigger = Trigger(
+            Event.FORCE_STOP, None, None, DecidedBy.OPERATOR, act.describe("stopped"), override=act.override
+        )
+        reply = await self._handle(gid, trigger, "stop")
         if reply.error is None and reply.state is not State.FAILED:
             how = "its producer has committed" if row.state is State.PREPARED else "it is delivered"
             error = StateConflict(f"current status '{reply.state}', cannot stop: {how}.", gid=gid)

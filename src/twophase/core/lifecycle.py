@@ -82,7 +82,7 @@ class Action(enum.IntEnum):
     PARK = 5
     REDRIVE = 6
     CHECK_BACK_FIRST = 7
-    """Ask the producer; only without a verdict does the operator's word count."""
+    """Ask the producer; without a verdict only the operator's override counts."""
     RECORD = 8
     """Record what arrived; it changes nothing."""
     INCIDENT = 9

@@ -17,6 +17,15 @@ class ActRequest(msgspec.Struct):
     reason: str = ""
 
 
+class StopRequest(ActRequest):
+    """The body of a stop.
+
+    `override`: stop a prepared message although its producer, asked first, gives no verdict.
+    """
+
+    override: bool = False
+
+
 class Redirecting(ActRequest):
     """The body of a redirect, see `core.redirect.Redirection`.
 

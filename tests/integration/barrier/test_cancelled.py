@@ -19,6 +19,7 @@ from twophase.barrier.branch import aonce
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.installing import ainstall
 from twophase.barrier.open import aopen_transaction, open_transaction
+from twophase.barrier.shelter import give_back
 from twophase.core.verdict import Verdict
 
 ROUNDS = 60
@@ -119,6 +120,27 @@ async def test_a_begin_cancelled_while_it_waits_for_the_lock_leaves_aiosqlite_fr
             assert opening.cancelled()
             assert not engine.in_transaction
             sqlite_bank.query(SPEND)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("way", ["asyncpg connection", "asyncpg pool"])
+@pytest.mark.parametrize("again", [0, 1, 4])
+async def test_a_begin_that_is_cancelled_leaves_no_transaction_behind(
+    banks: dict[str, Bank], way: str, again: int
+) -> None:
+    """The connection is good for the next transaction, and asyncpg finds none to end."""
+    found: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
+    async with banks["postgresql"].areached(way) as engine:
+        for turns in range(1, 30):
+            opening = asyncio.create_task(aopen_transaction(engine))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await cancel(opening, turns=again)
+            if not opening.cancelled():
+                await give_back(opening.result())
+            await give_back(await asyncio.wait_for(aopen_transaction(engine), 20))
+    assert found == []
 
 
 async def waiting(bank: Bank) -> None:

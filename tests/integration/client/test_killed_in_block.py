@@ -142,7 +142,9 @@ async def test_an_operator_ends_such_a_message(
     bank: Bank, service: Any, real_coordinator: InProcessCoordinator
 ) -> None:
     run_until_killed(bank, service, real_coordinator)
-    stopped = CliRunner().invoke(app, ["messages", "stop", GID, "--yes", "--server", real_coordinator.url])
+    stopped = CliRunner().invoke(
+        app, ["messages", "stop", GID, "--override", "--yes", "--server", real_coordinator.url]
+    )
     assert stopped.exit_code == 0, stopped.output
     assert real_coordinator.wait_final(GID) is State.FAILED
     assert service.called == []

@@ -147,6 +147,20 @@ async def test_a_stop_asks_before_and_reports_the_producers_answer(terminal: Ter
     assert told.startswith("TP-2001: current status 'submitted', cannot stop: its producer has committed.")
 
 
+async def test_a_stop_without_the_producers_verdict_names_the_override(terminal: Terminal) -> None:
+    terminal.branch.answers["/check"] = 500
+    await terminal.prepare("order-3")
+    told = await terminal.type("messages", "stop", "order-3", answer="y\n", code=1)
+    assert "without its verdict nothing is stopped?" in told
+    assert "twophase messages stop GID --override" in told
+    assert await terminal.server.state("order-3") == "prepared"
+
+    told = await terminal.type("messages", "stop", "order-3", "--override", answer="y\n")
+    assert "without its verdict it fails, although it may have committed?" in told
+    assert await terminal.server.state("order-3") == "failed"
+    await terminal.type("messages", "redrive", "order-3", "--override", code=2)
+
+
 async def test_everything_parked_is_redriven_after_a_confirmation(terminal: Terminal) -> None:
     gids = [f"order-{number}" for number in range(5)]
     for gid in gids:

@@ -157,10 +157,25 @@ async def test_a_forced_stop_of_a_prepared_message_asks_its_producer(api: Api) -
 
     api.branch.answers["/check"] = 500
     await api.say("prepare", "silent")
-    assert (await api.post(f"{DTM}/forceStop", gid="silent")).body == SUCCESS
+    status, body = said(await api.post(f"{DTM}/forceStop", gid="silent"))
+    assert (status, body["dtm_result"], body["state"]) == (409, "FAILURE", "prepared")
+    assert "--override" in body["remedy"]
+    assert (await api.server.view("silent")).state is State.PREPARED
+
+
+async def test_a_stop_without_a_verdict_is_refused_unless_it_is_overridden(api: Api) -> None:
+    api.branch.answers["/check"] = 500
+    await api.say("prepare", "silent")
+
+    status, body = said(await api.post("/api/twophase/messages/silent/stop", by="eve"))
+    assert (status, body["code"], body["state"]) == (409, "TP-2001", "prepared")
+    assert "--override" in body["remedy"]
+    assert (await api.server.view("silent")).state is State.PREPARED
+
+    assert (await api.post("/api/twophase/messages/silent/stop", by="eve", override=True)).status == 200
     view = await api.server.view("silent")
     assert (view.state, view.decided_by) == (State.FAILED, "operator")
-    assert view.reason.startswith("stopped by dtm's API; the producer, asked first, answered unknown")
+    assert view.reason.startswith("stopped by eve; the producer, asked first, answered unknown")
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"gid":7}', b'{"gid":""}', b"null"])

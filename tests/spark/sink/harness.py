@@ -184,7 +184,7 @@ class Harness:
 
         The producer of a prepared one is asked first, and answers "in progress".
         """
-        request = urllib.request.Request(f"{self.url}/api/twophase/messages/{gid}/stop", b"{}")
+        request = urllib.request.Request(f"{self.url}/api/twophase/messages/{gid}/stop", b'{"override":true}')
         urllib.request.urlopen(request, timeout=60).close()
 
     def subscribe(self, topic: str, url: str) -> None:

@@ -113,7 +113,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "",
         "It is parked: it has no check-back address, so no producer can be asked",
         "Nothing happens by itself",
-        [STOP],
+        ["twophase messages stop --override order-17"],
     ),
     (
         "prepared, parked by hand",

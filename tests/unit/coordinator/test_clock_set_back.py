@@ -12,9 +12,11 @@ import pytest
 
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message, set_back
 from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.test_redirect import anything
 from twophase.coordinator.operator import Act
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
+from twophase.core.redirect import Redirection
 from twophase.destinations.base import Answer
 from twophase.stores.rows import LiveRow
 
@@ -174,3 +176,31 @@ async def test_an_operator_who_tries_a_message_now_is_not_told_to_wait_for_the_w
     row = await harness.store.get("g")
     assert isinstance(row, LiveRow)
     assert row.due_ms <= harness.clock.now_ms() + 60_000
+
+
+@CORRECTED
+@pytest.mark.parametrize("act", ["redrive", "retry_now", "redirect"])
+async def test_a_question_is_not_postponed_by_an_operator_who_asks_for_it(
+    harness: Harness, correct: Correct, act: str
+) -> None:
+    harness.clock.advance(AHEAD_MS)
+    harness.destination.script[CHECK].append(Answer(500))
+    await harness.prepare(message("g"))
+    await correct(harness)
+    operator = harness.coordinator.operator
+    assert (await operator.park("g", Act())).error is None
+    assert (await operator.redrive("g", Act())).error is None
+    row = await harness.store.get("g")
+    assert isinstance(row, LiveRow)
+
+    harness.clock.advance(1_000)
+    if act == "redirect":
+        reply, moves = await operator.redirect("g", Redirection("http://bank-a/new", check=True), Act(), anything)
+        assert moves
+    else:
+        reply = await getattr(operator, act)("g", Act())
+    assert reply.error is None
+
+    hurried = await harness.store.get("g")
+    assert isinstance(hurried, LiveRow)
+    assert hurried.due_ms <= row.due_ms

@@ -22,6 +22,7 @@ from twophase.stores.rows import AttemptKind, DecidedBy
 from twophase.stores.search import Search
 
 EVE = Act("eve", "the order was cancelled")
+EVE_OVERRIDES = Act("eve", "the order was cancelled", override=True)
 REFUSED = Answer(500, b"no such account")
 MakeRig = Callable[..., Awaitable[Harness]]
 
@@ -48,11 +49,40 @@ async def acts(harness: Harness, gid: str = "g") -> list[tuple[str, str]]:
             await asyncio.sleep(0.002)
 
 
+@pytest.mark.parametrize("answer", [Answer(500, b"down"), Answer(425)], ids=["unknown", "in progress"])
+async def test_a_stop_of_a_prepared_message_without_a_verdict_is_refused(harness: Harness, answer: Answer) -> None:
+    await harness.prepare(message("g"))
+    harness.destination.script[CHECK].append(answer)
+
+    reply = await harness.coordinator.operator.stop("g", EVE)
+
+    assert isinstance(reply.error, StateConflict)
+    assert "--override" in str(reply.error.remedy)
+    assert (reply.state, harness.destination.urls()) == (State.PREPARED, [CHECK])
+    assert await harness.state("g") is State.PREPARED
+    assert (await harness.submit(message("g"))).error is None, "its producer decides it"
+    await harness.until_state("g", State.SUCCEEDED)
+
+
+@pytest.mark.parametrize("parked", [False, True])
+async def test_a_message_without_a_check_back_address_is_not_stopped_without_an_override(
+    harness: Harness, *, parked: bool
+) -> None:
+    await harness.prepare(message("g", check_url=""))
+    if parked:
+        await harness.coordinator.operator.park("g", EVE)
+
+    reply = await harness.coordinator.operator.stop("g", EVE)
+
+    assert isinstance(reply.error, StateConflict)
+    assert await harness.state("g") is State.PREPARED
+
+
 async def test_a_stop_of_a_prepared_message_asks_first_and_without_a_verdict_counts(harness: Harness) -> None:
     await harness.prepare(message("g"))
     harness.destination.script[CHECK].append(Answer(500, b"down"))
 
-    reply = await harness.coordinator.operator.stop("g", EVE)
+    reply = await harness.coordinator.operator.stop("g", EVE_OVERRIDES)
 
     view = await harness.coordinator.query("g")
     assert view is not None
@@ -66,10 +96,11 @@ async def test_a_stop_of_a_prepared_message_asks_first_and_without_a_verdict_cou
     assert AttemptKind.CHECK_BACK in {one.kind for one in view.log}
 
 
-async def test_a_committed_verdict_wins_over_the_operator(harness: Harness) -> None:
+@pytest.mark.parametrize("act", [EVE, EVE_OVERRIDES])
+async def test_a_committed_verdict_wins_over_the_operator(harness: Harness, act: Act) -> None:
     await harness.prepare(message("g"))
 
-    reply = await harness.coordinator.operator.stop("g", EVE)
+    reply = await harness.coordinator.operator.stop("g", act)
 
     assert isinstance(reply.error, StateConflict)
     assert reply.state in (State.SUBMITTED, State.SUCCEEDED)
@@ -94,7 +125,7 @@ async def test_a_rolled_back_verdict_is_the_producers_own_word(harness: Harness)
 async def test_a_message_that_cannot_be_asked_about_is_stopped_by_the_operator(harness: Harness) -> None:
     await harness.prepare(message("g", check_url=""))
 
-    reply = await harness.coordinator.operator.stop("g", Act())
+    reply = await harness.coordinator.operator.stop("g", Act(override=True))
 
     view = await harness.coordinator.query("g")
     assert view is not None
@@ -107,7 +138,7 @@ async def test_a_submit_that_comes_while_the_producer_is_asked_is_not_stopped(ha
     harness.destination.script[CHECK].append(Answer(500, b"down"))
     harness.destination.hold(CHECK)
     harness.destination.hold(IN)
-    stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE))
+    stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE_OVERRIDES))
     await harness.until(lambda: CHECK in harness.destination.urls())
 
     assert (await harness.submit(message("g"))).error is None
@@ -511,7 +542,7 @@ async def test_a_verdict_after_the_stop_changes_nothing(harness: Harness, answer
     await harness.prepare(message("g"))
     harness.clock.advance(34_000)
     harness.destination.script[CHECK].extend([Answer(500), answer])
-    assert (await harness.coordinator.operator.stop("g", EVE)).error is None
+    assert (await harness.coordinator.operator.stop("g", EVE_OVERRIDES)).error is None
 
     harness.clock.advance(100_000)
     await harness.settled()

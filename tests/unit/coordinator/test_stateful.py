@@ -357,7 +357,11 @@ class Promises(RuleBasedStateMachine):
             assert state in (State.SUBMITTED, State.SUCCEEDED) or self.harness.notebook.decided_early(said.gid)
             assert same_content(known, said, committed=True)
 
-    @rule(acts=st.lists(st.tuples(gids, st.sampled_from(["stop", "park", "redrive", "retry_now"])), max_size=3))
+    @rule(
+        acts=st.lists(
+            st.tuples(gids, st.sampled_from(["stop", "park", "override", "redrive", "retry_now"])), max_size=3
+        )
+    )
     def operators(self, acts: list[tuple[str, str]]) -> None:
         async def begin() -> None:
             for gid, act in acts:
@@ -368,10 +372,13 @@ class Promises(RuleBasedStateMachine):
 
     async def _act(self, gid: str, act: str) -> None:
         harness = self.harness
+        override = act == "override"
+        if override:
+            act = "stop"
         if act == "stop":
             harness.notebook.asked_for[gid].add("stop")
         try:
-            reply = await getattr(harness.coordinator.operator, act)(gid, Act("eve"))
+            reply = await getattr(harness.coordinator.operator, act)(gid, Act("eve", override=override))
         except StoreError:
             return
         if act == "stop" and reply.error is None and harness.notebook.state.get(gid) is not State.FAILED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from asyncpg.exceptions import InterfaceError, PostgresError
@@ -9,6 +10,7 @@ from asyncpg.pool import Pool
 
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import numbered
+from twophase.barrier.shelter import finish
 from twophase.barrier.transaction import Row, Statement, Steps, aperform
 from twophase.core.errors import OpenTransaction
 
@@ -67,9 +69,33 @@ async def open_on(engine: Any) -> AsyncpgTransaction:
         if connection.is_in_transaction():
             raise OpenTransaction
         transaction = connection.transaction()
-        await transaction.start()
+        await _begin(connection, transaction)
     except BaseException:
         if pool is not None:
             await pool.release(connection)
         raise
     return AsyncpgTransaction(connection, transaction, pool)
+
+
+async def _begin(connection: Any, transaction: Any) -> None:
+    """Begin; a cancellation continues only when the connection is idle again.
+
+    asyncpg would take the next transaction on this connection for a nested one of that whose BEGIN was cut off.
+    """
+    begun = asyncio.ensure_future(transaction.start())
+    try:
+        await asyncio.shield(begun)
+    except asyncio.CancelledError:
+        await finish(_undo(begun, connection, transaction))
+        raise
+
+
+async def _undo(begun: asyncio.Future[None], connection: Any, transaction: Any) -> None:
+    try:
+        await begun
+        await transaction.rollback()
+    except (PostgresError, InterfaceError, OSError):
+        connection.terminate()
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise

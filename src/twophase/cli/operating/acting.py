@@ -7,6 +7,7 @@ once, in `several`.
 from __future__ import annotations
 
 import getpass
+import inspect
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ from twophase.cli.operating.message_filters import (
     UnfinishedStateOption,
     require_unfinished,
 )
-from twophase.core.operating import ActRequest, ManyMessages
+from twophase.core.operating import ManyMessages, StopRequest
 
 _PAGE_ROWS: Final = 500
 T = TypeVar("T")
@@ -45,6 +46,12 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Why you do it; reco
 ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: your user name and this machine.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every message that matches the filters.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say which messages would be meant.")]
+OverrideOption = Annotated[
+    bool,
+    typer.Option(
+        "--override", help="Stop a prepared message although its producer, asked first, does not say what it did."
+    ),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -57,7 +64,7 @@ class Asked(msgspec.Struct, frozen=True):
     destination: str
     created_after: str
     created_before: str
-    request: ActRequest
+    request: StopRequest
     server: str
     everything: bool
     yes: bool
@@ -105,8 +112,11 @@ class Asked(msgspec.Struct, frozen=True):
         return found
 
 
-def several(command: Callable[[Asked], None]) -> Callable[..., None]:
-    """Return a command that acts on several messages, with the options for them."""
+def several(command: Callable[[Asked], None], *, overrides: bool = False) -> Callable[..., None]:
+    """Return a command that acts on several messages, with the options for them.
+
+    `overrides`: one of them is --override.
+    """
 
     def wrapped(
         gids: GidsArgument = None,
@@ -123,6 +133,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
         yes: YesOption = False,
         dry_run: DryRunOption = False,
         as_json: JsonOption = False,
+        override: OverrideOption = False,
     ) -> None:
         command(
             Asked(
@@ -132,7 +143,7 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
                 destination=destination,
                 created_after=created_after,
                 created_before=created_before,
-                request=ActRequest(by or me(), reason),
+                request=StopRequest(by or me(), reason, override),
                 server=server,
                 everything=everything,
                 yes=yes,
@@ -143,6 +154,10 @@ def several(command: Callable[[Asked], None]) -> Callable[..., None]:
 
     # Not `functools.wraps`: typer would read the options of the command within.
     wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    if not overrides:
+        signature = inspect.signature(wrapped, eval_str=True)
+        shown = [one for one in signature.parameters.values() if one.name != "override"]
+        wrapped.__signature__ = signature.replace(parameters=shown)  # type: ignore[attr-defined]  # typer reads it
     return wrapped
 
 

@@ -303,7 +303,7 @@ def _what_a_stop_does(message: ShownMessage) -> str:
     if message.state == "prepared":
         return (
             "to make it fail; its producer is asked first, and a message whose transaction committed is delivered; "
-            "without an answer it fails"
+            "without its verdict only --override makes it fail"
         )
     left = "the branches that are left" if any(one.done for one in message.branches) else "its branches"
     though = ", though its transaction is committed" if message.check_url else ""
@@ -332,7 +332,8 @@ def _looks_wrong(last: ShownAttempt) -> bool:
 
 
 def _stop(message: ShownMessage, when: str) -> Remedy:
-    return Remedy(f"twophase messages stop {argument(message.gid)}", when)
+    override = "--override " if message.state == "prepared" and not message.check_url else ""
+    return Remedy(f"twophase messages stop {override}{argument(message.gid)}", when)
 
 
 def argument(gid: str) -> str:

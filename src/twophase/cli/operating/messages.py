@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -160,11 +161,13 @@ Examples:
   twophase messages stop --all --destination http://mail:8080 --created-before 7d --dry-run
 
 The producer of a prepared message is asked first. If its transaction has committed, the message is delivered and the
-stop is refused; if it gives no answer, your decision counts and is recorded as yours."""
-_STOP_EFFECTS: Final = {
-    "prepared": ": its producer is asked first; if there is no answer it fails, although it may have committed",
-    "submitted": ": its transaction is committed, and would be delivered only in part",
+stop is refused. If it gives no verdict, nothing is stopped either; with --override your decision counts then, and is
+recorded as yours."""
+_WITHOUT_VERDICT: Final = {
+    False: "without its verdict nothing is stopped",
+    True: "without its verdict it fails, although it may have committed",
 }
+_SUBMITTED_EFFECT: Final = ": its transaction is committed, and would be delivered only in part"
 _STOP_ALL_EFFECT: Final = (
     ": producers of prepared ones are asked first; the transactions of submitted ones are committed, and would be "
     "delivered only in part"
@@ -172,7 +175,7 @@ _STOP_ALL_EFFECT: Final = (
 
 
 @app.command(epilog=_STOP_EXAMPLES)
-@several
+@partial(several, overrides=True)
 def stop(asked: Asked) -> None:
     """Make unfinished messages fail: no branch is called any more.
 
@@ -196,7 +199,9 @@ def stop(asked: Asked) -> None:
     chosen = left.chosen(api, "Stop", "unfinished", filters, _STOP_ALL_EFFECT)
     if asked.gids and not asked.yes:
         for gid in chosen:
-            confirm(f"Stop {gid}, which is {states[gid]}{_STOP_EFFECTS[states[gid]]}?")
+            prepared = f": its producer is asked first; {_WITHOUT_VERDICT[asked.request.override]}"
+            effect = prepared if states[gid] == "prepared" else _SUBMITTED_EFFECT
+            confirm(f"Stop {gid}, which is {states[gid]}{effect}?")
     _act(api, "stop", "stopped", chosen, asked, refused)
 
 

@@ -2,9 +2,9 @@
 
 Its producer is asked first, because the local transaction may have committed. Keeps rule 24. A verdict is a fact, and
 wins over the operator: after a committed one the message is submitted and the stop refused; after a rolled back one the
-check-back has failed it. Only without a verdict does the operator's decision count, and is recorded as an override.
-When the producer could not even be asked, nothing is decided. Meanwhile others may decide: the stop of a prepared
-message never ends one that has been submitted since.
+check-back has failed it. Without a verdict the stop is refused, too, unless the operator overrides that. The decision
+is recorded as the operator's then. When the producer could not even be asked, nothing is decided. Meanwhile others may
+decide: the stop of a prepared message never ends one that has been submitted since.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twophase.coordinator.dispatch.check_back import DECIDING, CheckBack
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, Trigger, deliver
 from twophase.coordinator.state.machine import StateMachine
-from twophase.core.errors import Overloaded
+from twophase.core.errors import Overloaded, StateConflict
 from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.message import Message
 from twophase.core.verdict import Verdict
@@ -36,21 +36,21 @@ class ForceStop:
         self._machine = machine
         self._settings = settings
 
-    def begin(self, active: ActiveMessage, on_reply: OnReply, reason: str) -> None:
+    def begin(self, active: ActiveMessage, on_reply: OnReply, stop: Trigger) -> None:
         """Stop a prepared message, and call `on_reply` once with the outcome.
 
         The state of a reply without error is the outcome: FAILED, or another where the stop came too late.
         """
         assert active.state is State.PREPARED, "only a prepared message has a producer to ask"
-        stop = _Stop(self._machine, active, on_reply, reason)
+        asking = _Stop(self._machine, active, on_reply, stop.reason, stop.override)
         if not active.message.check_url:
-            stop.end(Verdict.UNKNOWN, None, "it has no check-back address")
+            asking.end(Verdict.UNKNOWN, None, "it has no check-back address")
             return
         timeout_ms = active.message.options.request_timeout_ms or self._settings.request_timeout_ms
         loop = asyncio.get_running_loop()
-        stop.deadline = loop.call_later(timeout_ms / 1000 + _PERMIT_WAIT_S, stop.fail_and_evict)
-        if not self._check_back.ask_for(active, stop.take):
-            stop.fail_and_evict()
+        asking.deadline = loop.call_later(timeout_ms / 1000 + _PERMIT_WAIT_S, asking.fail_and_evict)
+        if not self._check_back.ask_for(active, asking.take):
+            asking.fail_and_evict()
 
 
 class _Stop(msgspec.Struct, eq=False):
@@ -60,6 +60,7 @@ class _Stop(msgspec.Struct, eq=False):
     active: ActiveMessage
     on_reply: OnReply
     reason: str
+    override: bool
     deadline: asyncio.TimerHandle | None = None
     ended: bool = False
 
@@ -94,10 +95,23 @@ class _Stop(msgspec.Struct, eq=False):
         if event is not None:
             reason = f"the producer answered {verdict.value}"
             trigger = Trigger(event, answered, self.on_reply, DecidedBy.CHECK_BACK, reason)
+        elif active.state is State.PREPARED and not self.override:
+            self._refuse(why)
+            return
         else:
             reason = f"{self.reason}; {why}"
             trigger = Trigger(Event.FORCE_STOP, None, self.on_reply, DecidedBy.OPERATOR, reason, asked=True)
         self.machine.handle(active, trigger)
+
+    def _refuse(self, why: str) -> None:
+        active, gid = self.active, self.active.message.gid
+        error = StateConflict(
+            f"current status 'prepared', cannot stop: {why}. Its transaction may have committed, or may still do so.",
+            gid=gid,
+            remedy="Find out what it did; `twophase messages stop GID --override` then stops without a verdict.",
+        )
+        deliver(self.on_reply, Reply(error, active.state, active.created_ms))
+        self.machine.evict_if_idle(active)
 
     def _release(self) -> bool:
         if self.ended:

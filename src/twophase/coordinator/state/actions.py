@@ -205,7 +205,7 @@ def _park(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -
 
 
 def _redrive(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -> None:
-    active.due_ms = context.memory.times.soonest_ms(active.state, active.message, active.created_ms)
+    active.due_ms = _not_later(context, active, active.message)
     context.group_commit.add(active, trigger, Park(active.message.gid, active.version, False, active.due_ms, 0))
 
 
@@ -214,9 +214,22 @@ def _hurry(context: Context, active: ActiveMessage, trigger: Trigger, _: State) 
         return  # it is not tried at all, or is tried at this moment
     if trigger.on_reply is None and not active.owned:
         return  # this node meant to defer it; the row is another's now
-    active.due_ms = context.memory.times.soonest_ms(active.state, active.message, active.created_ms)
+    active.due_ms = _not_later(context, active, active.message)
     item = Reschedule(active.message.gid, active.version, active.due_ms, active.attempts, active.done)
     context.group_commit.add(active, trigger, item)
+
+
+def _not_later(context: Context, active: ActiveMessage, message: Message) -> int:
+    """Return the soonest time of a try; never later than the one of its row.
+
+    The soonest time of a message that was born ahead of the clock moves on with the clock. A parked row waits for none.
+    """
+    memory = context.memory
+    soonest_ms = memory.times.soonest_ms(active.state, message, active.created_ms)
+    if active.parked:
+        return soonest_ms
+    waits_ms = memory.latest_ms(active, active.stored_due_ms)
+    return min(soonest_ms, max(waits_ms, context.runtime.clock.now_ms()))
 
 
 def _redirect(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -> None:
@@ -246,7 +259,7 @@ def _redirect(context: Context, active: ActiveMessage, trigger: Trigger, _: Stat
             )
             context.group_commit.record(attempt)
     trigger.moves, trigger.merged = moves, redirected
-    active.due_ms = context.memory.times.soonest_ms(active.state, redirected, active.created_ms)
+    active.due_ms = _not_later(context, active, redirected)
     item = Redirect(message.gid, active.version, active.due_ms, active.done, encode(redirected))
     context.group_commit.add(active, trigger, item)
 
@@ -257,7 +270,7 @@ def _stop_prepared(context: Context, active: ActiveMessage, trigger: Trigger, ne
         trigger.on_reply = on_reply
         _finish(context, active, trigger, next_state)
     elif on_reply is not None:
-        context.listener.stop_requested(active, on_reply, trigger.reason)
+        context.listener.stop_requested(active, on_reply, trigger)
 
 
 def _store_early(context: Context, active: ActiveMessage, trigger: Trigger) -> None:

@@ -27,7 +27,7 @@ class Listener(Protocol):
         """Deliver a message: it is submitted and due."""
         ...
 
-    def stop_requested(self, active: ActiveMessage, on_reply: OnReply, reason: str, /) -> None:
+    def stop_requested(self, active: ActiveMessage, on_reply: OnReply, stop: Trigger, /) -> None:
         """Ask the producer of a prepared message that an operator stops."""
         ...
 

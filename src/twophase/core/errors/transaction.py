@@ -51,7 +51,7 @@ class BranchesLost(CommittedDespiteError):
     code = "TP-5013"
     remedy = (
         "Take the commit out of the block. Do not repeat the operation: complete what is missing by hand; then call "
-        "message.submit(), which sends the branches, or run `twophase messages stop GID`."
+        "message.submit(), which sends the branches, or run `twophase messages stop GID --override`."
     )
 
     def __init__(self, message: str | None = None, *, gid: str | None = None, branches: tuple[str, ...] = ()) -> None:

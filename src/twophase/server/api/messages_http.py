@@ -22,7 +22,16 @@ from twophase.core.hooks import Clock
 from twophase.core.lifecycle import State
 from twophase.core.limits import GID_BYTES_MAX, URL_BYTES_MAX, require
 from twophase.core.message import Message
-from twophase.core.operating import Acted, ActRequest, ManyMessages, OneMessage, Redirected, Redirecting, ShownMove
+from twophase.core.operating import (
+    Acted,
+    ActRequest,
+    ManyMessages,
+    OneMessage,
+    Redirected,
+    Redirecting,
+    ShownMove,
+    StopRequest,
+)
 from twophase.core.redirect import Move, Redirection
 from twophase.server.api.dtm_operator import PAGE_ROWS_MAX, DtmOperator, MessageReader, OperatorActions, by_of
 from twophase.server.api.operation import FORGOTTEN, NO_MESSAGE, Handler, Operation, Parameter, Served, caller_of
@@ -82,13 +91,13 @@ ACTS: Final = {
         tag="operators",
         summary=summary,
         parameters=(_GID,),
-        request=ActRequest,
+        request=StopRequest if name == "stop" else ActRequest,
         needs_body=False,
         answer=Acted,
         refusals=_ACT_REFUSALS,
     )
     for name, summary in (
-        ("stop", "Fail a message; a prepared one's producer is asked first"),
+        ("stop", "Fail a message; a prepared one's producer is asked first; without its verdict, `override` is needed"),
         ("park", "Leave a message alone until it is redriven"),
         ("redrive", "Take up a parked message again"),
         ("retry-now", "Try a message now"),
@@ -100,7 +109,7 @@ _STATES: Final = {name: state for state, name in WIRE_STATES.items()} | {"succee
 _TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False, "": None}
 
 
-_decode_request = msgspec.json.Decoder(ActRequest).decode
+_decode_request = msgspec.json.Decoder(StopRequest).decode
 _decode_redirecting = msgspec.json.Decoder(Redirecting).decode
 
 
@@ -242,7 +251,8 @@ def _act_of(request: ActRequest, caller: Caller) -> Act:
     for field, text in (("by", request.by), ("reason", request.reason)):
         if len(text) > _REASON_CHARACTERS_MAX:
             raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")
-    return Act(by_of(caller, request.by), request.reason)
+    override = isinstance(request, StopRequest) and request.override
+    return Act(by_of(caller, request.by), request.reason, override)
 
 
 def _search_of(request: Request) -> tuple[Search, str, int]:
