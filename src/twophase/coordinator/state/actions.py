@@ -220,13 +220,14 @@ def _hurry(context: Context, active: ActiveMessage, trigger: Trigger, _: State) 
 
 
 def _not_later(context: Context, active: ActiveMessage, message: Message) -> int:
-    """Return the soonest time of a try; never later than the one of its row.
+    """Return the soonest time of a try; of a question, never later than the one of its row.
 
     The soonest time of a message that was born ahead of the clock moves on with the clock. A parked row waits for none.
+    The time of a delayed delivery is the message's own, and a row that falls due before it is given it again.
     """
     memory = context.memory
     soonest_ms = memory.times.soonest_ms(active.state, message, active.created_ms)
-    if active.parked:
+    if active.parked or active.state is not _PREPARED:
         return soonest_ms
     waits_ms = memory.latest_ms(active, active.stored_due_ms)
     return min(soonest_ms, max(waits_ms, context.runtime.clock.now_ms()))
