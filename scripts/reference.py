@@ -8,11 +8,12 @@ page can disagree with the code.
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 import itertools
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -21,6 +22,9 @@ from tests.clients import setups
 from tests.spark.cases import ALL as ALL_CASES
 from tests.spark.cases import Case
 from tests.wire import differences
+from twophase.client.clients import Client
+from twophase.client.draft import Progress
+from twophase.client.message import Message
 from twophase.client.options import READERS, MessageOptions
 from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
@@ -50,7 +54,7 @@ def error_classes() -> list[type[TwophaseError]]:
 
 def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines += ["| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
@@ -69,20 +73,20 @@ def errors_table() -> str:
     return _table(("Code", "Error", "What happened", "The message's fate", "What to do"), rows)
 
 
-def fates_table() -> str:
-    """Return the meaning of each fate.
+def values_table(enumeration: type[enum.Enum], head: str) -> str:
+    """Return the meaning of each value of an enum.
 
-    It is the text below each member of the enum, which Python itself does not keep.
+    It is the text below each member, which Python itself does not keep.
     """
-    (enumeration,) = ast.parse(inspect.getsource(Fate)).body
-    assert isinstance(enumeration, ast.ClassDef)
+    (tree,) = ast.parse(inspect.getsource(enumeration)).body
+    assert isinstance(tree, ast.ClassDef)
     rows = [
-        (str(ast.literal_eval(member.value)), str(ast.literal_eval(text.value)).replace("\n    ", " "))
-        for member, text in itertools.pairwise(enumeration.body)
+        (str(ast.literal_eval(member.value)), str(ast.literal_eval(text.value)))
+        for member, text in itertools.pairwise(tree.body)
         if isinstance(member, ast.Assign) and isinstance(text, ast.Expr)
     ]
-    assert [value for value, _ in rows] == [fate.value for fate in Fate], "every fate is explained"
-    return _table(("Fate", "Meaning"), rows)
+    assert [value for value, _ in rows] == [member.value for member in enumeration], "every value is explained"
+    return _table((head, "Meaning"), rows)
 
 
 def limits_table() -> str:
@@ -91,6 +95,21 @@ def limits_table() -> str:
         ("Limit", "Value", "Unit", "Why"),
         [(limit.name, f"{limit.value:,}".replace(",", " "), limit.unit, limit.why) for limit in LIMITS],
     )
+
+
+def members_table(public: type) -> str:
+    """Return every public member of a class, as it is called, and its meaning."""
+    rows = []
+    for name, member in inspect.getmembers(public):
+        if not name.startswith("_"):
+            called = f"`{name}({_parameters(member)})`" if callable(member) else f"`{name}`"
+            rows.append((called, (inspect.getdoc(member) or "").split("\n\n", 1)[0]))
+    return _table(("Member", "Meaning"), rows)
+
+
+def _parameters(method: Callable[..., object]) -> str:
+    parameters = [parameter for parameter in inspect.signature(method).parameters.values() if parameter.name != "self"]
+    return ", ".join("**options" if one.kind is one.VAR_KEYWORD else one.name for one in parameters)
 
 
 def message_options_table() -> str:
@@ -193,10 +212,13 @@ GENERATORS = {
     "compatibility": compatibility_table,
     "everywhere": compatibility_list,
     "errors": errors_table,
-    "fates": fates_table,
+    "fates": lambda: values_table(Fate, "Fate"),
+    "progress": lambda: values_table(Progress, "State"),
     "limits": limits_table,
     "settings": settings_table,
     "message_options": message_options_table,
+    "message_members": lambda: members_table(Message),
+    "client_members": lambda: members_table(Client),
     "audit": audit_table,
     "situations": situations_table,
     "source_options": source_options_table,

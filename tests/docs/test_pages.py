@@ -11,6 +11,7 @@ import pytest
 
 from scripts import reference
 from tests.docs.pages import ROOT, anchors, links, pages, tracked_files
+from twophase import AsyncClient, Client, Message, TwophaseError
 
 _NAMES = [str(page.relative_to(ROOT)) for page in pages()]
 
@@ -42,6 +43,21 @@ def test_every_page_is_listed_in_an_index() -> None:
 @pytest.mark.parametrize("path", sorted(reference.REFERENCE.glob("*.md")), ids=lambda path: path.name)
 def test_generated_tables_are_up_to_date(path: Path) -> None:
     assert path.read_text() == reference.renewed(path.read_text()), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_each_row_of_a_generated_table_is_one_line(name: str) -> None:
+    blocks = re.findall(r"<!-- generated: \w+ -->\n(.*?)<!-- end -->", (ROOT / name).read_text(), re.DOTALL)
+    lines = [line for block in blocks if block.startswith("|") for line in block.split("\n") if line]
+    assert [line for line in lines if not (line.startswith("|") and line.endswith("|"))] == []
+
+
+@pytest.mark.parametrize("public", [Client, AsyncClient, Message, TwophaseError])
+def test_the_page_of_the_client_names_every_public_member(public: type) -> None:
+    page = (ROOT / "docs" / "reference" / "client.md").read_text()
+    members = {name for name in dir(public) if not name.startswith("_")} - set(dir(Exception))
+    members |= set(public.__annotations__) - {"concerns_a_message"}
+    assert sorted(name for name in members - {"concerns_a_message"} if f"`{name}" not in page) == []
 
 
 def test_every_error_code_is_unique_and_documented() -> None:

@@ -201,7 +201,8 @@ def once(
         function: the effect; it is given what it executes its statements on, and must not end the transaction.
 
     Returns:
-        What `function` returned, committed; None when the branch had taken effect before, durably.
+        What `function` returned, committed; None when the branch had taken effect before, durably. The value is the
+        caller's: `(body, 409)` is a tuple like any other, and is committed. To refuse, raise `BranchRefused`.
 
     Raises:
         InvalidRequest: the parameters name no branch.

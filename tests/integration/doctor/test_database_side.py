@@ -11,10 +11,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
+import psycopg
 import pytest
 import sqlalchemy
 
 from tests.integration.barrier.conftest import empty_bank
+from tests.servers.database import Address
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
@@ -146,6 +148,28 @@ def test_a_pool_of_whole_sessions_is_no_fault(postgres_bank: Bank, postgres_serv
     assert name is not None
     with running(PgBouncer(postgres_server, {"pool_mode": "session"})) as pool:
         assert findings(pool.database(name).dsn)["pooling"].level is Level.OK
+
+
+class OfStatements(PgBouncer):
+    """A pool in statement mode, which refuses every transaction."""
+
+    def try_connection(self, address: Address) -> bool:
+        url = f"postgresql://{address.user}:{address.password}@{address.host}:{address.port}/{address.own_database}"
+        try:
+            psycopg.connect(url, autocommit=True).close()
+        except psycopg.Error:
+            return False
+        return True
+
+
+@pytest.mark.postgres
+def test_a_pool_that_takes_no_transactions_is_found(postgres_bank: Bank, postgres_server: PostgresServer) -> None:
+    name = sqlalchemy.make_url(postgres_bank.url("psycopg")).database
+    assert name is not None
+    with running(OfStatements(postgres_server, {"pool_mode": "statement"})) as pool:
+        [finding] = Database(pool.database(name).dsn, "barrier").examine()
+    assert (finding.level, finding.what) == (Level.BAD, "transactions")
+    assert "the pool behind it" in finding.remedy
 
 
 def test_a_database_whose_write_lock_is_held_is_reported(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

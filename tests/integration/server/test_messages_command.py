@@ -210,11 +210,13 @@ async def test_all_that_go_to_an_address_are_redirected_after_a_confirmation(ter
     words = ("messages", "redirect", "--from", old, "--to", new)
 
     asked = await terminal.type(*words, answer="n\n", code=1)
-    assert f"Redirect 3 unfinished messages, such as order-2, from {old} to {new}?" in asked
+    example = f"order-2 ({old}in -> {new}in)"
+    assert f"Redirect 3 unfinished messages, such as {example}, from {old} to {new}?" in asked
     tried = await terminal.type(*words, "--dry-run", "--gid-prefix", "order-0")
     assert "1 would be redirected" in tried
     assert (await terminal.type(*words, "--yes")).endswith("3 redirected.\n")
     assert await terminal.type(*words, "--yes") == f"No unfinished message goes to {old}.\n"
+    assert json.loads(await terminal.type(*words, "--yes", "--json")) == []
     for gid in gids:
         await terminal.server.until_state(gid, "succeed")
     assert await terminal.server.state("elsewhere") == "submitted"
@@ -315,6 +317,21 @@ async def test_some_of_many_may_be_refused(terminal: Terminal) -> None:
 
     assert "TP-2004: no message 'nobody' found" in told
     assert "1 tried as soon as it may be, 1 refused." in told
+
+
+async def test_each_refusal_of_many_names_its_message(terminal: Terminal) -> None:
+    for gid in ("done-1", "done-2"):
+        await terminal.submit(gid, "/in")
+        await terminal.server.until_state(gid, "succeed")
+    refusal = (
+        "TP-2001: current status 'succeeded', cannot redrive. Run `twophase explain {0}` to see its state, and why.\n"
+    )
+
+    told = await terminal.type("messages", "redrive", "done-1", "done-2", code=1)
+    assert told == "".join(f"{gid}: {refusal.format(gid)}" for gid in ("done-1", "done-2")) + (
+        "0 redriven, 2 refused.\n"
+    )
+    assert await terminal.type("messages", "redrive", "done-1", code=1) == refusal.format("done-1")
 
 
 async def test_what_is_typed_wrong_is_reported_with_what_would_be_right(terminal: Terminal) -> None:

@@ -76,7 +76,9 @@ class Database:
                 isolation = connection.get_isolation_level()
             pooled = list(pooling(engine)) if engine.dialect.name == POSTGRESQL.name else []
         except Exception as error:  # noqa: BLE001 -- whatever the driver raises, it is the finding
-            yield Finding(Level.BAD, "database", why_refused(error, self._url), _REACH)
+            reached = self._opens_a_session(engine)
+            what, remedy = ("transactions", _TRANSACTIONS) if reached else ("database", _REACH)
+            yield Finding(Level.BAD, what, why_refused(error, self._url), remedy)
             return
         kind = "mariadb" if getattr(engine.dialect, "is_mariadb", False) else engine.dialect.name
         version = ".".join(str(part) for part in engine.dialect.server_version_info or ())
@@ -100,6 +102,20 @@ class Database:
         finally:
             transaction.rollback()
             transaction.close()
+
+    def _opens_a_session(self, engine: Engine) -> bool:
+        """Tell a pooler in statement mode from a PostgreSQL that cannot be reached.
+
+        The pooler lets a session begin, and refuses the transaction with which every driver goes on.
+        """
+        if engine.dialect.name != POSTGRESQL.name:
+            return False
+        arguments, options = engine.dialect.create_connect_args(self._url)
+        try:
+            engine.dialect.connect(*arguments, **options).close()
+        except Exception:  # noqa: BLE001 -- the first error is reported, not this one
+            return False
+        return True
 
     def _inside(self, transaction: SyncTransaction) -> Iterator[Finding]:
         """Read everything in one transaction.

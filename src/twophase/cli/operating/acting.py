@@ -6,6 +6,7 @@ once, in `several`.
 
 from __future__ import annotations
 
+import functools
 import getpass
 import inspect
 import socket
@@ -18,6 +19,7 @@ import typer
 from rich.progress import Progress
 
 from twophase.cli.console import plain_console
+from twophase.cli.operating.explanation import argument
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -187,14 +189,21 @@ def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) 
     with Progress(console=plain_console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task(act, total=len(gids))
         for gid in gids:
+            worded = functools.partial(_refusal_of, gid, one_of_many=len(gids) > 1)
             try:
-                answers.append(api.post(path_of("messages", gid, act), body, answer))
+                answers.append(api.post(path_of("messages", gid, act), body, answer, worded=worded))
             except typer.Exit as refusal:
                 if refusal.exit_code != EXIT_REFUSED or len(gids) == 1:
                     raise
                 refused += 1
             progress.advance(task)
     return answers, refused
+
+
+def _refusal_of(gid: str, text: str, *, one_of_many: bool) -> str:
+    """Return a refusal with its message, also in the command that the remedy names."""
+    named = text.replace("twophase explain GID", f"twophase explain {argument(gid)}")
+    return f"{gid}: {named}" if one_of_many else named
 
 
 def count_of(gids: list[str], kind: str) -> str:

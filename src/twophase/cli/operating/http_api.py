@@ -77,15 +77,18 @@ class Api:
         """
         return self._read(self._ask("GET", f"{path}?{urlencode(query)}" if query else path), answer)
 
-    def post(self, path: str, body: object, answer: type[T]) -> T:
-        """POST `body` as JSON; otherwise as `get`."""
-        return self._read(self._ask("POST", path, msgspec.json.encode(body)), answer)
+    def post(self, path: str, body: object, answer: type[T], *, worded: Callable[[str], str] = str) -> T:
+        """POST `body` as JSON; otherwise as `get`.
+
+        A refusal is printed as `worded` returns it.
+        """
+        return self._read(self._ask("POST", path, msgspec.json.encode(body), worded), answer)
 
     def delete(self, path: str, answer: type[T]) -> T:
         """DELETE `path`; otherwise as `get`."""
         return self._read(self._ask("DELETE", path), answer)
 
-    def _ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+    def _ask(self, method: str, path: str, body: bytes = b"", worded: Callable[[str], str] = str) -> bytes:
         try:
             response = self._client.request(method, path, body, timeout_s=_TIMEOUT_S)
         except HttpError as error:
@@ -98,17 +101,17 @@ class Api:
                 EXIT_UNREACHABLE,
             )
         if response.status != HTTPStatus.OK:
-            self._refused(response.status, response.body)
+            self._refused(response.status, response.body, worded)
         return response.body
 
-    def _refused(self, status: int, body: bytes) -> NoReturn:
+    def _refused(self, status: int, body: bytes, worded: Callable[[str], str]) -> NoReturn:
         try:
             failure = msgspec.json.decode(body, type=_Failure)
         except msgspec.MsgspecError:
             failure = _Failure()
         if not failure.code:
             self._stranger(f"answered {status}")
-        self._fail(f"{failure.code}: {failure.message.rstrip('. ')}. {failure.remedy}", EXIT_REFUSED)
+        self._fail(worded(f"{failure.code}: {failure.message.rstrip('. ')}. {failure.remedy}"), EXIT_REFUSED)
 
     def _read(self, body: bytes, answer: type[T]) -> T:
         try:

@@ -104,13 +104,14 @@ def redirect(
             if _goes_to(message, beginning, check=check)
         ]
     if not chosen:
-        typer.echo(f"No unfinished message goes to {beginning}.")
+        typer.echo("[]" if as_json else f"No unfinished message goes to {beginning}.")
         return
     # First a dry run, of one message for all: a refusal comes before the question for confirmation.
     tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], request, Redirected)
     if not dry_run:
         if not gids and not yes:
-            confirm(f"Redirect {count_of(chosen, 'unfinished')}, such as {chosen[0]}, from {beginning} to {to}?")
+            example = f"{chosen[0]}{_first_move(tried)}"
+            confirm(f"Redirect {count_of(chosen, 'unfinished')}, such as {example}, from {beginning} to {to}?")
         accepted = [one.gid for one in tried] if gids else chosen
         request = msgspec.structs.replace(request, dry_run=False)
         tried, refused_now = perform(api, "redirect", accepted, request, Redirected)
@@ -140,6 +141,12 @@ def _goes_to(one: ShownMessage, beginning: str, *, check: bool) -> bool:
     if check:
         return begins(one.check_url, beginning)
     return any(begins(branch.url, beginning) for branch in one.branches if not branch.done)
+
+
+def _first_move(tried: list[Redirected]) -> str:
+    """Return the whole addresses of an example, as they were and will be."""
+    moves = [move for one in tried for move in one.moves]
+    return f" ({moves[0].before} -> {moves[0].after})" if moves else ""
 
 
 def _tell(answers: list[Redirected], refused: int, *, dry_run: bool, as_json: bool) -> None:
