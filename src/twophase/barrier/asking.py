@@ -154,6 +154,8 @@ def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any
 
 
 def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, str]) -> CheckBackAnswer:
+    if "unusable" in meta:
+        return _unknown(f"{BarrierTableUnusable.code}: the barrier table cannot decide: {meta['unusable']}")
     if "identity" not in meta:
         return _unknown("no complete barrier table here: run `twophase barrier install URL`")
     if question.identity is not None and meta["identity"] != question.identity:

@@ -19,7 +19,7 @@ import msgspec
 from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded, bounds_of
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
 from twophase.barrier.effect import await_end, require_accepted, require_blocking, require_ended, require_no_event_loop
-from twophase.barrier.first_look import look_once, refusal_of
+from twophase.barrier.first_look import forgetful_table, look_once, refusal_of
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.parameters import one_value
 from twophase.barrier.producer import (
@@ -136,6 +136,8 @@ def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> 
         )
         if not rows and "read_taken_key" not in dialect.statements:
             raise RowTaken
+        if rows and not rows[0][0]:
+            raise forgetful_table(table)
         yield from mark(dialect)
     except Exception as error:
         if dialect.is_duplicate(error) and "read_taken_key" in dialect.statements:

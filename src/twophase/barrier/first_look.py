@@ -56,7 +56,7 @@ def require_table(dialect: Dialect, table: str) -> Steps[None]:
 def flaws_of(dialect: Dialect, table: str) -> Steps[list[Row]]:
     """Read the flaws that make the table useless.
 
-    A row has a word for the flaw (key, null, lasting), and its description.
+    A row has a word for the flaw (key, null, lasting, trigger), and its description.
     """
     schema, name = split_table(table)
     return list((yield say(dialect, "read_flaws", table, schema=schema, name=name)))
@@ -87,3 +87,10 @@ def refusal_of(dialect: Dialect, error: Exception, table: str, gid: str) -> Barr
 def table_missing(table: str, gid: str | None = None) -> BarrierTableMissing:
     """Make the error for a database without a complete barrier table."""
     return BarrierTableMissing(f"There is no complete barrier table {table!r} in this database.", gid=gid)
+
+
+def forgetful_table(table: str) -> BarrierTableUnusable:
+    """Make the error for a written row that does not last."""
+    return BarrierTableUnusable(
+        f"The barrier table {table!r} that this connection finds is unlogged or temporary, so a crash empties it."
+    )

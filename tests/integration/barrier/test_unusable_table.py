@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
 
 from tests.integration.barrier.conftest import MARKS, empty_bank
 from tests.integration.barrier.test_branch import call_of
@@ -18,9 +19,9 @@ from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import aonce, once
 from twophase.barrier.installing import ainstall, install
 from twophase.barrier.open import open_transaction
-from twophase.barrier.producer import read_identity
+from twophase.barrier.producer import begin_producer, read_identity
 from twophase.barrier.transaction import perform
-from twophase.core.errors import BarrierTableUnusable, TwophaseError
+from twophase.core.errors import BarrierTableUnusable, DatabaseSwitched, TwophaseError
 from twophase.core.verdict import Verdict
 
 DROP_KEY = {
@@ -49,6 +50,10 @@ drop table made;
 alter table barrier add constraint uniq_barrier unique (gid, branch_id, op, barrier_id);
 create table barrier_0 partition of barrier for values with (modulus 2, remainder 0);
 create unlogged table barrier_1 partition of barrier for values with (modulus 2, remainder 1)"""
+FORGET = """create function forget() returns trigger language plpgsql
+as $$ begin delete from barrier where gid = new.gid; return null; end $$"""
+DEFERRED_TRIGGER = """create constraint trigger late after insert on barrier deferrable initially deferred
+for each row execute function forget()"""
 NULLABLE = {
     "postgresql": "alter table barrier alter column gid drop not null",
     "mysql": "alter table barrier modify column gid varchar(128) collate utf8mb4_bin",
@@ -64,6 +69,7 @@ def _cases() -> Iterator[Any]:
             cases.append(("deferrable", (DROP_KEY[kind], DEFERRED)))
             cases.append(("unlogged", ("alter table barrier set unlogged", "")))
             cases.append(("unlogged partition", (UNLOGGED_PARTITION, "")))
+            cases.append(("deferred trigger", (FORGET, DEFERRED_TRIGGER)))
         if kind == "mysql":
             cases.append(("beginning", (DROP_KEY[kind], BEGINNING)))
             cases.append(("no transactions", ("alter table barrier engine = Aria", "")))
@@ -158,6 +164,61 @@ def test_a_table_that_loses_its_key_while_it_is_used_is_refused(
             transaction.rollback()
             transaction.close()
             assert check_back(engine, new_gid()).evidence[:7] == "TP-6006"
+
+
+TEMPORARY = "create temporary table barrier (like public.barrier including all)"
+TEMPORARY_META = "create temporary table twophase_meta as select * from public.twophase_meta"
+
+
+def _shadow(engine: sqlalchemy.Engine) -> None:
+    """Put a temporary barrier before the proven one, on the pool's only connection."""
+    with engine.begin() as connection:
+        connection.exec_driver_sql(TEMPORARY)
+        connection.exec_driver_sql(TEMPORARY_META)
+
+
+def test_a_temporary_table_that_hides_the_proven_one_is_refused(postgres_bank: Bank) -> None:
+    with postgres_bank.engine(pool_size=1, max_overflow=0) as engine:
+        assert once(engine, call_of(new_gid()), lambda _: "done") == "done"
+        assert check_back(engine, new_gid()).verdict is Verdict.ROLLED_BACK
+        _shadow(engine)
+        with pytest.raises(BarrierTableUnusable, match="TP-6006"):
+            once(engine, call_of(new_gid()), lambda _: pytest.fail("the effect ran"))
+        assert check_back(engine, new_gid()).verdict is Verdict.UNKNOWN
+
+
+def test_a_temporary_table_that_hides_the_proven_one_takes_no_message(postgres_bank: Bank) -> None:
+    with postgres_bank.engine(pool_size=1, max_overflow=0) as engine:
+        transaction = open_transaction(engine)
+        identity = perform(read_identity(transaction.dialect, "barrier", allow_unsafe=True), transaction)
+        transaction.rollback()
+        transaction.close()
+        _shadow(engine)
+        for is_open in (False, True):
+            transaction = open_transaction(engine)
+            rule = begin_producer(
+                transaction.dialect, "barrier", new_gid(), "token", None, identity=identity, is_open=is_open
+            )
+            with pytest.raises(DatabaseSwitched):
+                perform(rule, transaction)
+            transaction.rollback()
+            transaction.close()
+
+
+@pytest.mark.parametrize("way", ASYNC_WAYS["postgresql"])
+async def test_a_table_made_unlogged_while_it_is_used_is_refused(postgres_bank: Bank, way: str) -> None:
+    async def effect(_: Any) -> None:
+        pass
+
+    async with postgres_bank.areached(way) as engine:
+        await aonce(engine, call_of(new_gid()), effect)
+        postgres_bank.query("alter table barrier set unlogged")
+        try:
+            with pytest.raises(BarrierTableUnusable, match="TP-6006"):
+                await aonce(engine, call_of(new_gid()), effect)
+            assert (await acheck_back(engine, new_gid())).verdict is Verdict.UNKNOWN
+        finally:
+            postgres_bank.query("alter table barrier set logged")
 
 
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS[kind]) for kind in ("postgresql", "mysql")])

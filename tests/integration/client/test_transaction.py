@@ -240,6 +240,21 @@ async def test_commit_inside_then_an_error_is_submitted_not_aborted(
 
 
 @pytest.mark.kinds(where=lambda kind: kind.database == "postgresql")
+async def test_a_block_that_commits_before_its_business_learns_that_its_branches_are_called(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute("commit")
+        await handle.execute("begin")
+        await handle.execute(TRANSFER)
+
+    with pytest.raises(CommittedDespiteError, match="TP-5009"):
+        await bank.transact(transfer_message(coordinator.url), business)
+    assert bank.ledger.balance() == 100
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+@pytest.mark.kinds(where=lambda kind: kind.database == "postgresql")
 async def test_swallowed_statement_error_never_becomes_a_ghost(bank: Bank, coordinator: RecordingCoordinator) -> None:
     async def business(handle: BusinessHandle) -> None:
         await handle.execute(TRANSFER)

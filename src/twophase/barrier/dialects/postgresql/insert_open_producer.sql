@@ -8,7 +8,7 @@ returning cast(extract(epoch from clock_timestamp()) * 1000 as bigint),
         from {meta} as meta
         where meta.name = '{identity}'
           and (select relnamespace from pg_class where oid = meta.tableoid)
-            = (select relnamespace from pg_class where oid = to_regclass('{table}'))),
+            = (select relnamespace from pg_class where oid = to_regclass('{table}') and relpersistence = 'p')),
        set_config('synchronous_commit',
                   case current_setting('synchronous_commit') when 'remote_apply' then 'remote_apply' else 'on' end,
                   true),

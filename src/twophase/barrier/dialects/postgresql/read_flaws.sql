@@ -32,3 +32,8 @@ select 'lasting', 'its partition ' || relname || ' is unlogged or temporary, so 
 from barrier
 join pg_class as part on part.oid in (select relid from pg_partition_tree(barrier.oid))
 where part.oid <> barrier.oid and part.relpersistence <> 'p'
+union all
+select 'trigger', 'its trigger ' || tgname || ' runs at COMMIT, behind the last look at the row'
+from barrier
+join pg_trigger on tgrelid = barrier.oid
+where tgdeferrable and not tgisinternal and tgenabled <> 'D'
