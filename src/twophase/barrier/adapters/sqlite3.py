@@ -21,10 +21,23 @@ def peek_identity(connection: sqlite3.Connection, table: str) -> str | None:
     try:
         cursor = connection.cursor()
         cursor.row_factory = None
-        rows = cursor.execute(SQLITE.sql("read_identity", table)).fetchall()
+        rows = _fetch(connection, cursor, SQLITE.sql("read_identity", table))
     except sqlite3.Error:
         return None
     return str(rows[0][0]) if rows and rows[0][0] else None
+
+
+def _fetch(connection: sqlite3.Connection, cursor: sqlite3.Cursor, sql: str, parameters: Any = ()) -> list[Row]:
+    """Return the rows of a statement, with texts as `str`.
+
+    The application's `text_factory` belongs to the connection, so it is put back. Its converters (`detect_types`)
+    belong to declared columns, so the statements return casts.
+    """
+    factory, connection.text_factory = connection.text_factory, str
+    try:
+        return cursor.execute(sql, parameters).fetchall()
+    finally:
+        connection.text_factory = factory
 
 
 class Sqlite3Transaction:
@@ -59,10 +72,10 @@ class Sqlite3Transaction:
             raise
 
     def _rows(self, sql: str) -> list[Row]:
-        return self._cursor.execute(sql).fetchall()
+        return _fetch(self._connection, self._cursor, sql)
 
     def execute(self, statement: Statement) -> list[Row]:
-        return self._cursor.execute(statement.sql, statement.parameters).fetchall()
+        return _fetch(self._connection, self._cursor, statement.sql, statement.parameters)
 
     def commit(self, last: Steps[None] | None = None) -> None:
         if last is not None:
