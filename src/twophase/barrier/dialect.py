@@ -119,11 +119,10 @@ def _template(dialect: str, statement: str) -> str:
 
 @functools.cache
 def _statement(dialect: str, statement: str, table: str, schema: str) -> str:
-    text = (
-        _template(dialect, statement)
-        .replace("{table}", validate_table(table))
-        .replace("{constraint}", constraint_of(table))
-    )
+    validate_table(table)
+    if dialect == "sqlite" and "." not in table:
+        table = f"main.{table}"  # a temporary table of the same name would be found first
+    text = _template(dialect, statement).replace("{table}", table).replace("{constraint}", constraint_of(table))
     text = text.replace("{meta}", f"{schema}.{META_TABLE}" if schema else meta_table(table))
     for row in (IDENTITY, HORIZON):
         text = text.replace(f"{{{row}}}", meta_row(row, table, dialect))

@@ -48,6 +48,10 @@ def require_table(dialect: Dialect, table: str) -> Steps[None]:
     Raises:
         BarrierTableUnusable: naming what is wrong.
     """
+    if "read_creation" in dialect.statements:
+        creation = yield say(dialect, "read_creation", table)
+        if str(creation[0][1]).upper().startswith("CREATE TEMPORARY"):
+            raise BarrierTableUnusable(f"The barrier table {table!r}: a temporary table hides it from this connection.")
     rows = yield from flaws_of(dialect, table)
     if rows:
         raise BarrierTableUnusable(f"The barrier table {table!r}: {'; '.join(str(row[1]) for row in rows)}.")

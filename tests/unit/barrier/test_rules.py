@@ -55,7 +55,7 @@ class Script:
 
 def begin(dialect: Dialect, late_ms: int) -> Script:
     now = [[PREPARED_MS + late_ms]]
-    script = Script({"insert into barrier": [] if dialect is MYSQL else now, "utc_timestamp": now})
+    script = Script({"barrier (trans_type": [] if dialect is MYSQL else now, "utc_timestamp": now})
     script.run(begin_producer(dialect, "barrier", "g", "token", PREPARED_MS))
     return script
 
@@ -74,10 +74,10 @@ def test_begin_is_refused_after_the_deadline(dialect: Dialect) -> None:
 @DIALECTS
 def test_begin_looks_at_the_clock_after_the_row_is_written(dialect: Dialect) -> None:
     script = begin(dialect, 0)
-    row = script.said[script.position("insert into barrier")]
+    row = script.said[script.position("barrier (trans_type")]
     clock = {"sqlite": "julianday", "postgresql": "clock_timestamp", "mysql": "utc_timestamp"}[dialect.name]
     if dialect is MYSQL:
-        assert script.position("insert into barrier") < script.position(clock)
+        assert script.position("barrier (trans_type") < script.position(clock)
     else:
         assert row.sql.index("returning") < row.sql.index(clock)
 
@@ -85,7 +85,7 @@ def test_begin_looks_at_the_clock_after_the_row_is_written(dialect: Dialect) -> 
 @DIALECTS
 def test_values_are_bound_and_never_put_in(dialect: Dialect) -> None:
     script = begin(dialect, 0)
-    row = script.said[script.position("insert into barrier")]
+    row = script.said[script.position("barrier (trans_type")]
     bound = {"gid": "g", "token": "token", "prepared_at": PREPARED_MS}
     assert bound.items() <= row.parameters.items()
     assert all(f":{name}" in row.sql for name in row.parameters)
@@ -126,7 +126,7 @@ def ask(
         {
             "then 'identity'": [list(item) for item in ({"identity": "mine"} if meta is None else meta).items()],
             "select gid, reason": rows,
-            "insert into barrier": [] if dialect is MYSQL else rows,
+            "barrier (trans_type": [] if dialect is MYSQL else rows,
         }
     )
     answer = script.run(check_back_rule(dialect, "barrier", CheckBackQuestion("g", PREPARED_MS, identity), "asker"))
@@ -137,7 +137,7 @@ def ask(
 @DIALECTS
 def test_the_check_back_inserts_before_it_reads_anything(dialect: Dialect) -> None:
     _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
-    inserted = script.position("insert into barrier")
+    inserted = script.position("barrier (trans_type")
     assert inserted < script.position("then 'identity'")
     assert not any("barrier\n" in statement.sql for statement in script.said[:inserted])
 
@@ -145,7 +145,7 @@ def test_the_check_back_inserts_before_it_reads_anything(dialect: Dialect) -> No
 @pytest.mark.parametrize("dialect", [POSTGRESQL, MYSQL], ids=lambda dialect: dialect.name)
 def test_the_check_back_is_read_committed_and_bounded_before_it_inserts(dialect: Dialect) -> None:
     _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
-    inserted = script.position("insert into barrier")
+    inserted = script.position("barrier (trans_type")
     assert script.position("isolation level read committed") < inserted
     assert script.position("lock_timeout") < inserted
 

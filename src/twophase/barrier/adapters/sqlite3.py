@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import partial
 from typing import Any
 
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
@@ -18,13 +19,29 @@ def peek_identity(connection: sqlite3.Connection, table: str) -> str | None:
 
     So it takes no lock that others wait for. It returns None when it finds none, or cannot read now.
     """
+    factory, connection.text_factory = connection.text_factory, str  # as `_fetch`, without another call
     try:
         cursor = connection.cursor()
         cursor.row_factory = None
         rows = cursor.execute(SQLITE.sql("read_identity", table)).fetchall()
     except sqlite3.Error:
         return None
+    finally:
+        connection.text_factory = factory
     return str(rows[0][0]) if rows and rows[0][0] else None
+
+
+def _fetch(connection: sqlite3.Connection, cursor: sqlite3.Cursor, sql: str) -> list[Row]:
+    """Return the rows of a statement, with texts as `str`.
+
+    The application's `text_factory` belongs to the connection, so it is put back. Its converters (`detect_types`)
+    belong to declared columns, so the statements return casts.
+    """
+    factory, connection.text_factory = connection.text_factory, str
+    try:
+        return cursor.execute(sql).fetchall()
+    finally:
+        connection.text_factory = factory
 
 
 class Sqlite3Transaction:
@@ -50,6 +67,7 @@ class Sqlite3Transaction:
         self._connection = connection
         self._cursor = connection.cursor()
         self._cursor.row_factory = None  # the application's factory may turn a row into anything
+        self._rows = partial(_fetch, connection, self._cursor)
         self._settings = SqliteSettings(self._rows)
         try:
             self._settings.prepare(lock_timeout_ms)
@@ -58,11 +76,13 @@ class Sqlite3Transaction:
             self.close()
             raise
 
-    def _rows(self, sql: str) -> list[Row]:
-        return self._cursor.execute(sql).fetchall()
-
     def execute(self, statement: Statement) -> list[Row]:
-        return self._cursor.execute(statement.sql, statement.parameters).fetchall()
+        connection = self._connection
+        factory, connection.text_factory = connection.text_factory, str  # as `_fetch`, without another call
+        try:
+            return self._cursor.execute(statement.sql, statement.parameters).fetchall()
+        finally:
+            connection.text_factory = factory
 
     def commit(self, last: Steps[None] | None = None) -> None:
         if last is not None:

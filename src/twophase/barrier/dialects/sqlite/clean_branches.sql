@@ -4,4 +4,4 @@ delete from {table}
 where id in (:ids) and gid in (:gids)
   and trans_type = 'msg' and branch_id <> '00' and op = 'action' and barrier_id = '01' and token is not null
   and cast((julianday(create_time) - 2440587.5) * 86400000 as integer) < :horizon
-returning id
+returning cast(id as integer)

@@ -2,14 +2,14 @@
 -- it was prepared, when it was written, and its gid. Rows that others wrote have no owner here: their coordinators'
 -- rules about removal are unknown. The table's times are UTC.
 -- Served by the primary key.
-select id,
+select cast(id as integer),
        case when trans_type <> 'msg' then ''
             when branch_id = '00' and op = 'msg' and barrier_id = '01' and prepared_at is not null then 'producer'
             when branch_id <> '00' and op = 'action' and barrier_id = '01' and token is not null then 'branch'
             else '' end,
-       prepared_at,
+       cast(prepared_at as integer),
        cast((julianday(create_time) - 2440587.5) * 86400000 as integer),
-       gid
+       cast(gid as text)
 from {table}
 where id > :after
 order by id

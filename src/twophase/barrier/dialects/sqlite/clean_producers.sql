@@ -4,4 +4,4 @@ delete from {table}
 where id in (:ids) and gid in (:gids)
   and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'
   and prepared_at < :horizon
-returning id
+returning cast(id as integer)

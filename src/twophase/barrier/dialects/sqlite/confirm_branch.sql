@@ -2,4 +2,4 @@
 update {table}
 set update_time = strftime('%Y-%m-%d %H:%M:%f', 'now')
 where gid = :gid and branch_id = :branch_id and op = :op and barrier_id = '01'
-returning gid, branch_id, reason
+returning cast(gid as text), cast(branch_id as text), cast(reason as text)

@@ -4,4 +4,4 @@ insert into {table} (trans_type, gid, branch_id, op, barrier_id, reason, token, 
 values ('msg', :gid, '00', 'msg', '01', 'msg', :token, x'', :prepared_at)
 on conflict (gid, branch_id, op, barrier_id) do nothing
 returning cast((julianday('now') - 2440587.5) * 86400000 as integer),
-          (select value from {meta} where name = '{identity}')
+          (select cast(value as text) from {meta} where name = '{identity}')

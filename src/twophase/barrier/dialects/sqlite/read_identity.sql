@@ -1,6 +1,6 @@
 -- Touches the barrier table and twophase's columns too, so that a missing one is known before prepare; and returns the
 -- reason, in words, why this database must not decide. Primary key.
-select value,
+select cast(value as text),
        null,
        (select token from {table} where gid = '' and body is null and prepared_at is null limit 1)
 from {meta}
