@@ -220,7 +220,7 @@ def _hurry(context: Context, active: ActiveMessage, trigger: Trigger, _: State) 
 
 
 def _not_later(context: Context, active: ActiveMessage, message: Message) -> int:
-    """Return the soonest time of a try; of a question, never later than the one of its row.
+    """Return the soonest time of a try; a question is never postponed.
 
     The soonest time of a message that was born ahead of the clock moves on with the clock. A parked row waits for none.
     The time of a delayed delivery is the message's own, and a row that falls due before it is given it again.
