@@ -60,7 +60,7 @@ from twophase.server.identity.gate import Gate
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
-from twophase.server.stores import open_store
+from twophase.server.stores import is_open_to_others, open_store
 from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor
 from twophase.server.workers.metrics import MetricsExchange
 from twophase.stores.rows import Secrets
@@ -326,6 +326,8 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
             _log.warning(
                 "every client that reaches this address may do everything: allow_anonymous is set", host=settings.host
             )
+        if is_open_to_others(settings.store):
+            _log.warning("every user of this machine may read the store: chmod 600", store=shown(settings.store))
         # The objects that live now live for ever: they are kept out of every later collection (p99 of the hot path).
         gc.collect()
         gc.freeze()
