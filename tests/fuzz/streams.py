@@ -15,13 +15,15 @@ from tests.fuzz.messages import damaged
 _PATHS: Final = (
     b"/api/dtmsvr/prepare", b"/api/dtmsvr/submit", b"/api/dtmsvr/abort", b"/api/dtmsvr/submit/", b"/api/ping",
     b"/api/dtmsvr/query?gid=fuzz-1", b"/api/dtmsvr/query", b"/api/json-rpc", b"/metrics", b"/health/ready", b"/",
-    b"http://other.test/api/dtmsvr/prepare?x=y", b"*", b"//", b"/%00", b"/api/dtmsvr/../ping", b"/" + b"p" * 70_000,
+    b"http://localhost/api/ping", b"/api/ping#x", b"http://other.test/api/dtmsvr/prepare?x=y", b"*", b"//", b"/%00",
+    b"/api/dtmsvr/../ping", b"/" + b"p" * 70_000,
     b"/api/twophase/horizon?check=%ff&barrier=", b"\xff\xfe", b"",
 )  # fmt: skip
 _METHODS: Final = (b"POST", b"POST", b"POST", b"GET", b"PUT", b"OPTIONS", b"DELETE", b"CONNECT", b"PRI", b"post", b"")
 _VERSIONS: Final = (b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/0.9", b"HTP/1.1", b"")
 _HEADERS: Final = (
-    b"host: a", b"host: a\r\nhost: b", b"connection: close", b"connection: keep-alive", b"connection: upgrade",
+    b"host: a", b"host: localhost", b"origin: null", b"sec-fetch-site: none",
+    b"connection: close", b"connection: keep-alive", b"connection: upgrade",
     b"upgrade: h2c", b"upgrade: websocket", b"expect: 100-continue", b"expect: something", b"content-length: 0",
     b"content-length: -1", b"content-length: 5, 5", b"content-length: 99999999999999999999", b"x: " + b"y" * 9_000,
     b"transfer-encoding: gzip", b"transfer-encoding: chunked, chunked", b" folded: yes", b"no colon", b": no name",
@@ -40,6 +42,7 @@ def requests(draw: st.DrawFn) -> bytes:
     lines = [
         b" ".join([draw(st.sampled_from(_METHODS)), draw(st.sampled_from(_PATHS)), draw(st.sampled_from(_VERSIONS))])
     ]
+    lines += draw(st.sampled_from([[b"Host: localhost"]] * 5 + [[]]))
     lines += draw(st.lists(st.sampled_from(_HEADERS), max_size=3))
     framing = draw(st.integers(0, 5))
     if framing <= 1:

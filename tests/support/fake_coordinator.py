@@ -249,7 +249,7 @@ async def listening(
 
 def post(path: str, body: bytes, *headers: str, version: str = "1.1") -> bytes:
     """Return a POST as bytes."""
-    lines = [f"POST {path} HTTP/{version}", "Host: test", f"Content-Length: {len(body)}", *headers]
+    lines = [f"POST {path} HTTP/{version}", "Host: localhost", f"Content-Length: {len(body)}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
@@ -268,4 +268,4 @@ def prepare(gid: str, *headers: str, version: str = "1.1") -> bytes:
 
 def get(path: str, *headers: str) -> bytes:
     """Return a GET as bytes."""
-    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: test", *headers]).encode() + b"\r\n\r\n"
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers]).encode() + b"\r\n\r\n"

@@ -86,7 +86,7 @@ async def _replayed(server: ServerProcess, sink: Sink, vector: Vector, patience_
 async def _ask(server: ServerProcess, vector: Vector) -> Response:
     asked = vector.request
     body = (asked.body or "").encode()
-    head = f"{asked.method} {asked.path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+    head = f"{asked.method} {asked.path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     client = await server.connect()
     try:
         await client.send(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)

@@ -7,6 +7,7 @@ install instead of failing on an import. Other distributions add commands (`plug
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated, Any, Final, NamedTuple
@@ -158,8 +159,10 @@ def _options(
 def main() -> None:
     """Run the `twophase` command.
 
-    An error of twophase is one line and an exit code, never a trace.
+    An error of twophase is one line and an exit code, never a trace. What the command writes is its user's alone:
+    stores, their logs and locks, archives and reports hold payloads.
     """
+    os.umask(0o077)
     try:
         app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
     except TwophaseError as error:

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
+import stat
 from pathlib import Path
 from typing import Final
 
 from twophase.core.errors import ConfigurationError
 
 _SECRET_BYTES_MAX: Final = 8192
+_OF_OTHERS: Final = 0o007
 _HIDDEN: Final = "…"
 _DATABASES: Final = r"(?:postgres|postgresql|mysql|mariadb)(?:\+\w+)?"
 _DATABASE: Final = re.compile(_DATABASES, re.IGNORECASE)
@@ -40,7 +43,8 @@ def secret_of(text: str) -> str:
     Any other text stands for itself. White space around it is left out: most files end with a line feed.
 
     Raises:
-        ConfigurationError: there is no such variable or file, it is empty, or longer than 8 KiB. Never shows a secret.
+        ConfigurationError: there is no such variable or file, it is empty, longer than 8 KiB, or open to every user of
+            this machine. Never shows a secret.
 
     >>> secret_of("plain")
     'plain'
@@ -56,11 +60,15 @@ def secret_of(text: str) -> str:
     elif kind == "file":
         try:
             with Path(name).open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
                 content = file.read(_SECRET_BYTES_MAX + 1)
             value = content.decode()
         except (OSError, UnicodeDecodeError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no text"
             raise ConfigurationError(f"file:{name}: the file cannot be read: {why}.") from None
+        if stat.S_ISREG(mode) and mode & _OF_OTHERS:
+            why = f"file:{name}: every user of this machine may use the file (mode {mode & 0o777:04o})."
+            raise ConfigurationError(why, remedy=f"chmod 600 {shlex.quote(name)}")
         if len(content) > _SECRET_BYTES_MAX:
             raise ConfigurationError(f"file:{name}: the file is longer than {_SECRET_BYTES_MAX} bytes.")
     else:

@@ -57,6 +57,8 @@ class Services(Calls):
         )
         self.keep: Callable[[Fields], object] = _nothing
         """Makes the value that is kept with a call's headers (`CallHead.kept`)."""
+        self.refuse: Callable[[Fields], Response | None] = _nothing
+        """Returns the answer to a call that is refused by its headers; None to serve it."""
         self._header_list_bytes_max = header_list_bytes_max
         self._unknown = unknown
         self._methods: dict[str, tuple[type[UnaryCall | StreamingCall], UnaryMethod | StreamingMethod]] = {}
@@ -96,7 +98,7 @@ class Services(Calls):
         """Read a call's headers and find its handler; raises Malformed."""
         head = CallHead(fields, self)
         if head.refusal is None:
-            head.refusal = self._find(head)
+            head.refusal = self.refuse(fields) or self._find(head)
         if head.refusal is not None:
             # Clients of plain HTTP may look for an answer only when they have sent everything.
             head.eager, head.begin = head.is_grpc, RefusedCall
@@ -146,5 +148,5 @@ class RefusedCall(Stream):
         """Do nothing: no work is under way."""
 
 
-def _nothing(_fields: Fields) -> object:
+def _nothing(_fields: Fields) -> None:
     return None

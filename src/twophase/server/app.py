@@ -51,6 +51,7 @@ from twophase.server.api.probes_http import ProbesApi
 from twophase.server.api.status_http import StatusApi
 from twophase.server.api.takeover import TakeoverApi
 from twophase.server.api.topics_http import TopicRoutes
+from twophase.server.browsers import BrowserGuard, names_in
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.trace import TraceHeaders, names_of
 from twophase.server.destinations import contexts_of
@@ -59,7 +60,7 @@ from twophase.server.identity.gate import Gate
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
-from twophase.server.stores import open_store
+from twophase.server.stores import is_open_to_others, open_store
 from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor
 from twophase.server.workers.metrics import MetricsExchange
 from twophase.stores.rows import Secrets
@@ -101,8 +102,8 @@ class Server:
             secrets: by which this process holds its node slot of a shared store; random by default.
 
         Raises:
-            ConfigurationError: the store's URL names no engine, the alert webhook's cannot be called, or the tokens
-                cannot be read.
+            ConfigurationError: the store's URL names no engine, the alert webhook's cannot be called, the tokens cannot
+                be read, or a host or an origin cannot be one.
         """
         self.settings = settings
         clock = clock or WallClock()
@@ -129,6 +130,7 @@ class Server:
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners)
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         served = self._served(decoder, clock, store.lease_ms)
+        browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
         self.listener = Listener(
             self.coordinator,
@@ -139,9 +141,11 @@ class Server:
             connections_max=settings.connections_max,
             per_address_percent=settings.connections_per_address_percent,
             gate=self.gate,
+            browsers=browsers,
         )
+        on_refused = self.metrics.refused
         self._grpc = GrpcPort(
-            settings, self.coordinator, decoder, clock, self.coordinator.topics, self.metrics.refused, self.gate
+            settings, self.coordinator, decoder, clock, self.coordinator.topics, on_refused, self.gate, browsers
         )
         self.urls: list[str] = []
 
@@ -322,6 +326,8 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
             _log.warning(
                 "every client that reaches this address may do everything: allow_anonymous is set", host=settings.host
             )
+        if is_open_to_others(settings.store):
+            _log.warning("every user of this machine may read the store: chmod 600", store=shown(settings.store))
         # The objects that live now live for ever: they are kept out of every later collection (p99 of the hot path).
         gc.collect()
         gc.freeze()

@@ -75,6 +75,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         str, Meta(description="TOML file with the clients' tokens, of mode 0600; empty: every client may do everything")
     ] = ""
+    hosts: Annotated[
+        str,
+        Meta(description="names of this server beside its own, comma-separated; *.name: all below it; *: every name"),
+    ] = ""
+    origins: Annotated[
+        str, Meta(description="pages whose requests are served, comma-separated, such as https://console.example")
+    ] = ""
     http_port: Annotated[Port, Meta(description="HTTP port; 0 picks a free one, which the ready line names")] = 36_789
     grpc_port: Annotated[
         Port | Literal["auto", "off"],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import stat
+from pathlib import Path
 
 from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError
@@ -78,6 +80,17 @@ def schema_script(url: str) -> str:
     from twophase.stores.sqlite import schema as sqlite_schema  # noqa: PLC0415 -- the same
 
     return sqlite_schema.schema()
+
+
+def is_open_to_others(url: str) -> bool:
+    """Return True when every user of this machine may read the store's file."""
+    if not url.startswith(SQLITE):
+        return False
+    file = Path(sqlite_path(url)).absolute()
+    try:
+        return bool(file.stat().st_mode & stat.S_IROTH and file.parent.stat().st_mode & stat.S_IXOTH)
+    except OSError:
+        return False
 
 
 def _is_postgres(url: str) -> bool:

@@ -42,7 +42,7 @@ NOT_HTTP = [
     b"POST /api/dtmsvr/prepare HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}",
     b"POST /api/dtmsvr/prepare HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
     b"CONNECT bank:443 HTTP/1.1\r\nHost: bank\r\n\r\n",
-    b"GET /\xff\xfe HTTP/1.1\r\nHost: t\r\n\r\n",
+    b"GET /\xff\xfe HTTP/1.1\r\nHost: localhost\r\n\r\n",
 ]
 
 
@@ -74,7 +74,7 @@ async def test_bad_json_keeps_the_connection(wire: Wire) -> None:
 
 async def test_a_declared_body_beyond_the_limit_is_refused_unread(wire: Wire) -> None:
     client = await wire.connect()
-    head = b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nContent-Length: 4194305\r\n\r\n"
+    head = b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4194305\r\n\r\n"
     response = await client.ask(head)
     assert response.status == 413
     said = json.loads(response.body)
@@ -93,7 +93,7 @@ async def test_a_refused_body_may_be_sent_whole_and_the_refusal_still_arrives(wi
 
 async def test_a_chunked_body_beyond_the_limit_is_refused_on_the_way(wire: Wire) -> None:
     client = await wire.connect()
-    await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     piece = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     for _ in range(65):
         await client.send(piece)
@@ -103,7 +103,7 @@ async def test_a_chunked_body_beyond_the_limit_is_refused_on_the_way(wire: Wire)
 
 async def test_a_body_sent_to_a_cold_route_is_bounded_too(wire: Wire) -> None:
     client = await wire.connect()
-    await client.send(b"POST /api/ping HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await client.send(b"POST /api/ping HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     assert await _is_cut_off_while_sending(client, b"10000\r\n" + b"x" * 65536 + b"\r\n")
     await _still_serves(wire)
 
@@ -147,7 +147,8 @@ async def test_large_headers_in_one_piece_are_refused_by_their_size(wire: Wire) 
 async def test_huge_trailers_are_refused(wire: Wire) -> None:
     client = await wire.connect()
     await client.send(
-        b'POST /api/dtmsvr/abort HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nc\r\n{"gid":"g1"}\r\n0\r\nX: '
+        b"POST /api/dtmsvr/abort HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b'c\r\n{"gid":"g1"}\r\n0\r\nX: '
     )
     assert await _is_cut_off_while_sending(client, b"a" * 16_384)
     assert wire.coordinator.heard == []
@@ -157,7 +158,7 @@ async def test_huge_trailers_are_refused(wire: Wire) -> None:
 async def test_a_head_that_never_ends_is_answered_408() -> None:
     async with listening(timeouts=_quick(head_s=0.2, linger_s=0.2)) as wire:
         client = await wire.connect()
-        await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\n")
+        await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: localhost\r\n")
         dripping = asyncio.create_task(_drip(client, b"X: y\r\n"))
         assert (await client.response()).status == 408
         assert await client.is_closed()
@@ -167,7 +168,7 @@ async def test_a_head_that_never_ends_is_answered_408() -> None:
 async def test_a_body_that_never_ends_is_answered_408() -> None:
     async with listening(timeouts=_quick(body_s=0.2, linger_s=0.2)) as wire:
         client = await wire.connect()
-        await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nContent-Length: 1000\r\n\r\n{")
+        await client.send(b"POST /api/dtmsvr/prepare HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
         dripping = asyncio.create_task(_drip(client, b" "))
         assert (await client.response()).status == 408
         await dripping
@@ -226,7 +227,7 @@ async def test_a_client_that_reads_nothing_is_not_read_from() -> None:
 async def test_one_request_never_gets_two_answers(wire: Wire) -> None:
     wire.coordinator.query_waits = asyncio.Event()
     client = await wire.connect()
-    await client.send(b"GET /api/dtmsvr/query?gid=g1 HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n")
+    await client.send(b"GET /api/dtmsvr/query?gid=g1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     with contextlib.suppress(ConnectionError):
         await client.send((b"10000\r\n" + b"x" * 65536 + b"\r\n") * 65)
     async with asyncio.timeout(20):
@@ -408,7 +409,7 @@ async def test_what_follows_a_head_that_was_refused_is_not_refused_again(
             await asyncio.sleep(0)
 
     # All in one read, which a socket does not promise.
-    head = method + b" HTTP/1.1\r\nHost: a\r\nX: " + b"y" * REQUEST_HEADER_BYTES_MAX.value + b"\r\n"
+    head = method + b" HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * REQUEST_HEADER_BYTES_MAX.value + b"\r\n"
     wire.connection().data_received(head + rest)
 
     assert (await client.response()).status == 431

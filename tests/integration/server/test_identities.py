@@ -141,7 +141,7 @@ async def test_every_grpc_method_that_is_served_is_in_the_table(api: Api) -> Non
 async def test_a_route_of_http_is_open_to_its_scopes_alone(api: Api, route: HttpRoute) -> None:
     path = route.path.replace("{gid:path}", "g").replace("{name:path}", "t").replace("{name}", "t")
     for client in CLIENTS:
-        request = f"{route.verb} {path} HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\n"
+        request = f"{route.verb} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
         headers = "".join(f"{header}\r\n" for header in bearer(client))
         if route.verb == "HEAD":
             continue  # its answer has no body to read a code from; its handler is GET's

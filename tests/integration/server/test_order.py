@@ -138,7 +138,7 @@ async def test_http_1_0_is_answered_and_closed(wire: Wire) -> None:
 
 async def test_head_gets_no_body(wire: Wire) -> None:
     client = await wire.connect()
-    await client.send(b"HEAD /api/ping HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    await client.send(b"HEAD /api/ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     raw = await client.reader.read()
     assert raw.startswith(b"HTTP/1.1 200")
     assert raw.endswith(b"\r\n\r\n")
@@ -146,7 +146,7 @@ async def test_head_gets_no_body(wire: Wire) -> None:
 
 async def test_head_of_a_hot_path_is_not_found(wire: Wire) -> None:
     client = await wire.connect()
-    await client.send(b"HEAD /api/dtmsvr/prepare HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    await client.send(b"HEAD /api/dtmsvr/prepare HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert (await client.reader.read()).startswith(b"HTTP/1.1 404")
 
 
@@ -177,7 +177,7 @@ async def test_the_invitation_waits_for_the_answers_before_it(wire: Wire) -> Non
 
 async def test_a_body_may_come_in_chunks(wire: Wire) -> None:
     client = await wire.connect()
-    head = b"POST /api/dtmsvr/abort HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /api/dtmsvr/abort HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert (await client.ask(head + b'8\r\n{"gid":"\r\n4\r\ng1"}\r\n0\r\n\r\n')).status == 200
     assert wire.coordinator.heard == [("abort", "g1")]
 
@@ -219,7 +219,7 @@ async def test_many_offers_of_h2c_in_one_read_copy_nothing_behind_them(
 
 async def test_other_spellings_of_a_hot_path_are_served_too(wire: Wire) -> None:
     client = await wire.connect()
-    for path in ("/api/dtmsvr/abort?x=1", "/api/dtmsvr/abort/", "http://test/api/dtmsvr/abort"):
+    for path in ("/api/dtmsvr/abort?x=1", "/api/dtmsvr/abort/", "http://localhost/api/dtmsvr/abort"):
         assert (await client.ask(post(path, b'{"gid":"g1"}'))).status == 200
     assert wire.coordinator.heard == [("abort", "g1")] * 3
 

@@ -58,8 +58,8 @@ async def test_a_long_read_of_http_ends_the_turn(wire: Wire, monkeypatch: pytest
     "request_bytes",
     [
         prepare("g"),
-        b"POST /api/dtmsvr/submit HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n[]",
-        b"GET /health/live HTTP/1.1\r\nHost: h\r\n\r\n",
+        b"POST /api/dtmsvr/submit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n[]",
+        b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
     ids=["prepare", "refused", "without a body"],
 )

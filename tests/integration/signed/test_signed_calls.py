@@ -171,6 +171,7 @@ def _stored(folder: Path) -> bytes:
 
 async def test_a_key_is_replaced_while_both_sides_run(tmp_path: Path) -> None:
     file = tmp_path / "key"
+    file.touch(mode=0o600)
     file.write_text(f"{KEY}\n")
     async with running("fastapi", tmp_path, {"k1": KEY}) as service:
         entry = (service.address, {"key": f"file:{file}", "key_id": "k1"})
@@ -182,6 +183,7 @@ async def test_a_key_is_replaced_while_both_sides_run(tmp_path: Path) -> None:
             assert (await first_failure(server, refused))["status"] == 401
             file.unlink()
             await _reread(server, "the earlier ones stay in force")
+            file.touch(mode=0o600)
             file.write_text(KEY)
             await _reread(server, "the destinations were read again")
             await server.until_state(refused, "succeed")

@@ -98,6 +98,7 @@ def test_text_without_a_url_keeps_no_password_either() -> None:
 
 
 def test_a_secret_is_looked_up_where_its_reference_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "key").touch(mode=0o600)
     (tmp_path / "key").write_text("of the file\n")
     monkeypatch.setenv("BANK_KEY", " of the environment ")
     references = ("env:BANK_KEY", f"file:{tmp_path / 'key'}", "plain")
@@ -114,11 +115,25 @@ def test_a_secret_that_is_missing_is_an_error_that_names_the_reference(
 ) -> None:
     file = tmp_path / "key"
     if content is not None:
+        file.touch(mode=0o600)
         file.write_bytes(content)
     with pytest.raises(ConfigurationError, match=why) as raised:
         secret_of(f"file:{file}")
     assert str(file) in raised.value.message
     assert "sss" not in raised.value.message
+
+
+def test_a_secret_in_a_file_that_every_user_may_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("hunter2")
+    for mode, refused in ((0o644, True), (0o602, True), (0o640, False), (0o600, False)):
+        file.chmod(mode)
+        if not refused:
+            assert secret_of(f"file:{file}") == "hunter2"
+            continue
+        with pytest.raises(ConfigurationError, match=f"every user of this machine.*{mode:04o}") as raised:
+            secret_of(f"file:{file}")
+        assert "hunter2" not in str(raised.value)
 
 
 def test_an_empty_or_missing_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

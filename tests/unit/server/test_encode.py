@@ -129,6 +129,8 @@ def test_a_response_is_whole() -> None:
     assert set(lines[1:]) == {
         b"date: Sat, 21 Nov 2026 10:00:00 GMT",
         b"content-type: application/json; charset=utf-8",
+        b"x-content-type-options: nosniff",
+        b"cache-control: no-store",
         b"connection: close",
         b"content-length: 2",
     }

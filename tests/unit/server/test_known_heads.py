@@ -83,14 +83,19 @@ def _body(gid: str, text: str) -> bytes:
     )
 
 
+_HOST = "Host: localhost\r\n"
 _LINES = (
+    _HOST,
+    f"{_HOST}User-Agent: c\r\n",
+    f"{_HOST}Content-Type: application/json\r\n",
+    f"{_HOST}traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n",
+    f"{_HOST}Connection: close\r\n",
+    f"{_HOST}Expect: 100-continue\r\n",
+    f"{_HOST}Connection: Upgrade\r\nUpgrade: h2c\r\n",
+    f"{_HOST}{_HOST}",
+    f"{_HOST}Origin: https://evil.example\r\n",
+    "Host: evil.example\r\n",
     "",
-    "Host: c\r\n",
-    "Host: c\r\nContent-Type: application/json\r\n",
-    "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01\r\n",
-    "Connection: close\r\n",
-    "Expect: 100-continue\r\n",
-    "Connection: Upgrade\r\nUpgrade: h2c\r\n",
 )
 
 
@@ -117,7 +122,9 @@ def _pieces(sent: list[bytes], cuts: list[int], *, apart: bool) -> list[bytes]:
 
 
 @settings(max_examples=150)
-@example([b"POST /api/dtmsvr/abort HTTP/1.1\r\nContent-Length: 11\r\n\r\n" + b'{"gid":"g"}'] * 3, [], True)
+@example(
+    [b"POST /api/dtmsvr/abort HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n" + b'{"gid":"g"}'] * 3, [], True
+)
 @given(st.lists(requests(), min_size=1, max_size=4), st.lists(st.integers(0, 2_000), max_size=4), st.booleans())
 def test_a_known_head_changes_no_outcome(sent: list[bytes], cuts: list[int], apart: bool) -> None:
     async def compare() -> None:
@@ -126,7 +133,7 @@ def test_a_known_head_changes_no_outcome(sent: list[bytes], cuts: list[int], apa
         for request in sent:
             await _outcome([request], known)
         for number in range(HEADS_MAX):
-            head = b"POST /api/dtmsvr/submit HTTP/1.1\r\nX: %d\r\nContent-Length: 0\r\n\r\n" % number
+            head = b"POST /api/dtmsvr/submit HTTP/1.1\r\nHost: localhost\r\nX: %d\r\nContent-Length: 0\r\n\r\n" % number
             full.learn(head, Route.SUBMIT, 0)
         expected = await _outcome(pieces, KnownHeads())
         assert await _outcome(pieces, known) == expected
@@ -135,7 +142,7 @@ def test_a_known_head_changes_no_outcome(sent: list[bytes], cuts: list[int], apa
     asyncio.run(compare())
 
 
-_USUAL = b"POST /api/dtmsvr/submit HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"
+_USUAL = b"POST /api/dtmsvr/submit HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}"
 
 
 async def test_a_known_head_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,9 +163,11 @@ async def test_a_known_head_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch)
         pytest.param(_USUAL.replace(b"\r\n\r\n", b"\r\ntraceparent: 00-1\r\n\r\n"), id="a trace"),
         pytest.param(_USUAL.replace(b"\r\n\r\n", b"\r\nX: %b\r\n\r\n" % (b"a" * HEAD_BYTES_MAX)), id="long"),
         pytest.param(_USUAL.replace(b"submit", b"other"), id="another route"),
-        pytest.param(b"POST /api/dtmsvr/submit HTTP/1.1\r\n\r\n", id="without a length"),
+        pytest.param(b"POST /api/dtmsvr/submit HTTP/1.1\r\nHost: localhost\r\n\r\n", id="without a length"),
         pytest.param(
-            b"POST /api/dtmsvr/submit HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", id="chunks"
+            b"POST /api/dtmsvr/submit HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"2\r\n{}\r\n0\r\n\r\n",
+            id="chunks",
         ),
     ],
 )
@@ -170,7 +179,7 @@ async def test_the_head_of_a_special_request_is_not_remembered(request_: bytes) 
 
 async def test_requests_of_one_read_teach_their_heads(monkeypatch: pytest.MonkeyPatch) -> None:
     heads = KnownHeads()
-    abort = b"POST /api/dtmsvr/abort HTTP/1.1\r\nContent-Length: 11\r\n\r\n" + b'{"gid":"g"}'
+    abort = b"POST /api/dtmsvr/abort HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n" + b'{"gid":"g"}'
     read = _USUAL + abort + _USUAL + abort
     expected = await _outcome([read], heads)
     assert [head.route for head in heads.values()] == [Route.SUBMIT, Route.ABORT]
@@ -181,7 +190,7 @@ async def test_requests_of_one_read_teach_their_heads(monkeypatch: pytest.Monkey
 
 async def test_the_head_of_a_request_in_chunks_over_two_reads_is_not_remembered() -> None:
     heads = KnownHeads()
-    head = b"POST /api/dtmsvr/abort HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /api/dtmsvr/abort HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     first, rest = b'6\r\n{"gid"\r\n', b'5\r\n:"g"}\r\n0\r\n\r\n'
     assert len(first) == len(b'{"gid":"g"}')
     heard, *_ = await _outcome([head + first, rest], heads)
@@ -192,5 +201,7 @@ async def test_the_head_of_a_request_in_chunks_over_two_reads_is_not_remembered(
 def test_known_heads_are_bounded() -> None:
     heads = KnownHeads()
     for number in range(2 * HEADS_MAX + 5):
-        heads.learn(b"POST / HTTP/1.1\r\nX: %d\r\nContent-Length: 0\r\n\r\n" % number, Route.SUBMIT, 0)
+        heads.learn(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nX: %d\r\nContent-Length: 0\r\n\r\n" % number, Route.SUBMIT, 0
+        )
         assert len(heads) <= HEADS_MAX

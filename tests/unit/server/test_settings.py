@@ -165,6 +165,7 @@ def test_the_secrets_of_a_destination_are_looked_up_and_shown_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BANK_KEY", "0123456789abcdef")
+    (tmp_path / "token").touch(mode=0o600)
     (tmp_path / "token").write_text("Bearer t0ken\n")
     file = tmp_path / "s.toml"
     file.write_text(

@@ -10,6 +10,8 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── TopicNotFound         TP-1003  no such topic
     │   ├── TopicRefused          TP-1004  a topic that stands otherwise
     │   ├── DestinationRefused    TP-1005  an address that is not called
+    │   ├── PageRefused           TP-1006  a web page sends the request
+    │   ├── WrongHost             TP-1007  sent to a name that is not the server's
     │   ├── CallNotSigned         TP-1010  a branch call or check-back without a valid signature
     │   ├── Unauthenticated       TP-1101  a token is needed
     │   └── Forbidden             TP-1102  the token does not allow it
@@ -104,6 +106,7 @@ from twophase.core.errors.requests import (
     NotPrepared,
     NotYetDelivered,
     Overloaded,
+    PageRefused,
     QuotaExceeded,
     Refused,
     ServerFault,
@@ -115,6 +118,7 @@ from twophase.core.errors.requests import (
     Unavailable,
     UnknownMessage,
     UnsupportedType,
+    WrongHost,
 )
 from twophase.core.errors.store import (
     NotAStore,
@@ -196,6 +200,7 @@ __all__ = [
     "NotYetDelivered",
     "OpenTransaction",
     "Overloaded",
+    "PageRefused",
     "PublishError",
     "QuotaExceeded",
     "Refused",
@@ -232,4 +237,5 @@ __all__ = [
     "UnsupportedEngine",
     "UnsupportedType",
     "WrongDatabase",
+    "WrongHost",
 ]

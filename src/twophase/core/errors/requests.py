@@ -78,6 +78,20 @@ class Forbidden(InvalidRequest):
     remedy = "Use a token that allows it, or change its entry in the server's file of tokens; nothing was changed."
 
 
+class PageRefused(InvalidRequest):
+    """Requests of web pages are not served."""
+
+    code = "TP-1006"
+    remedy = "A page of a console that may send requests is named in the setting origins; nothing was changed."
+
+
+class WrongHost(InvalidRequest):
+    """The request was sent to a name that is not this server's."""
+
+    code = "TP-1007"
+    remedy = "Use the server's address, or add the name to its setting hosts; nothing was changed."
+
+
 class Refused(TwophaseError):
     """The message's lifecycle does not allow the request."""
 

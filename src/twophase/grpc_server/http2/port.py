@@ -99,6 +99,11 @@ class Port(Generic[H]):
             port = port or server.sockets[0].getsockname()[1]
         return port
 
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses that it listens on."""
+        return [str(one.getsockname()[0]) for server in self._servers for one in server.sockets]
+
     def joined(self, connection: Connection) -> bool:
         """Add a client's connection; False for one beyond the bound."""
         if self._leaving or len(self._connections) >= self.limits.connections_max:

@@ -43,6 +43,7 @@ from twophase.grpc_server.status import Ended, Status, ended, success
 from twophase.grpc_server.unary import UnaryCall
 from twophase.grpc_wire.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
 from twophase.server.api.grpc_operators import Operators
+from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Refusal, Route, refusal
 from twophase.server.codecs.options import OPTION_FIELDS
@@ -66,6 +67,8 @@ _EMPTY_REQUEST: Final = "the request is empty: a protobuf message dtmgimp.DtmReq
 _CODES: Final = {
     HTTPStatus.CONFLICT: Status.ABORTED,
     HTTPStatus.BAD_REQUEST: Status.INVALID_ARGUMENT,
+    HTTPStatus.FORBIDDEN: Status.PERMISSION_DENIED,
+    HTTPStatus.MISDIRECTED_REQUEST: Status.INVALID_ARGUMENT,
     HTTPStatus.SERVICE_UNAVAILABLE: Status.UNAVAILABLE,
 }
 _CODES_OF_ERRORS: Final = (
@@ -111,6 +114,7 @@ class GrpcApi:
         idle_timeout_ms: a connection may rest so long between two requests.
         tls: None for plain text.
         gate: finds out who sends a call; open by default.
+        browsers: refuses calls of web pages, and calls to other names than the server's.
     """
 
     def __init__(
@@ -126,7 +130,9 @@ class GrpcApi:
         idle_timeout_ms: int = 75_000,
         tls: ssl.SSLContext | None = None,
         gate: Gate | None = None,
+        browsers: BrowserGuard | None = None,
     ) -> None:
+        self._browsers = browsers or BrowserGuard()
         self._requests = requests
         self._decoder = decoder
         self._clock = clock
@@ -157,6 +163,7 @@ class GrpcApi:
         self._services = services = self._make_services()
         self._port = Port(services.read, self._limits, _crashed, on_turned_away=partial(self._refused, Overloaded.code))
         bound = await self._port.start(host, port, self._tls, shares_port=shares_port)
+        self._browsers.listens(host, *self._port.addresses)
         await self._operators.serving()
         scheme = "grpc" if self._tls is None else "grpcs"
         shown = f"[{host}]" if ":" in host else host
@@ -195,6 +202,7 @@ class GrpcApi:
             crash_end=_ended(ServerFault(), refusal(ServerFault())),
         )
         services.keep = self._keep
+        services.refuse = self._refuse_browsers
         hot = {"Prepare": self._prepare, "Submit": self._submit, "Abort": self._abort}
         for name, method in hot.items():
             path = f"/{SERVICE}/{name}"
@@ -226,6 +234,13 @@ class GrpcApi:
         if caller is self._gate.unknown and self._tls is not None:
             return self._gate.with_certificate(call.connection.certificate)
         return caller
+
+    def _refuse_browsers(self, fields: Fields) -> Response | None:
+        headers = dict(fields)
+        error = self._browsers.why_not(headers, needs_host=False)
+        if error is None and b":authority" in headers:
+            error = self._browsers.why_not_host(headers[b":authority"])
+        return None if error is None else _refusal(error, refusal(error))
 
     def _guarded(self, path: str, method: Hot) -> UnaryMethod:
         scopes = scopes_of(path)

@@ -17,6 +17,7 @@ import structlog
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
+from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.port import Requests
 from twophase.server.identity.gate import Gate
@@ -39,7 +40,7 @@ class GrpcPort:
 
     Arguments:
         settings: the part that begins with `grpc_`, `host`, and whether the HTTP port is a private one.
-        requests, decoder, clock, topics, on_refused, gate: as `GrpcApi`.
+        requests, decoder, clock, topics, on_refused, gate, browsers: as `GrpcApi`.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class GrpcPort:
         topics: ChangeableTopics,
         on_refused: Callable[[str], None],
         gate: Gate,
+        browsers: BrowserGuard,
     ) -> None:
         self._settings = settings
+        self._browsers = browsers
         self._parts = (requests, decoder, clock)
         self._topics = topics
         self._on_refused = on_refused
@@ -99,6 +102,7 @@ class GrpcPort:
             idle_timeout_ms=settings.idle_timeout_ms,
             tls=tls_of(settings),
             gate=self._gate,
+            browsers=self._browsers,
         )
 
     async def drain(self, timeout_s: float) -> None:

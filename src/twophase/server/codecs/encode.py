@@ -20,6 +20,7 @@ from twophase.core.errors import (
     ForgottenMessage,
     InvalidRequest,
     NotYetDelivered,
+    PageRefused,
     QuotaExceeded,
     Refused,
     ServerFault,
@@ -31,11 +32,14 @@ from twophase.core.errors import (
     Unauthenticated,
     Unavailable,
     UnknownMessage,
+    WrongHost,
 )
 from twophase.core.lifecycle import State
 from twophase.core.verdict import BranchResult
 
 JSON_TYPE: Final = b"application/json; charset=utf-8"
+SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""Headers of every answer: no browser guesses its type, and no cache keeps it."""
 RETRY_AFTER_S: Final = 1
 WIRE_STATES: Final[dict[State, str]] = {
     State.PREPARED: "prepared",
@@ -45,6 +49,7 @@ WIRE_STATES: Final[dict[State, str]] = {
 }
 _encoder = msgspec.json.Encoder()
 _COME_AGAIN: Final = frozenset({HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS})
+_SAFE: Final = b"".join(b"%b: %b\r\n" % header for header in SAFE_HEADERS)
 
 
 class Route(enum.Enum):
@@ -193,6 +198,10 @@ def _status(error: TwophaseError) -> int:
             return 401
         case Forbidden():
             return 403
+        case PageRefused():
+            return 403
+        case WrongHost():
+            return 421
         case InvalidRequest():
             return 400
         case QuotaExceeded():
@@ -223,7 +232,7 @@ def head(status: int, date: bytes) -> bytes:
     The final empty line is not included.
     """
     phrase = HTTPStatus(status).phrase.encode()
-    return b"HTTP/1.1 %d %b\r\ndate: %b\r\ncontent-type: %b\r\n" % (status, phrase, date, JSON_TYPE)
+    return b"HTTP/1.1 %d %b\r\ndate: %b\r\n%bcontent-type: %b\r\n" % (status, phrase, date, _SAFE, JSON_TYPE)
 
 
 def success_response(success_head: bytes, prepared_at_ms: int) -> bytes:

@@ -16,8 +16,9 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config
 
+from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
-from twophase.server.codecs.encode import head
+from twophase.server.codecs.encode import SAFE_HEADERS, head
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.port import Port, Requests, Timeouts
 from twophase.server.identity.gate import Gate
@@ -37,6 +38,7 @@ class Listener:
         timeouts, connections_max: bounds on what clients may do.
         per_address_percent: share of the connections that one peer address may hold.
         gate: finds out who sends a request; open by default.
+        browsers: refuses requests of web pages.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Listener:
         connections_max: int = 10_000,
         per_address_percent: int = 100,
         gate: Gate | None = None,
+        browsers: BrowserGuard | None = None,
     ) -> None:
         self.port = Port(
             requests,
@@ -61,6 +64,7 @@ class Listener:
             connections_max=connections_max,
             connections_per_address_max=max(1, connections_max * per_address_percent // 100),
             gate=gate or Gate(),
+            browsers=browsers or BrowserGuard(),
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
@@ -84,6 +88,7 @@ class Listener:
             reuse_address=True,
             reuse_port=shares_port,
         )
+        self.port.browsers.listens(host, *(listening.getsockname()[0] for listening in self._server.sockets))
         return [_url(listening) for listening in self._server.sockets]
 
     @property
@@ -135,7 +140,7 @@ class Listener:
         port.date = formatdate(time.time(), usegmt=True).encode()
         port.success_head = head(200, port.date)
         port.success_responses.clear()
-        port.state.default_headers = [(b"date", port.date)]
+        port.state.default_headers = [(b"date", port.date), *SAFE_HEADERS]
         for connection in list(port.state.connections):
             assert isinstance(connection, Connection), "no other protocol listens here"
             connection.enforce_timeouts(port.now_s)

@@ -18,9 +18,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
+from twophase.server.browsers import FIELDS
 from twophase.server.codecs.decode import too_large
-from twophase.server.codecs.encode import Route
+from twophase.server.codecs.encode import Route, failure
 from twophase.server.codecs.trace import Trace
+from twophase.server.http_port.request_line import HTTP_1_0, authority_of
 from twophase.server.identity.caller import Caller
 
 if TYPE_CHECKING:
@@ -45,6 +47,8 @@ _TURN_BYTES: Final = 16 * 1024
 A read that is one request with a known head does not end it.
 """
 _NO_TRACE: Final[Trace] = ()
+_ONCE: Final = FIELDS | {b"authorization"}
+"""Headers that must come once: which of two counts would be a guess."""
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
@@ -74,9 +78,10 @@ class RequestParser(HttpToolsProtocol, ABC):
         self._fields: dict[bytes, bytes] = {}
         self._url_pieces: list[bytes] = []
         self._pieces: list[bytes] = []
+        self._doubled = False
+        """True when a header came twice that must come once."""
         # The parser looks its callbacks up once, when it is made. A container's own C function costs a tenth of a
-        # Python one. A header that comes twice keeps its last value: no route of this server reads such headers.
-        self.on_header = self._fields.__setitem__  # type: ignore[assignment, method-assign]
+        # Python one.
         self.on_url = self._url_pieces.append  # type: ignore[assignment, method-assign]
         self.on_body = self._pieces.append  # type: ignore[assignment, method-assign]
         super().__init__(config=port.config, server_state=port.state, app_state={}, _loop=loop)
@@ -95,7 +100,6 @@ class RequestParser(HttpToolsProtocol, ABC):
         self.closes = False
         self._route: Route | None = None
         self._caller = port.gate.anonymous
-        self._old_http: bool | None = None
         self._fresh = False
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
@@ -282,6 +286,16 @@ class RequestParser(HttpToolsProtocol, ABC):
             self.reading = HEAD
             self._fresh = True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header.
+
+        One that comes twice keeps its last value: no route reads such headers.
+        """
+        fields = self._fields
+        if name in fields and name.lower() in _ONCE:
+            self._doubled = True
+        fields[name] = value
+
     def on_headers_complete(self) -> None:
         """Route a request by its head."""
         pieces = self._url_pieces
@@ -300,14 +314,17 @@ class RequestParser(HttpToolsProtocol, ABC):
         if self._chunk_bytes + self._unfinished_bytes > _HEAD_MAX and self._has_huge_head():
             return
         parser = self.parser
+        version = parser.get_http_version()
+        refused = self._why_not(url, version)
+        if refused is not None:
+            self.refuse(failure(refused).status, refused)
+            return
         if parser.should_upgrade():
             self._upgrading = True
             return
         self.url, self._caller = self.port.gate.identify(url, self._fields)
         url = self.url
-        if self._old_http is None:
-            self._old_http = parser.get_http_version() != "1.1"
-        self.closes = self._old_http or not parser.should_keep_alive()
+        self.closes = version == HTTP_1_0 or not parser.should_keep_alive()
         if parser.get_method() == b"POST":
             route = ROUTES.get(url) or ROUTES.get(self._path().rstrip(b"/"))
             if route is not None:
@@ -336,6 +353,7 @@ class RequestParser(HttpToolsProtocol, ABC):
         if self._route is not None and not self._untraced(fields):
             trace = self.port.trace.of(fields)
         fields.clear()
+        self._doubled = False  # a trailer's
         learning, self._learning = self._learning, None
         if self.closes:
             self.ended = True
@@ -346,6 +364,20 @@ class RequestParser(HttpToolsProtocol, ABC):
             return
         super().on_body(bytes(body))
         super().on_message_complete()
+
+    def _why_not(self, url: bytes, version: str) -> TwophaseError | None:
+        """Return the refusal of a head: not strict, or perhaps of a web page."""
+        try:
+            authority = authority_of(url, version)
+        except InvalidRequest as error:
+            return error
+        if self._doubled:
+            return InvalidRequest("Host, Origin, Sec-Fetch-Site, Authorization: each must come once at most.")
+        browsers = self.port.browsers
+        refused = browsers.why_not(self._fields, needs_host=version != HTTP_1_0)
+        if refused is None and authority:
+            refused = browsers.why_not_host(authority)
+        return refused
 
     def _has_huge_head(self) -> bool:
         size_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self._fields.items())
@@ -393,9 +425,10 @@ class RequestParser(HttpToolsProtocol, ABC):
         kept = [(name, value) for name, value in self._fields.items() if name.lower() not in _UPGRADE_HEADERS]
         if any(name.lower() == b"connection" and b"close" in value.lower() for name, value in self._fields.items()):
             kept.append((b"connection", b"close"))
+        version = self.parser.get_http_version().encode()
         self._fields.clear()
         self._upgrading = False
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        head = b"%b %b HTTP/1.1\r\n" % (method, self.url)
+        head = b"%b %b HTTP/%b\r\n" % (method, self.url, version)
         return head + b"".join(b"%b: %b\r\n" % header for header in kept) + b"\r\n"

@@ -19,6 +19,7 @@ from uvicorn.server import ServerState
 
 from twophase.coordinator.state.active_message import OnReply, Owner
 from twophase.core.message import Message
+from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.known_heads import KnownHeads
 from twophase.server.identity.gate import Gate
@@ -75,6 +76,7 @@ class Port:
         timeouts, connections_max: bounds on what clients may do.
         connections_per_address_max: connections of one peer address.
         gate: finds out who sends a request.
+        browsers: refuses requests of web pages.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Port:
         connections_max: int,
         connections_per_address_max: int,
         gate: Gate,
+        browsers: BrowserGuard,
     ) -> None:
         self.requests = requests
         self.decoder = decoder
@@ -96,6 +99,7 @@ class Port:
         self.heads = KnownHeads()
         self.gate = gate
         gate.on_reread.append(self.heads.clear)
+        self.browsers = browsers
         self.refused = on_refused
         self.timeouts = timeouts
         self.connections_max = connections_max

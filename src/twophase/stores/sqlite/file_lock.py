@@ -42,7 +42,7 @@ class FileLock:
         """
         assert self._descriptor is None, "a lock is taken once"
         try:
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise _cannot_make(self._path, error) from error
         try:
