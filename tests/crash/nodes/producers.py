@@ -68,7 +68,7 @@ class Wire:
         Raises:
             _Unanswered: none came.
         """
-        head = f"POST /api/dtmsvr/{what} HTTP/1.1\r\nhost: nodes\r\ncontent-length: {len(body)}\r\n\r\n"
+        head = f"POST /api/dtmsvr/{what} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(_ANSWER_S):
