@@ -4,6 +4,9 @@ A page in a browser that reaches this server may send requests to it. Two facts 
 notices either. A browser says who sends: `Origin` and `Sec-Fetch-Site` stand in requests of pages, and a page cannot
 leave them out. A page whose own name was made to lead to this server (DNS rebinding) sends that name as `Host`, so only
 this server's names are served. An IP address cannot be made to lead elsewhere.
+
+The exception is a GET without CORS, such as an image's, to a plain-text address that is not loopback. It has neither
+header, and only tokens refuse it.
 """
 
 from __future__ import annotations

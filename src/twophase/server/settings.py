@@ -62,9 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "sqlite:///twophase.db"
     host: Annotated[
         Text,
-        Meta(
-            description="address to listen on; one that is not loopback needs `tokens`, a client CA or allow_anonymous"
-        ),
+        Meta(description="address to listen on; one that is not loopback needs `tokens` or allow_anonymous"),
     ] = "127.0.0.1"
     allow_anonymous: Annotated[
         bool, Meta(description="let clients without a token do everything on an address that is not loopback")
