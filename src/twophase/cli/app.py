@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from twophase.cli import plugins
+from twophase.cli.console import echo
 from twophase.cli.error_text import error_text
 from twophase.cli.token_option import with_token_option
 from twophase.core.errors import TwophaseError
@@ -115,7 +116,7 @@ def _load(command: LazyCommand) -> Any:
             raise
         missing = "this installation" if error.name == command.module else f"the package {error.name!r}"
         remedy = f"pip install 'twophase[{command.extra}]'"
-        typer.echo(f"twophase {command.name}: {missing} is incomplete or missing. Run: {remedy}", err=True)
+        echo(f"twophase {command.name}: {missing} is incomplete or missing. Run: {remedy}", err=True)
         raise SystemExit(EXIT_INCOMPLETE) from error
     built = typer.main.get_command(module.app)
     built.name = command.name
@@ -126,7 +127,7 @@ def _load_plugin(plugin: plugins.Plugin) -> Any:
     try:
         return plugins.load(plugin)
     except plugins.PluginBroken as error:
-        typer.echo(f"twophase {plugin.name}: {error}", err=True)
+        echo(f"twophase {plugin.name}: {error}", err=True)
         raise SystemExit(EXIT_INCOMPLETE) from error
 
 
@@ -142,7 +143,7 @@ app = typer.Typer(
 
 def _say_version(requested: bool) -> None:  # noqa: FBT001 -- typer passes the option's value
     if requested:
-        typer.echo(f"twophase {version('twophase')}")
+        echo(f"twophase {version('twophase')}")
         raise typer.Exit
 
 
@@ -166,5 +167,5 @@ def main() -> None:
     try:
         app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
     except TwophaseError as error:
-        typer.echo(error_text(error), err=True)
+        echo(error_text(error), err=True)
         sys.exit(EXIT_FAILED)

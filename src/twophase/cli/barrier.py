@@ -13,6 +13,7 @@ from twophase.barrier.cleaning import clean as clean_barrier
 from twophase.barrier.dialect import DEFAULT_TABLE, dialect_named, validate_table
 from twophase.barrier.installing import install as install_barrier
 from twophase.barrier.installing import script
+from twophase.cli.console import echo
 from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refused
 from twophase.cli.error_text import error_text
 from twophase.client.horizons import Frozen, agree
@@ -50,7 +51,7 @@ def install(
             return
         _install(url, table)
     except TwophaseError as error:
-        typer.echo(error_text(error), err=True)
+        echo(error_text(error), err=True)
         raise typer.Exit(2) from None
 
 
@@ -64,12 +65,12 @@ def _install(text: str, table: str) -> None:
         raise
     except Exception as error:  # noqa: BLE001 -- whatever a driver raises, reported without the password
         why = why_refused(error, url)
-        typer.echo(f"{why[0].upper()}{why[1:]}\nNothing is half-installed: run it again.", err=True)
+        echo(f"{why[0].upper()}{why[1:]}\nNothing is half-installed: run it again.", err=True)
         raise typer.Exit(1) from None
     for statement in executed:
-        typer.echo(f"{statement.split('(', 1)[0].strip()} …")
+        echo(f"{statement.split('(', 1)[0].strip()} …")
     where = "" if file is None else f" in {file}{' (new file)' if is_new else ''}"
-    typer.echo(f"The barrier {'is installed' if executed else 'was installed already'}{where}.")
+    echo(f"The barrier {'is installed' if executed else 'was installed already'}{where}.")
 
 
 _CLEAN_EXAMPLES: Final = """\b
@@ -105,16 +106,16 @@ def clean(
             raise ConfigurationError(f"There is no file {file}.")
         cleaned = _clean(known, coordinator, int(keep * DAY_MS), table, check_url, dry_run=dry_run)
     except Frozen as error:
-        typer.echo(f"Nothing is removed, because not every coordinator agrees: {error}", err=True)
+        echo(f"Nothing is removed, because not every coordinator agrees: {error}", err=True)
         raise typer.Exit(3) from None
     except TwophaseError as error:
-        typer.echo(error_text(error), err=True)
+        echo(error_text(error), err=True)
         raise typer.Exit(2) from None
     verb = "would be removed" if dry_run else "removed"
-    typer.echo(f"Producers' rows {verb}: {cleaned.producer_rows}, of messages prepared {_until(cleaned, 0)}.")
-    typer.echo(f"Branches' rows {verb}: {cleaned.branch_rows}, of effects {_until(cleaned, 1)}.")
+    echo(f"Producers' rows {verb}: {cleaned.producer_rows}, of messages prepared {_until(cleaned, 0)}.")
+    echo(f"Branches' rows {verb}: {cleaned.branch_rows}, of effects {_until(cleaned, 1)}.")
     if cleaned.held:
-        typer.echo(f"In use, and left for the next time: {cleaned.held}.")
+        echo(f"In use, and left for the next time: {cleaned.held}.")
 
 
 def _clean(
@@ -141,7 +142,7 @@ def _clean(
         raise
     except Exception as error:  # noqa: BLE001 -- whatever a driver raises, reported without the password
         why = why_refused(error, url)
-        typer.echo(f"{why[0].upper()}{why[1:]}\nWhat was removed before stays removed: run it again.", err=True)
+        echo(f"{why[0].upper()}{why[1:]}\nWhat was removed before stays removed: run it again.", err=True)
         raise typer.Exit(1) from None
     finally:
         engine.dispose()
@@ -157,6 +158,6 @@ def _print_script(url: str, table: str) -> None:
     scheme = url.split(":", 1)[0].split("+", 1)[0]
     dialect = dialect_named("postgresql" if scheme == "postgres" else scheme)
     if dialect is None:
-        typer.echo(f"The URL must begin with sqlite, postgresql, mysql or mariadb, not {scheme!r}.", err=True)
+        echo(f"The URL must begin with sqlite, postgresql, mysql or mariadb, not {scheme!r}.", err=True)
         raise typer.Exit(2)
-    typer.echo(";\n\n".join(script(dialect, table)) + ";")
+    echo(";\n\n".join(script(dialect, table)) + ";")

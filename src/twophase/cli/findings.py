@@ -12,6 +12,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from twophase.cli.console import printable
+
 
 class Level(enum.StrEnum):
     """The weight of a finding."""
@@ -35,9 +37,9 @@ _WHAT_WIDTH: Final = 14
 
 
 def show(console: Console, finding: Finding) -> None:
-    """Print a finding; its texts are shown unchanged, never read as markup."""
+    """Print a finding; its texts are never read as markup."""
     line = Text(f"{finding.level.value:<7}", style=_STYLES[finding.level])
-    line.append(f"  {finding.what:<{_WHAT_WIDTH}}  {finding.found}", style="default not bold")
+    line.append(f"  {finding.what:<{_WHAT_WIDTH}}  {printable(finding.found)}", style="default not bold")
     console.print(line, highlight=False, soft_wrap=True)
     if finding.remedy and finding.level is not Level.OK:
-        console.print(Text(f"         → {finding.remedy}"), highlight=False, soft_wrap=True)
+        console.print(Text(f"         → {printable(finding.remedy)}"), highlight=False, soft_wrap=True)

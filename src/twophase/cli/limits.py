@@ -6,6 +6,7 @@ from typing import Final
 
 import typer
 
+from twophase.cli.console import echo
 from twophase.core.limits import LIMITS
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -22,4 +23,4 @@ def limits() -> None:
     """Print every limit of the protocol."""
     width = max(len(limit.name) for limit in LIMITS)
     for limit in LIMITS:
-        typer.echo(f"{limit.name:<{width}}  {limit.value:>12} {limit.unit:<8}  {limit.why}")
+        echo(f"{limit.name:<{width}}  {limit.value:>12} {limit.unit:<8}  {limit.why}")

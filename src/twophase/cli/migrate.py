@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from twophase.cli.console import echo
 from twophase.cli.error_text import error_text
 from twophase.core.credentials import shown
 from twophase.core.errors import TwophaseError
@@ -36,14 +37,14 @@ def migrate(
     """
     try:
         if print_only:
-            typer.echo(schema_script(store))
+            echo(schema_script(store))
             return
         before, after = asyncio.run(migrate_store(store))
     except TwophaseError as error:
-        typer.echo(error_text(error), err=True)
+        echo(error_text(error), err=True)
         raise typer.Exit(_EXIT_NOT_MIGRATED) from None
     name = shown(store)
     if before == after:
-        typer.echo(f"{name}: schema version {after}, nothing to do")
+        echo(f"{name}: schema version {after}, nothing to do")
     else:
-        typer.echo(f"{name}: schema version {after}, {f'was {before}' if before else 'made anew'}")
+        echo(f"{name}: schema version {after}, {f'was {before}' if before else 'made anew'}")

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
+from twophase.cli.console import echo
 from twophase.core.errors import ConfigurationError
 from twophase.server.app import EXIT_CONFIGURATION, run
 from twophase.server.settings import CONFIG_VARIABLE, Settings, describe, load
@@ -87,7 +88,7 @@ def server(
     try:
         settings = _settings(named, set_ or [], config)
     except ConfigurationError as error:
-        typer.echo(str(error), err=True)
+        echo(str(error), err=True)
         sys.exit(EXIT_CONFIGURATION)
     sys.exit(run(settings) if settings.workers == 1 else supervise(settings))
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 import typer
 
+from twophase.cli.console import echo
 from twophase.cli.error_text import error_text
 from twophase.core.errors import ConfigurationError
 from twophase.server.identity.caller import Caller
@@ -75,9 +76,9 @@ def add(
     except ConfigurationError as error:
         _refuse(error)
     if token:
-        typer.echo(token)
-        typer.echo(f"This is the token of {name}; it is not shown again.", err=True)
-    typer.echo(_REREAD, err=True)
+        echo(token)
+        echo(f"This is the token of {name}; it is not shown again.", err=True)
+    echo(_REREAD, err=True)
 
 
 @app.command(name="list")
@@ -92,10 +93,10 @@ def list_(
     except ConfigurationError as error:
         _refuse(error)
     if as_json:
-        typer.echo(msgspec.json.encode([msgspec.to_builtins(entry) for entry in entries]).decode())
+        echo(msgspec.json.encode([msgspec.to_builtins(entry) for entry in entries]).decode())
         return
     for entry in entries:
-        typer.echo(line_of(entry))
+        echo(line_of(entry))
 
 
 @app.command()
@@ -114,9 +115,9 @@ def revoke(
     except ConfigurationError as error:
         _refuse(error)
     if not gone:
-        typer.echo(f"{tokens} has no {'older ' if older else ''}token of {name}.", err=True)
+        echo(f"{tokens} has no {'older ' if older else ''}token of {name}.", err=True)
         raise typer.Exit(EXIT_REFUSED)
-    typer.echo(f"{len(gone)} of {len(found)} tokens of {name} removed. {_REREAD}", err=True)
+    echo(f"{len(gone)} of {len(found)} tokens of {name} removed. {_REREAD}", err=True)
 
 
 def line_of(token: Token) -> str:
@@ -135,5 +136,5 @@ def line_of(token: Token) -> str:
 
 
 def _refuse(error: ConfigurationError) -> NoReturn:
-    typer.echo(error_text(error), err=True)
+    echo(error_text(error), err=True)
     raise typer.Exit(EXIT_UNUSABLE) from None

@@ -13,7 +13,7 @@ from typing import Final
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.topics import Topics
 from twophase.core.address import refused_address, why_no_scheme, why_reserved
-from twophase.core.errors import Overloaded, StoreUnavailable, TopicRefused
+from twophase.core.errors import InvalidRequest, Overloaded, StoreUnavailable, TopicRefused
 from twophase.core.hooks import Chance
 from twophase.core.limits import REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
 from twophase.core.topic import validate_topic
@@ -65,6 +65,8 @@ class ChangeableTopics(Topics):
         validate_topic(name)
         require(URL_BYTES_MAX, len(url.encode()))
         require(REMARK_BYTES_MAX, len(remark.encode()))
+        if not remark.isprintable():
+            raise InvalidRequest("remark: it has a character that is not printable, which a terminal might obey.")
         why_not = self._check_address(url if "://" in url else f"grpc://{url}")
         if why_not and "://" not in url and url.count("/") < _SLASHES_OF_A_METHOD:
             why_not = f"{why_no_scheme(url)}, or host:port/package.Service/Method for gRPC."

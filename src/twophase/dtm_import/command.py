@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import cell, echo, plain_console
 from twophase.cli.error_text import error_text
 from twophase.cli.operating.http_api import DEFAULT_SERVER, JsonOption, ServerOption
 from twophase.core.bearer import authorization_of
@@ -92,12 +92,12 @@ def dtm(
         finally:
             source.close()
     except TwophaseError as error:
-        typer.echo(error_text(error), err=True)
+        echo(error_text(error), err=True)
         raise typer.Exit(EXIT_UNUSABLE) from None
     except Exception as error:
         if not _is_drivers(error):
             raise
-        typer.echo(str(unusable(error, url)), err=True)
+        echo(str(unusable(error, url)), err=True)
         raise typer.Exit(EXIT_UNUSABLE) from None
     raise typer.Exit(code)
 
@@ -129,7 +129,7 @@ def _run(
         )
     report.still_running |= still_running
     if as_json:
-        typer.echo(msgspec.json.encode(report).decode())
+        echo(msgspec.json.encode(report).decode())
     else:
         _show(report, plain_console())
     if report.still_running:
@@ -150,12 +150,12 @@ def _show(report: Report, console: Console) -> None:
     if report.topics:
         topics = Table("Topic", "Added" if report.applied else "Would be added", "Here before", "Wrong")
         for topic in report.topics:
-            topics.add_row(topic.name, str(topic.added), str(topic.present), topic.wrong)
+            topics.add_row(*map(cell, (topic.name, str(topic.added), str(topic.present), topic.wrong)))
         console.print(topics)
     if report.remarks:
         table = Table("gid", "Kind", "", "Why", "What to do")
         for one in report.remarks[:_SHOWN_MAX]:
-            table.add_row(one.gid, one.kind, one.what, one.reason, one.remedy)
+            table.add_row(*map(cell, (one.gid, one.kind, one.what, one.reason, one.remedy)))
         console.print(table)
         more = len(report.remarks) - _SHOWN_MAX + report.remarks_more
         if more > 0:

@@ -6,7 +6,7 @@ The alias stands for the engine.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import django
@@ -27,6 +27,7 @@ from twophase.barrier.asking import check_back
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
+from twophase.barrier.producer import verify_producer
 from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
 from twophase.core.verdict import Verdict
 from twophase.integrations.django import branch_view, check_view, once
@@ -218,6 +219,24 @@ def test_an_end_inside_the_block_is_noticed(bank: Bank) -> None:
     opened.rollback()
     opened.close()
     assert bank.reasons(gid) == ["msg"]
+
+
+def test_an_execute_wrapper_cannot_spoil_the_transaction_behind_the_last_look(bank: Bank) -> None:
+    def careless(execute: Callable[..., Any], *statement: Any) -> Any:
+        """Run a statement of the application, and suppress its error."""
+        found = execute(*statement)
+        with contextlib.suppress(Exception):
+            connections["bank"].connection.cursor().execute("select no_such_column")
+        return found
+
+    gid = new_gid()
+    opened = open_transaction("bank")
+    begin(opened, gid)
+    run(opened.handle, SPEND)
+    with opened.handle.execute_wrapper(careless):
+        opened.commit(verify_producer(opened.dialect, "barrier", gid, gid))
+    opened.close()
+    assert (bank.reasons(gid), bank.balance()) == (["msg"], 70)
 
 
 def test_the_alias_answers_a_check_back(bank: Bank) -> None:

@@ -318,7 +318,7 @@ async def test_gids_and_addresses_stay_within_the_token(tmp_path: Path) -> None:
     tokens = write(
         tmp_path, "shop", [Scope.PRODUCE, Scope.TOPICS], gid_prefix="shop-", destinations=("http://127.0.0.1:1/in",)
     )
-    write(tmp_path, "eve", [Scope.OPERATE], gid_prefix="bank-")
+    write(tmp_path, "eve", [Scope.OPERATE], gid_prefix="bank-", destinations=("http://127.0.0.1:1/in",))
     async with running(tmp_path, tokens=tokens) as server:
         api = Api(server)
         inside = {"query_prepared": ""}
@@ -336,9 +336,11 @@ async def test_gids_and_addresses_stay_within_the_token(tmp_path: Path) -> None:
         topic = json.dumps({"topic": "t", "url": "http://evil/in"}).encode()
         subscribed = await api.http(post("/api/twophase/topics/subscribe", topic, *bearer("shop")))
         parked = await api.http(post("/api/twophase/messages/shop-1/park", b"", *bearer("eve")))
+        elsewhere = json.dumps({"url": "http://127.0.0.1:1/check"}).encode()
+        probed = await api.http(post("/api/twophase/check-addresses/probe", elsewhere, *bearer("eve")))
     assert statuses == [200, 403, 403, 403]
     assert gid.startswith("shop-tp")
-    assert (subscribed.status, parked.status) == (403, 404)
+    assert (subscribed.status, parked.status, probed.status) == (403, 404, 403)
 
 
 async def test_a_message_from_before_is_decided_by_who_may_produce(tmp_path: Path) -> None:

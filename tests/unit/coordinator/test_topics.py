@@ -335,6 +335,8 @@ async def test_changes_are_refused_in_dtms_words(harness: Harness) -> None:
         ("rates", "ftp://b/in", ""),
         ("rates", f"http://b/{'x' * 2048}", ""),
         ("rates", ONE, "x" * 513),
+        ("rates", ONE, "bank B\x1b[2J"),
+        ("rates", ONE, "\u202edesrever"),
         ("x" * 129, ONE, ""),
         ("a\0b", ONE, ""),
     ],

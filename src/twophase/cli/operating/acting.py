@@ -18,7 +18,7 @@ import msgspec
 import typer
 from rich.progress import Progress
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import echo, plain_console
 from twophase.cli.operating.explanation import argument
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
@@ -98,7 +98,7 @@ class Asked(msgspec.Struct, frozen=True):
         With --dry-run none are returned; they are only listed.
         """
         if bool(self.gids) == self.everything:
-            typer.echo("Name messages, or say --all with filters: one of both.", err=True)
+            echo("Name messages, or say --all with filters: one of both.", err=True)
             raise typer.Exit(2)
         found = self.gids or [
             message.gid
@@ -107,7 +107,7 @@ class Asked(msgspec.Struct, frozen=True):
             if message.state in UNFINISHED
         ]
         if self.dry_run:
-            typer.echo("\n".join([*found, f"{verb} {count_of(found, kind)}: a dry run, nothing is changed."]))
+            echo("\n".join([*found, f"{verb} {count_of(found, kind)}: a dry run, nothing is changed."]))
             return []
         if found and not self.gids and not self.yes:
             confirm(f"{verb} {count_of(found, kind)}, such as {found[0]}{effect}?")
@@ -227,7 +227,7 @@ def state_in_words(state: str) -> str:
 def confirm(question: str) -> None:
     """Ask for a confirmation; the process ends when the answer is no."""
     if not typer.confirm(question, err=True):
-        typer.echo("Nothing is changed.", err=True)
+        echo("Nothing is changed.", err=True)
         raise typer.Exit(EXIT_REFUSED)
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from twophase.cli.console import echo
 from twophase.cli.operating.explanation import Explanation, explain
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
 from twophase.core.operating import OneMessage
@@ -39,7 +40,7 @@ def explain_one(
     if as_json:
         print_json(explanation)
     else:
-        typer.echo(text_of(explanation, server))
+        echo(text_of(explanation, server))
 
 
 def text_of(explanation: Explanation, server: str = DEFAULT_SERVER) -> str:

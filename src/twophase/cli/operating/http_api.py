@@ -14,6 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import typer
 
+from twophase.cli.console import echo
 from twophase.core.bearer import authorization_of
 from twophase.http_client.address import parse_address
 from twophase.http_client.blocking import BlockingClient
@@ -138,9 +139,9 @@ def path_of(*parts: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print `value` as indented JSON."""
-    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def _fail(text: str, code: int) -> NoReturn:
-    typer.echo(text, err=True)
+    echo(text, err=True)
     raise typer.Exit(code)

@@ -10,6 +10,8 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from twophase.cli.console import echo
+
 UNFINISHED: Final = frozenset({"prepared", "submitted"})
 """The states in which an operator can act on a message."""
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
@@ -78,7 +80,7 @@ def require_unfinished(states: list[str] | None) -> list[str]:
     """
     final = sorted(set(states or ()) - UNFINISHED)
     if final:
-        typer.echo(f"--state {final[0]}: only messages that are prepared or submitted can be acted on.", err=True)
+        echo(f"--state {final[0]}: only messages that are prepared or submitted can be acted on.", err=True)
         raise typer.Exit(2)
     return states or []
 
@@ -105,5 +107,5 @@ def _milliseconds(option: str, text: str) -> str:
     try:
         return str(max(0, milliseconds_of(text, time.time())))
     except (ValueError, OverflowError):
-        typer.echo(f"{option}: {text!r} is no time. {_TIME}", err=True)
+        echo(f"{option}: {text!r} is no time. {_TIME}", err=True)
         raise typer.Exit(2) from None

@@ -1,6 +1,6 @@
 """Messages as tables in a terminal.
 
-Texts from outside are shown unchanged, never read as markup.
+Texts from outside are never read as markup, and no terminal obeys them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rich.table import Table
-from rich.text import Text
 
+from twophase.cli.console import cell, printable
 from twophase.cli.operating.acting import state_in_words
 from twophase.cli.operating.explanation import clock, span
 from twophase.core.operating import ShownBranch, ShownMessage
@@ -27,10 +27,10 @@ def table_of(messages: Sequence[ShownMessage], now_ms: int) -> Table:
         table.columns[0].no_wrap = table.columns[1].no_wrap = True
     for message in messages:
         done = sum(branch.done for branch in message.branches)
-        destinations = dict.fromkeys(urlsplit(branch.url).netloc or branch.url for branch in message.branches)
+        destinations = dict.fromkeys(_host(branch.url) for branch in message.branches)
         table.add_row(
             *map(
-                Text,
+                cell,
                 (
                     message.gid,
                     _state(message),
@@ -62,18 +62,18 @@ def one_message(one: ShownMessage, now_ms: int) -> Iterable[Table]:
         ("prepared with", one.prepared_check_url),
     ):
         if value:
-            facts.add_row(Text(name), Text(value))
+            facts.add_row(name, cell(value))
     yield facts
     branches = _table("branch", "done", "bytes", "address")
     for branch in one.branches:
         done = "yes" if branch.done else "no"
-        branches.add_row(*map(Text, (branch.branch_id, done, str(branch.payload_bytes), branch.url)))
+        branches.add_row(*map(cell, (branch.branch_id, done, str(branch.payload_bytes), branch.url)))
     yield branches
     if one.log:
         log = _table("at", "what", "branch", "status", "result", "told")
         for entry in one.log:
             at, status = clock(entry.at_ms, now_ms), str(entry.status or "")
-            log.add_row(*map(Text, (at, entry.kind, entry.branch_id, status, entry.result, entry.error)))
+            log.add_row(*map(cell, (at, entry.kind, entry.branch_id, status, entry.result, entry.error)))
         yield log
 
 
@@ -88,13 +88,19 @@ def payload_of(branch: ShownBranch) -> str:
     """
     if branch.payload_base64:
         return f"Payload of branch {branch.branch_id}, {branch.payload_bytes} bytes, base64:\n{branch.payload_base64}"
-    text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in branch.payload)
-    return f"Payload of branch {branch.branch_id}, {branch.payload_bytes} bytes:\n{text}"
+    return f"Payload of branch {branch.branch_id}, {branch.payload_bytes} bytes:\n{printable(branch.payload)}"
 
 
 def _state(one: ShownMessage) -> str:
     state = state_in_words(one.state)
     return f"{state}, parked" if one.parked else state
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).netloc or url
+    except ValueError:
+        return url  # it is no address, and is shown as it is
 
 
 def _next(one: ShownMessage, now_ms: int) -> str:

@@ -15,7 +15,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import echo, plain_console
 from twophase.cli.operating.acting import (
     Asked,
     ByOption,
@@ -103,7 +103,7 @@ def list_messages(
             found += page.messages
         page = ManyMessages(found, page.position, page.now_ms)
         if as_json and watch:
-            typer.echo(msgspec.json.encode(page).decode())
+            echo(msgspec.json.encode(page).decode())
         elif as_json:
             print_json(page)
         else:
@@ -116,9 +116,9 @@ def _print_page(page: ManyMessages) -> None:
     if page.messages:
         _console().print(table_of(page.messages, page.now_ms))
     else:
-        typer.echo("No message fits.")
+        echo("No message fits.")
     if page.position:
-        typer.echo(f"There may be more: repeat this with --position {shlex.quote(page.position)}")
+        echo(f"There may be more: repeat this with --position {shlex.quote(page.position)}")
 
 
 _SHOW_EXAMPLES: Final = """\b
@@ -151,7 +151,7 @@ def show(
     for part in one_message(found.message, found.now_ms):
         _console().print(part)
     for branch in found.message.branches if payload else ():
-        typer.echo(payload_of(branch))
+        echo(payload_of(branch))
 
 
 _STOP_EXAMPLES: Final = """\b
@@ -183,7 +183,7 @@ def stop(asked: Asked) -> None:
     """
     api = Api(asked.server)
     if asked.everything and not asked.is_filtered:
-        typer.echo("stop --all: name a filter, such as --destination or --gid-prefix.", err=True)
+        echo("stop --all: name a filter, such as --destination or --gid-prefix.", err=True)
         raise typer.Exit(2)
     refused = 0
     states = _states_of(api, asked.gids)
@@ -191,7 +191,7 @@ def stop(asked: Asked) -> None:
         state = states.pop(gid)
         refused += 1
         if state:
-            typer.echo(f"{gid} has {state_in_words(state)}: it is final, and cannot be stopped.", err=True)
+            echo(f"{gid} has {state_in_words(state)}: it is final, and cannot be stopped.", err=True)
     left = msgspec.structs.replace(asked, gids=list(states))
     if asked.gids and not left.gids:
         raise typer.Exit(EXIT_REFUSED)
@@ -301,9 +301,9 @@ def _tell(acted: list[Acted], refused: int, done: str, *, as_json: bool) -> None
     elif len(acted) == 1 and not refused:
         (one,) = acted
         state = state_in_words(one.state)
-        typer.echo(f"{one.gid} is {done}; its state is {state}. See: twophase explain {argument(one.gid)}")
+        echo(f"{one.gid} is {done}; its state is {state}. See: twophase explain {argument(one.gid)}")
     else:
-        typer.echo(f"{len(acted)} {done}{f', {refused} refused' if refused else ''}.")
+        echo(f"{len(acted)} {done}{f', {refused} refused' if refused else ''}.")
     if refused:
         raise typer.Exit(EXIT_REFUSED)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from twophase.cli.console import echo
 from twophase.cli.operating.acting import (
     ByOption,
     GidsArgument,
@@ -104,7 +105,7 @@ def redirect(
             if _goes_to(message, beginning, check=check)
         ]
     if not chosen:
-        typer.echo("[]" if as_json else f"No unfinished message goes to {beginning}.")
+        echo("[]" if as_json else f"No unfinished message goes to {beginning}.")
         return
     # First a dry run, of one message for all: a refusal comes before the question for confirmation.
     tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], request, Redirected)
@@ -131,7 +132,7 @@ def _check_words(gids: list[str], to: str, branch: str, beginning: str, *, check
     elif not gids and not beginning:
         wrong = "Name a message, or say --from URL for all that go there."
     if wrong:
-        typer.echo(wrong, err=True)
+        echo(wrong, err=True)
         raise typer.Exit(2)
 
 
@@ -156,12 +157,12 @@ def _tell(answers: list[Redirected], refused: int, *, dry_run: bool, as_json: bo
         for one in answers:
             for move in one.moves:
                 what = "check-back" if move.branch_id == "00" else f"branch {move.branch_id}"
-                typer.echo(f"{one.gid}, {what}: {move.before} -> {move.after}")
+                echo(f"{one.gid}, {what}: {move.before} -> {move.after}")
         moved = sum(bool(answer.moves) for answer in answers)
         there = len(answers) - moved
         parts = [f"{moved} {'would be redirected' if dry_run else 'redirected'}"]
         parts += [f"{there} went there already"] if there else []
         parts += [f"{refused} refused"] if refused else []
-        typer.echo(f"{', '.join(parts)}{': a dry run, nothing is changed' if dry_run else ''}.")
+        echo(f"{', '.join(parts)}{': a dry run, nothing is changed' if dry_run else ''}.")
     if refused:
         raise typer.Exit(EXIT_REFUSED)

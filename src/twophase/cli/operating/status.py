@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import typer
 
+from twophase.cli.console import echo
 from twophase.cli.operating.explanation import span
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
@@ -52,11 +53,11 @@ def status(
     def print_once() -> None:
         found = api.get(path_of("status"), ServerStatus)
         if as_json and watch:
-            typer.echo(msgspec.json.encode(found).decode())
+            echo(msgspec.json.encode(found).decode())
         elif as_json:
             print_json(found)
         else:
-            typer.echo("\n".join(lines_of(found, server)))
+            echo("\n".join(lines_of(found, server)))
         if not found.ready and not watch:
             raise typer.Exit(EXIT_REFUSED)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import msgspec
 import typer
 
+from twophase.cli.console import echo
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
 
 app = typer.Typer(
@@ -66,7 +67,7 @@ def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
         print_json(found)
         return
     if not found.topics:
-        typer.echo("There are no topics. The first subscriber makes one: twophase topic subscribe NAME URL")
+        echo("There are no topics. The first subscriber makes one: twophase topic subscribe NAME URL")
         return
     rows = [("TOPIC", "SUBSCRIBERS", "VERSION", "CHANGED")]
     rows += [(topic.name, str(len(topic.subscribers)), str(topic.version), topic.changed) for topic in found.topics]
@@ -86,9 +87,9 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
     if json:
         print_json(found)
         return
-    typer.echo(f"topic://{found.name}, version {found.version}, changed {found.changed}")
+    echo(f"topic://{found.name}, version {found.version}, changed {found.changed}")
     if not found.subscribers:
-        typer.echo("No subscribers: a message to it is refused. twophase topic subscribe NAME URL adds one.")
+        echo("No subscribers: a message to it is refused. twophase topic subscribe NAME URL adds one.")
         return
     _print_table([("URL", "REMARK"), *((subscriber.url, subscriber.remark) for subscriber in found.subscribers)])
 
@@ -149,7 +150,7 @@ def delete(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: J
     if json:
         print_json(done)
         return
-    typer.echo(f"deleted topic://{_name(name)}")
+    echo(f"deleted topic://{_name(name)}")
 
 
 def _name(name: str) -> str:
@@ -167,10 +168,10 @@ def _print_changed(api: Api, name: str, json: bool, text: str) -> None:  # noqa:
     if json:
         print_json(api.get(path_of("topics", name), Topic))
     else:
-        typer.echo(text)
+        echo(text)
 
 
 def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

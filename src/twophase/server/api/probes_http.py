@@ -17,7 +17,7 @@ from twophase.core.address import refused_address
 from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeShown, ShownAddress, ShownAddresses
-from twophase.server.api.operation import Operation, Served
+from twophase.server.api.operation import Operation, Served, caller_of
 from twophase.server.codecs.encode import Answer, harmless
 
 LIST: Final = Operation(
@@ -77,6 +77,7 @@ class ProbesApi:
         wrong = self._why_not_callable(url) if url else "it is empty."
         if wrong is not None:
             raise refused_address("url: ", wrong)
+        caller_of(request).require_address(url)
         probed, latency_ms = await self._probing.probe(url)
         report = probed.report or ProbeReport(probed.state)
         return _json(
