@@ -40,7 +40,7 @@ def install(engine: Any, table: str = DEFAULT_TABLE) -> list[str]:
     >>> import sqlite3
     >>> bank = sqlite3.connect(":memory:")
     >>> [statement.split("(")[0].strip() for statement in install(bank)]
-    ['create table barrier', 'create table twophase_meta', 'insert into twophase_meta']
+    ['create table main.barrier', 'create table main.twophase_meta', 'insert into main.twophase_meta']
     >>> install(bank)
     []
     """
