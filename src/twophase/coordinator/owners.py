@@ -6,7 +6,7 @@ messages that it takes and subtracts those that it finishes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 MESSAGE_BYTES: Final = 256
@@ -17,11 +17,13 @@ _NOTHING: Final = (0, 0)
 class Owners:
     """The counts; see the module.
 
-    `wanted`: True while some quota bounds what waits.
+    `wanted`: True while some quota bounds what waits. `may_call`: True when an owner's messages may call these URLs,
+    with a message's protocol; the server's tokens say so.
     """
 
     def __init__(self) -> None:
         self.wanted = False
+        self.may_call: Callable[[str, Iterable[str], str], bool] = lambda _owner, _urls, _protocol: True
         self._counts: dict[str, tuple[int, int]] = {}
 
     def waiting(self, owner: str) -> tuple[int, int]:

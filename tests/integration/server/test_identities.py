@@ -72,11 +72,11 @@ class Api:
 
     async def say(self, what: str, gid: str, name: str | None, **more: Any) -> Response:
         """Post a prepare, submit or abort."""
-        return await self.http(post(f"/api/dtmsvr/{what}", _body(gid, **more), *bearer(name)))
+        return await self.http(post(f"/api/dtmsvr/{what}", body_of(gid, **more), *bearer(name)))
 
     async def json_rpc(self, called: str, gid: str, name: str | None) -> dict[str, Any]:
         """Call a JSON-RPC method; return its error, empty for none."""
-        call = {"jsonrpc": "2.0", "id": "1", "method": called, "params": json.loads(_body(gid))}
+        call = {"jsonrpc": "2.0", "id": "1", "method": called, "params": json.loads(body_of(gid))}
         response = await self.http(post("/api/json-rpc", json.dumps(call).encode(), *bearer(name)))
         return json.loads(response.body)["error"] or {}
 
@@ -98,7 +98,7 @@ def _texts(metadata: Any) -> dict[str, str]:
     return {str(key): str(value) for key, value in metadata or ()}
 
 
-def _body(gid: str, **more: Any) -> bytes:
+def body_of(gid: str, **more: Any) -> bytes:
     fields = {"gid": gid, "trans_type": "msg", "steps": [{"action": "http://127.0.0.1:1/in"}], "payloads": ['{"a":1}']}
     return json.dumps(fields | {"query_prepared": "http://127.0.0.1:1/check"} | more).encode()
 
@@ -274,7 +274,7 @@ async def test_a_token_in_the_base_url_may_produce_and_is_nowhere_else(
 ) -> None:
     token = token_of("produce")
     for path in ("prepare", "submit"):
-        response = await api.http(post(f"/t/{token}/api/dtmsvr/{path}", _body("g")))
+        response = await api.http(post(f"/t/{token}/api/dtmsvr/{path}", body_of("g")))
         assert response.status == 200, response.body
     assert (await api.server.view("g")).owner == "produce"
     queried = await api.http(get(f"/t/{token}/api/dtmsvr/query?gid=g"))
@@ -296,7 +296,7 @@ async def test_a_token_in_the_base_url_may_produce_and_is_nowhere_else(
 @pytest.mark.parametrize("name", ["reader", "nosuch"])
 async def test_a_token_in_the_base_url_that_may_do_more_is_refused(api: Api, name: str) -> None:
     for request in (
-        post(f"/t/{token_of(name)}/api/dtmsvr/submit", _body("g")),
+        post(f"/t/{token_of(name)}/api/dtmsvr/submit", body_of("g")),
         get(f"/t/{token_of(name)}/api/twophase/messages"),
     ):
         response = await api.http(request)
@@ -311,7 +311,7 @@ async def test_a_header_beside_a_token_in_the_base_url_does_not_widen_it(api: Ap
 
 async def test_two_authorizations_are_none(api: Api) -> None:
     two = (*bearer("produce"), f"authorization: Bearer {token_of('other')}")
-    assert (await api.http(post("/api/dtmsvr/submit", _body("g"), *two))).status == 401
+    assert (await api.http(post("/api/dtmsvr/submit", body_of("g"), *two))).status == 401
 
 
 async def test_gids_and_addresses_stay_within_the_token(tmp_path: Path) -> None:
@@ -341,6 +341,14 @@ async def test_gids_and_addresses_stay_within_the_token(tmp_path: Path) -> None:
     assert statuses == [200, 403, 403, 403]
     assert gid.startswith("shop-tp")
     assert (subscribed.status, parked.status, probed.status) == (403, 404, 403)
+
+
+async def test_who_gives_no_token_is_told_the_way_to_give_one(api: Api) -> None:
+    for request in (post("/api/dtmsvr/submit", body_of("g")), get("/api/dtmsvr/all")):
+        refused = await api.http(request)
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+    forbidden = await api.http(get("/metrics", *bearer("produce")))
+    assert "www-authenticate" not in forbidden.headers
 
 
 async def test_a_message_from_before_is_decided_by_who_may_produce(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ async def test_requests_are_counted_over_all_doors_and_many_at_once_as_many(tmp_
     tokens = write(tmp_path, "orders", [Scope.PRODUCE], quota=Quota(requests_per_s=1))
     async with running(tmp_path, tokens=tokens, grpc_port=0, **NEVER_CALLED) as server:
         many = json.dumps({"messages": [json.loads(_body(f"m{number}")) for number in range(4)]}).encode()
-        assert (await _ask(server, post("/api/twophase/prepare-many", many, *bearer("orders")))).status in {200, 429}
+        assert (await _ask(server, post("/api/twophase/prepare-many", many, *bearer("orders")))).status == 200
         statuses = [(await _ask(server, get("/api/dtmsvr/newGid", *bearer("orders")))).status for _ in range(8)]
         assert 429 in statuses
         metadata = [("authorization", f"Bearer {token_of('orders')}")]

@@ -18,7 +18,7 @@ import msgspec
 
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
 from twophase.coordinator.dispatch.calls import Calls
-from twophase.coordinator.dispatch.evidence import attempt_of
+from twophase.coordinator.dispatch.evidence import attempt_of, not_allowed
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.machine import StateMachine
@@ -69,6 +69,7 @@ class CheckBack:
         self._machine = machine
         self._calls = calls
         self._alerts = alerts
+        self._owners = runtime.owners
         self._settings = runtime.settings
         self._clock = runtime.clock
         self._observer = runtime.observer
@@ -116,7 +117,7 @@ class CheckBack:
             if active.message.check_url != url and not active.detached:
                 self.ask_for(active, on_verdict)  # redirected meanwhile: the earlier address does not count
                 return
-            verdict, answered = self._understand(active, key, answer)
+            verdict, answered, answer = self._understand(active, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
                 self._note(active, answer, verdict)
             on_verdict(verdict, answered)
@@ -127,13 +128,13 @@ class CheckBack:
         if active.message.check_url != url and active.state is State.PREPARED:
             self._machine.evict_if_idle(active)  # redirected meanwhile: the earlier address does not count
             return
-        verdict, answered = self._understand(active, key, answer)
+        verdict, answered, answer = self._understand(active, key, answer)
         # A final message has left memory, yet a contrary verdict about it is still an incident.
         if not active.detached or active.state in FINAL:
             self._take(active, answer, verdict, answered)
 
-    def _understand(self, active: ActiveMessage, key: str, answer: Answer) -> tuple[Verdict, Message | None]:
-        """Return the verdict, and the message with the branches that came with it."""
+    def _understand(self, active: ActiveMessage, key: str, answer: Answer) -> tuple[Verdict, Message | None, Answer]:
+        """Return the verdict, the message with added branches, the answer to record."""
         explicit = active.message.options.explicit_verdict
         verdict = interpret_check_back(
             answer.status, answer.verdict_header, answer.body, explicit=explicit, strict=self._settings.strict
@@ -141,9 +142,16 @@ class CheckBack:
         if key:
             self._observer.check_back_answered(verdict.value, answer.latency_ms / 1000)
         if verdict is not Verdict.COMMITTED or not active.message.options.open:
-            return verdict, None
+            return verdict, None, answer
         answered = _with_added_branches(active.message, answer.body)
-        return (verdict, answered) if answered is not None else (Verdict.UNKNOWN, None)
+        if answered is None:
+            return Verdict.UNKNOWN, None, answer
+        added = [branch.url for branch in answered.branches[len(active.message.branches) :]]
+        if added and not self._owners.may_call(active.owner, added, answered.protocol):
+            # Unknown, so asked again: the token's entry can be corrected, and nothing was called.
+            refused = Answer(answer.status, latency_ms=answer.latency_ms, error=not_allowed(active.owner))
+            return Verdict.UNKNOWN, None, refused
+        return verdict, answered, answer
 
     def _take(self, active: ActiveMessage, answer: Answer, verdict: Verdict, answered: Message | None) -> None:
         event = _EVENTS[verdict]

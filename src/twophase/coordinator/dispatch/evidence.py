@@ -5,12 +5,19 @@ The excerpt is printable.
 
 from __future__ import annotations
 
+import re
+
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.core.verdict import word_that_decided
 from twophase.destinations.base import Answer
 from twophase.stores.rows import Attempt, AttemptKind
 
 _EXCERPT_BYTES_MAX = 200
+_OWN = re.compile(
+    r"[a-z_]+ arrived late, the message was (failed|redirected)"
+    r"|the token of '[\w.-]+' does not allow the branches that the producer added"
+)
+"""This side's words about an answer that has no effect."""
 
 
 def attempt_of(
@@ -34,13 +41,18 @@ def attempt_of(
     )
 
 
+def not_allowed(owner: str) -> str:
+    """Return the error of a check-back that adds branches beyond its owner's tokens."""
+    return f"the token of {owner!r} does not allow the branches that the producer added"
+
+
 def tellable(attempt: Attempt) -> str:
     """Return the error for a log or an alert: this side's view, no text of the answer.
 
     Of the answer only dtm's own words are named, where one of them decided: its text may repeat the payload. A gRPC
     service that answers UNAVAILABLE gives no HTTP status, but its text may stand in the error: only the code is named.
     """
-    if attempt.status:
+    if attempt.status and not _OWN.fullmatch(attempt.error):
         return word_that_decided(attempt.status, attempt.result)
     return attempt.error.partition(":")[0] if attempt.error.startswith("gRPC ") else attempt.error
 

@@ -137,7 +137,7 @@ class ManyApi:
             return await self._each(caller_of(request), asked.messages, self._submit_one, _Submitted)
         gids = _valid_gids(asked.gids or ())
         caller = caller_of(request)
-        caller.count(max(0, len(gids) - 1))
+        caller.count(max(0, len(gids) - 1), counted=1)
         outcomes = _Outcomes(len(gids))
         for index, gid in enumerate(gids):
             try:
@@ -158,7 +158,7 @@ class ManyApi:
     ) -> Answer:
         """Send each message to the coordinator, and answer when all have an outcome."""
         _require_distinct("messages", [one.gid for one in asked])
-        caller.count(max(0, len(asked) - 1))
+        caller.count(max(0, len(asked) - 1), counted=1)
         outcomes = _Outcomes(len(asked))
         for index, one in enumerate(asked):
             try:

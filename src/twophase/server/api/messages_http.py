@@ -169,11 +169,12 @@ class MessagesApi:
 
     async def _many(self, request: Request) -> Answer:
         asked, position, limit = _search_of(request)
-        search = caller_of(request).narrowed(asked)
+        caller = caller_of(request)
+        search = caller.narrowed(asked)
         views: list[MessageView] = []
         if search is not None:
             views, position = await self._looking.search(search, position, limit)
-        messages = [shown(view, self._earliest, self._attempts_max) for view in views]
+        messages = [shown(view, self._earliest, self._attempts_max, sight=caller.sight) for view in views]
         return _json(ManyMessages(messages, position, self._clock.now_ms()))
 
     async def _one(self, request: Request) -> Answer:
@@ -185,7 +186,7 @@ class MessagesApi:
         with_payloads = _truth(request, "payload") or False
         if with_payloads:
             caller.require_payloads()
-        message = shown(view, self._earliest, self._attempts_max, with_payloads=with_payloads)
+        message = shown(view, self._earliest, self._attempts_max, sight=caller.sight, with_payloads=with_payloads)
         return _json(OneMessage(message, self._clock.now_ms()))
 
     async def _redirect(self, request: Request) -> Answer:

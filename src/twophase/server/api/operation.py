@@ -8,6 +8,7 @@ and all that it describes is served. A handler returns its answer, or raises the
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -16,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from twophase.core.errors import InvalidRequest, TwophaseError
-from twophase.server.codecs.encode import JSON_TYPE, Answer, failure
+from twophase.server.codecs.encode import CHALLENGE, JSON_TYPE, Answer, failure
 from twophase.server.identity.caller import UNKNOWN, Caller
 from twophase.server.identity.scopes import scopes_of
 
@@ -135,5 +136,7 @@ def caller_of(request: Request) -> Caller:
 
 def respond(answer: Answer) -> Response:
     """Return an answer as Starlette sends it."""
-    headers = {"retry-after": str(answer.retry_after_s)} if answer.retry_after_s else None
+    headers = {"retry-after": str(answer.retry_after_s)} if answer.retry_after_s else {}
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        headers["www-authenticate"] = CHALLENGE
     return Response(answer.body, answer.status, headers, media_type=_TYPE)

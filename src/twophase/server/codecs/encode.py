@@ -40,6 +40,8 @@ from twophase.core.verdict import BranchResult
 JSON_TYPE: Final = b"application/json; charset=utf-8"
 SAFE_HEADERS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """Headers of every answer: no browser guesses its type, and no cache keeps it."""
+CHALLENGE: Final = "Bearer"
+"""The scheme by which a client names itself (RFC 9110 §11.6.1)."""
 RETRY_AFTER_S: Final = 1
 WIRE_STATES: Final[dict[State, str]] = {
     State.PREPARED: "prepared",
@@ -249,4 +251,6 @@ def response(answer: Answer, date: bytes, *, closes: bool) -> bytes:
     extra = b"connection: close\r\n" if closes else b""
     if answer.retry_after_s:
         extra += b"retry-after: %d\r\n" % answer.retry_after_s
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        extra += b"www-authenticate: %b\r\n" % CHALLENGE.encode()
     return b"%b%bcontent-length: %d\r\n\r\n%b" % (head(answer.status, date), extra, len(answer.body), answer.body)

@@ -13,15 +13,24 @@ from twophase.core.message import Message
 from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
 from twophase.core.topic import TOPIC_PREFIX, subscriber_ids
 from twophase.server.codecs.encode import WIRE_STATES
+from twophase.server.codecs.sight import EVERYTHING, Sight
 
 Earliest = Callable[[State, Message, int], int]
 """From (state, message, created_ms): the earliest time of a try."""
 
 
-def shown(view: MessageView, earliest: Earliest, attempts_max: int = 0, *, with_payloads: bool = False) -> ShownMessage:
+def shown(
+    view: MessageView,
+    earliest: Earliest,
+    attempts_max: int = 0,
+    *,
+    sight: Sight = EVERYTHING,
+    with_payloads: bool = False,
+) -> ShownMessage:
     """Return the message of a view.
 
-    `attempts_max`: the coordinator's, for a message that names none.
+    `attempts_max`: the coordinator's, for a message that names none. `with_payloads`: as the caller asks for, who is
+    shown what `sight` has.
     """
     message = view.message
     live = view.state in (State.PREPARED, State.SUBMITTED)
@@ -45,7 +54,14 @@ def shown(view: MessageView, earliest: Earliest, attempts_max: int = 0, *, with_
         branches=_branches(view, with_payloads=with_payloads),
         log=[
             ShownAttempt(
-                one.at_ms, one.kind, one.branch_id, one.target, one.status, one.latency_ms, one.result, one.error
+                one.at_ms,
+                one.kind,
+                one.branch_id,
+                one.target,
+                one.status,
+                one.latency_ms,
+                one.result,
+                sight.error(one),
             )
             for one in view.log
         ],

@@ -220,7 +220,7 @@ def _transaction(view: MessageView, sight: Sight) -> Transaction:
                 one.status,
                 one.latency_ms,
                 one.result,
-                one.error,
+                sight.error(one),
             )
             for one in view.log
         ],

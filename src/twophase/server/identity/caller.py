@@ -84,14 +84,16 @@ class Caller:
             raise Forbidden(f"the token {self.name!r} has not the scope {needed}.")
         self.count()
 
-    def count(self, requests: int = 1) -> None:
+    def count(self, requests: int = 1, counted: int = 0) -> None:
         """Count requests against the quota; a request of many messages counts for each.
+
+        `counted`: of the same request, how many were counted before.
 
         Raises:
             QuotaExceeded: a second's requests are used up.
         """
         if self._meter is not None:
-            self._meter.count(requests)
+            self._meter.count(requests, counted)
 
     def require_room(self, message: Message) -> None:
         """Refuse a new message beyond the quota.
@@ -120,8 +122,9 @@ class Caller:
         self.require_gid(message.gid)
         if self._bound:
             for branch in message.branches:
-                if branch.url:
-                    self.require_address(branch.url, message.protocol)
+                for url in (branch.url, *(branch.subscribers or ())):
+                    if url:
+                        self.require_address(url, message.protocol)
             if message.check_url:
                 self.require_address(message.check_url, message.protocol)
 
@@ -131,12 +134,23 @@ class Caller:
         Raises:
             Forbidden: none of its destinations allows it.
         """
+        if not self.allows(url, protocol):
+            raise Forbidden(f"none of the destinations of the token {self.name!r} begins {url[:200]!r}.")
+
+    def allows(self, url: str, protocol: str = "http") -> bool:
+        """Return True for an address that the token's messages may call."""
         if self._bound and url not in self._allowed:
-            if not self._allows(url, protocol):
-                raise Forbidden(f"none of the destinations of the token {self.name!r} begins {url[:200]!r}.")
+            if not self._is_listed(url, protocol):
+                return False
             if len(self._allowed) >= _ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(url)
+        return True
+
+    def revoke(self) -> None:
+        """Refuse every request from now on, those under way among them."""
+        self.scopes = frozenset()
+        self.crosses = False
 
     def require_payloads(self) -> None:
         """Refuse to show payloads.
@@ -188,7 +202,7 @@ class Caller:
         """The owner whose messages alone the caller is shown; None for every owner's."""
         return None if self.crosses else self.name
 
-    def _allows(self, url: str, protocol: str) -> bool:
+    def _is_listed(self, url: str, protocol: str) -> bool:
         if url.startswith(TOPIC_PREFIX):
             return url in self._topics
         if not self._has_urls:

@@ -47,6 +47,7 @@ class Gate:
         """A caller that gives no token, or a wrong one."""
         self._by_digest: tuple[tuple[str, Caller], ...] = ()
         self._by_name: dict[str, Caller] = {}
+        self._by_owner: dict[str, list[Caller]] = {}
         self.on_reread: list[Callable[[], None]] = []
         """Called after each reading of the file.
 
@@ -70,8 +71,16 @@ class Gate:
         tokens = read_tokens(self._file)
         meters: dict[str, Meter] = {}
         callers = [(token, self._caller(token, meters)) for token in tokens]
+        known = {token.sha256 for token in tokens}
+        for digest, caller in self._by_digest:
+            if digest not in known:
+                caller.revoke()
         self._by_digest = tuple((token.sha256, caller) for token, caller in callers if token.sha256)
         self._by_name = {name.lower(): caller for token, caller in callers for name in token.san}
+        self._by_owner = {}
+        for token, caller in callers:
+            self._by_owner.setdefault(token.name, []).append(caller)
+        self._owners.may_call = self.may_call
         self._owners.wanted = any(
             token.quota.bytes_stored is not None or token.quota.waiting_messages is not None for token in tokens
         )
@@ -111,6 +120,15 @@ class Gate:
         names: Iterable[tuple[str, str]] = (certificate or {}).get("subjectAltName", ())
         found = [self._by_name[name.lower()] for kind, name in names if kind == "DNS" and name.lower() in self._by_name]
         return found[0] if len(found) == 1 else self.unknown
+
+    def may_call(self, owner: str, urls: Iterable[str], protocol: str) -> bool:
+        """Return True when a token of this owner allows these addresses.
+
+        A message without an owner is from before the tokens; an owner whose tokens are revoked names no new address.
+        """
+        wanted = tuple(urls)
+        callers = self._by_owner.get(owner, ())
+        return not owner or any(all(caller.allows(url, protocol) for url in wanted) for caller in callers)
 
     def _caller(self, token: Token, meters: dict[str, Meter]) -> Caller:
         meter = meters.setdefault(token.name, Meter(token.name, token.quota, self._owners))

@@ -7,7 +7,7 @@ Counts are of this node and in memory; what waits is read from the store every f
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from twophase.coordinator.owners import MESSAGE_BYTES
@@ -22,6 +22,7 @@ class Owners(Protocol):
     """Counts of each owner's waiting messages; see `coordinator.owners`."""
 
     wanted: bool
+    may_call: Callable[[str, Iterable[str], str], bool]
 
     def waiting(self, owner: str, /) -> tuple[int, int]: ...
 
@@ -46,8 +47,11 @@ class Meter:
         self._left = float(quota.requests_per_s or 0)
         self._at_s = now_s()
 
-    def count(self, requests: int) -> None:
+    def count(self, requests: int, counted: int = 0) -> None:
         """Count requests, all of them or none.
+
+        A request of more messages than a second has is let in when none of the second is used up, and the seconds
+        after it pay. `counted`: of the same request, how many were counted before.
 
         Raises:
             QuotaExceeded: a second's requests are used up.
@@ -58,7 +62,7 @@ class Meter:
         now_s = self._now_s()
         self._left = min(float(rate), self._left + (now_s - self._at_s) * rate)
         self._at_s = now_s
-        if self._left < min(requests, rate):
+        if self._left + counted < min(requests + counted, rate):
             raise QuotaExceeded(f"{self._owner!r} may send {rate} requests a second.")
         self._left -= requests
 

@@ -94,8 +94,12 @@ def read_tokens(file: Path) -> tuple[Token, ...]:
         ConfigurationError: it cannot be read, others may read it, or an entry cannot work.
     """
     try:
-        with file.open("rb") as opened:
-            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+        # Not blocking: a pipe would hold the server until somebody writes into it.
+        with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
+            found = os.fstat(opened.fileno())
+            if not stat.S_ISREG(found.st_mode):
+                raise _refused(f"{file} is no regular file.")
+            mode = stat.S_IMODE(found.st_mode)
             if mode & 0o077:
                 raise _refused(f"others may read {file} (mode {mode:04o}).", remedy=f"chmod 600 {file}")
             text = opened.read(_FILE_BYTES_MAX + 1)

@@ -57,6 +57,18 @@ def test_a_request_of_many_messages_is_not_refused_for_ever() -> None:
     meter.count(1)
 
 
+@pytest.mark.parametrize("rate", [1, 2, 5])
+def test_messages_beyond_a_seconds_requests_are_let_in_beside_the_request_that_brought_them(rate: int) -> None:
+    clock = Clock()
+    meter = Meter("orders", Quota(requests_per_s=rate), Owners(), clock)
+    meter.count(1)
+    meter.count(499, counted=1)
+    with pytest.raises(QuotaExceeded):
+        meter.count(1)
+    clock.now_s = 500 / rate
+    meter.count(1)
+
+
 def test_messages_are_refused_while_too_many_wait() -> None:
     owners = Owners()
     meter = Meter("orders", Quota(waiting_messages=2), owners)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
 from pathlib import Path
@@ -72,6 +73,13 @@ def test_a_token_is_new_each_time_and_fits_into_a_url() -> None:
 def test_an_entry_that_cannot_work_is_refused(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         read_tokens(_write(tmp_path, text))
+
+
+def test_a_pipe_is_refused_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    os.mkfifo(file, 0o600)
+    with pytest.raises(ConfigurationError, match="no regular file"):
+        read_tokens(file)
 
 
 def test_an_entry_that_cannot_work_is_not_written(tmp_path: Path) -> None:
