@@ -5,6 +5,7 @@ install, producer, check-back and branch refuse it.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -285,7 +286,7 @@ def test_install_moves_the_sequence_of_a_table_that_dtm_made(request: pytest.Fix
 @pytest.mark.parametrize("way", ASYNC_WAYS["postgresql"])
 async def test_an_async_install_moves_the_sequence_too(postgres_bank: Bank, way: str) -> None:
     with postgres_bank.engine() as engine:
-        assert once(engine, call_of(new_gid()), lambda _: "done") == "done"
+        assert await asyncio.to_thread(once, engine, call_of(new_gid()), lambda _: "done") == "done"
     postgres_bank.query("select setval(pg_get_serial_sequence('barrier', 'id'), min(id), false) from barrier")
     async with postgres_bank.areached(way) as engine:
         assert ["setval" in statement for statement in await ainstall(engine)] == [True]
