@@ -22,7 +22,10 @@ INSIDE = {name: inside((FOLDER / f"{name}.sql").read_text()) for name in ("flush
 READ_WHOLE_INDEXES = {"overview"}
 """Statements that count; their index covers the columns that they read."""
 READ_WHOLE_TABLES = {"waiting_by_owner"}
-"""Statements that read all live rows: in the background, and only where a token has a quota."""
+"""Statements that read all live rows.
+
+They run in the background, and only where a token has a quota.
+"""
 ONLY_SLOTS = {"now", "add_slot"}
 """Statements that read only the node slots, of which there are few.
 
