@@ -118,13 +118,7 @@ class Server:
         alerts = alerts_of(settings, observer, self._http_client(names, IN_FLIGHT_MAX, IN_FLIGHT_MAX), self._allowed)
         store = self._store = open_store(settings.store, clock, lease_ms=settings.lease_ms, secrets=secrets)
         self.coordinator = Coordinator(
-            store,
-            self._destinations,
-            settings.coordinator(),
-            clock,
-            random.random,
-            observer,
-            alerts,
+            store, self._destinations, settings.coordinator(), clock, random.random, observer, alerts
         )
         clock = self.coordinator.clock
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners)

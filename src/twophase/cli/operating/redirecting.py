@@ -87,8 +87,7 @@ def redirect(
     _check_words(gids or [], to, branch, beginning, check=check)
     api = Api(server)
     request = Redirecting(by or me(), reason, to, branch, beginning, check, dry_run=True)
-    chosen = gids or []
-    if not chosen:
+    if not (chosen := gids or []):
         filters = Filters.of(
             require_unfinished(state) or (["prepared"] if check else sorted(UNFINISHED)),
             gid_prefix,
@@ -111,11 +110,11 @@ def redirect(
     tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], request, Redirected)
     if not dry_run:
         if not gids and not yes:
-            example = f"{chosen[0]}{_first_move(tried)}"
-            confirm(f"Redirect {count_of(chosen, 'unfinished')}, such as {example}, from {beginning} to {to}?")
+            found = f"{count_of(chosen, 'unfinished')}, such as {chosen[0]}{_first_move(tried)}"
+            confirm(f"Redirect {found}, from {beginning} to {to}?")
         accepted = [one.gid for one in tried] if gids else chosen
-        request = msgspec.structs.replace(request, dry_run=False)
-        tried, refused_now = perform(api, "redirect", accepted, request, Redirected)
+        real = msgspec.structs.replace(request, dry_run=False)
+        tried, refused_now = perform(api, "redirect", accepted, real, Redirected)
         refused += refused_now
     _tell(tried, refused, dry_run=dry_run, as_json=as_json)
 

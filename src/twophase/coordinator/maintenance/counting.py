@@ -44,7 +44,7 @@ class Counting:
         began_s = time.monotonic()
         try:
             self._owners.replace(await self._store.waiting_by_owner())
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the counts that are known go on
+        except Exception as error:  # noqa: BLE001 -- the last counts stay in force after any error
             _log.warning("what waits of each owner cannot be counted: %s", log_text(as_store_error(error)))
         return time.monotonic() - began_s
 

@@ -94,7 +94,7 @@ def read_tokens(file: Path) -> tuple[Token, ...]:
         ConfigurationError: it cannot be read, others may read it, or an entry cannot work.
     """
     try:
-        # Not blocking: a pipe would hold the server until somebody writes into it.
+        # A pipe would block the server until a process writes into it.
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
             found = os.fstat(opened.fileno())
             if not stat.S_ISREG(found.st_mode):
