@@ -168,7 +168,7 @@ def configure(level: str, stream: TextIO | None = None, log_format: str = "auto"
             *ending,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.PrintLoggerFactory(out),
+        logger_factory=structlog.WriteLoggerFactory(out),  # a line is one write: workers share the stream
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()

@@ -18,16 +18,24 @@ import structlog
 from twophase.server.logs import RateLimit, configure
 
 
-@pytest.fixture
-def lines() -> Iterator[io.StringIO]:
+@contextlib.contextmanager
+def logging_to(stream: io.StringIO) -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    stream = io.StringIO()
     configure("info", stream)
-    yield stream
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    structlog.reset_defaults()
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        structlog.reset_defaults()
+
+
+@pytest.fixture
+def lines() -> Iterator[io.StringIO]:
+    stream = io.StringIO()
+    with logging_to(stream):
+        yield stream
 
 
 def written(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -39,6 +47,18 @@ def test_a_line_is_one_json_object(lines: io.StringIO) -> None:
     (line,) = written(lines)
     assert (line["event"], line["level"], line["urls"]) == ("ready", "info", ["http://127.0.0.1:1"])
     assert line["at"].endswith("Z")
+
+
+def test_a_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several workers write to one standard error: a line in two pieces could hold a piece of another's."""
+    stream = io.StringIO()
+    written_texts: list[str] = []
+    monkeypatch.setattr(stream, "write", written_texts.append)
+    with logging_to(stream):
+        structlog.get_logger().info("ready")
+        logging.getLogger("library").warning("words")
+    assert len(written_texts) == 2
+    assert all(text.endswith("}\n") for text in written_texts)
 
 
 def test_lines_below_the_level_are_not_written(lines: io.StringIO) -> None:
