@@ -50,7 +50,10 @@ def test_a_line_is_one_json_object(lines: io.StringIO) -> None:
 
 
 def test_a_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several workers write to one standard error: a line in two pieces could hold a piece of another's."""
+    """Several workers write to one standard error.
+
+    A line in two pieces could hold a piece of another's.
+    """
     stream = io.StringIO()
     written_texts: list[str] = []
     monkeypatch.setattr(stream, "write", written_texts.append)
