@@ -18,6 +18,7 @@ from twophase.cli.database_url import for_sync, read_url, sqlite_file, why_refus
 from twophase.cli.error_text import error_text
 from twophase.client.horizons import Frozen, agree
 from twophase.core.bearer import authorization_of
+from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 
 
+_URL_HELP: Final = "SQLAlchemy URL of the business database, or env:NAME or file:PATH that holds it."
 _EXAMPLES: Final = """\b
 Examples:
   twophase barrier install sqlite:///bank.db
@@ -38,7 +40,7 @@ Examples:
 
 @app.command(epilog=_EXAMPLES)
 def install(
-    url: Annotated[str, typer.Argument(help="SQLAlchemy URL of the business database.", envvar="TWOPHASE_BARRIER_URL")],
+    url: Annotated[str, typer.Argument(help=_URL_HELP, envvar="TWOPHASE_BARRIER_URL")],
     table: Annotated[str, typer.Option(help="Name of the table, or schema.name.")] = DEFAULT_TABLE,
     *,
     print_only: Annotated[bool, typer.Option("--print", help="Print the SQL statements; execute nothing.")] = False,
@@ -47,7 +49,7 @@ def install(
     try:
         validate_table(table)
         if print_only:
-            _print_script(url, table)
+            _print_script(secret_of(url), table)
             return
         _install(url, table)
     except TwophaseError as error:
@@ -84,7 +86,7 @@ several nodes on one store, any one will do. If one of them does not answer, not
 
 @app.command(epilog=_CLEAN_EXAMPLES)
 def clean(
-    url: Annotated[str, typer.Argument(help="SQLAlchemy URL of the business database.", envvar="TWOPHASE_BARRIER_URL")],
+    url: Annotated[str, typer.Argument(help=_URL_HELP, envvar="TWOPHASE_BARRIER_URL")],
     coordinator: Annotated[list[str], typer.Option(help="A coordinator that uses this table; may be repeated.")],
     keep: Annotated[float, typer.Option(help="Days to keep rows in any case; at least 1.")] = KEEP_MS / DAY_MS,
     table: Annotated[str, typer.Option(help="Name of the table, or schema.name.")] = DEFAULT_TABLE,

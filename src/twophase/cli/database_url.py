@@ -11,6 +11,7 @@ import sqlalchemy
 from sqlalchemy.exc import ArgumentError
 
 from twophase.barrier.fault import code_of
+from twophase.core.credentials import is_reference, secret_of
 from twophase.core.database_drivers import extra_of, with_driver
 from twophase.core.errors import ConfigurationError
 
@@ -22,10 +23,11 @@ _TEXT_MAX = 500
 def read_url(text: str) -> sqlalchemy.URL:
     """Return the URL, with twophase's own driver where it names none.
 
-    An extra brings that driver.
+    An extra brings that driver. `env:NAME` and `file:PATH` name where the URL is.
 
     Raises:
-        ConfigurationError: no URL, of no database we know, or of a SQLite database that is no file.
+        ConfigurationError: no URL, of no database we know, or of a SQLite database that is no file; or what it names
+            cannot be read.
 
     >>> read_url("postgresql://me@db/bank").drivername
     'postgresql+psycopg'
@@ -33,9 +35,11 @@ def read_url(text: str) -> sqlalchemy.URL:
     Traceback (most recent call last):
     twophase.core.errors.ConfigurationError: TP-7000: 'shop.db' is no URL; write sqlite:///shop.db...
     """
+    given, text = text, secret_of(text)
     if "://" not in text:
+        what = f"What {given} holds is no URL" if is_reference(given) else f"{text!r} is no URL"
         raise ConfigurationError(
-            f"{text!r} is no URL; write sqlite:///{text}.",
+            f"{what}; write sqlite:///{'FILE' if is_reference(given) else text}.",
             remedy="Other databases: postgresql://user:password@host/name, mysql://user:password@host/name.",
         )
     remedy = "Write sqlite:///file, postgresql://user:password@host/name or mysql://user:password@host/name."

@@ -9,7 +9,7 @@ import typer
 
 from twophase.cli.console import echo
 from twophase.cli.error_text import error_text
-from twophase.core.credentials import shown
+from twophase.core.credentials import secret_of, shown
 from twophase.core.errors import TwophaseError
 from twophase.server.stores import migrate_store, schema_script
 
@@ -25,7 +25,9 @@ Examples:
 
 @app.command(epilog=_EXAMPLES)
 def migrate(
-    store: Annotated[str, typer.Option(help="Store URL.", envvar="TWOPHASE_STORE")] = "sqlite:///twophase.db",
+    store: Annotated[
+        str, typer.Option(help="Store URL, or env:NAME or file:PATH that holds it.", envvar="TWOPHASE_STORE")
+    ] = "sqlite:///twophase.db",
     *,
     print_only: Annotated[
         bool, typer.Option("--print", help="Print the statements that create a new store; connect to nothing.")
@@ -36,6 +38,7 @@ def migrate(
     Safe to repeat; versions only go forward. A server does this by itself at its start when its user may create tables.
     """
     try:
+        store = secret_of(store)
         if print_only:
             echo(schema_script(store))
             return

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated, Final
@@ -10,6 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from twophase.cli.console import echo
+from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.server.app import EXIT_CONFIGURATION, run
 from twophase.server.settings import CONFIG_VARIABLE, Settings, describe, load
@@ -44,7 +47,10 @@ def _end() -> str:
 
 @app.command(epilog=_end())
 def server(
-    store: Annotated[str | None, typer.Option(help="Store URL, such as sqlite:///twophase.db.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Store URL, such as sqlite:///twophase.db, or env:NAME or file:PATH that holds it."),
+    ] = None,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     http_port: Annotated[
         int | None, typer.Option("--http-port", "--port", help="HTTP port; 0 picks a free one.")
@@ -58,7 +64,7 @@ def server(
     tokens: Annotated[
         str | None, typer.Option(metavar="FILE", help="File with the clients' tokens, see `twophase token add`.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="TOML file with settings.")] = None,
+    config: Annotated[Path | None, typer.Option(help="TOML file with settings.", envvar=CONFIG_VARIABLE)] = None,
     log_level: Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
     drain_timeout_ms: Annotated[int | None, typer.Option(help="Time limit of a graceful stop.")] = None,
     set_: Annotated[
@@ -90,7 +96,19 @@ def server(
     except ConfigurationError as error:
         echo(str(error), err=True)
         sys.exit(EXIT_CONFIGURATION)
+    if config is not None and _shows_a_password(config):
+        name = shlex.quote(str(config))
+        echo(
+            f"warning: {config} holds a password, and every user of this machine may read it: chmod 600 {name}",
+            err=True,
+        )
     sys.exit(run(settings) if settings.workers == 1 else supervise(settings))
+
+
+def _shows_a_password(config: Path) -> bool:
+    """Return True when every user of this machine may read a password in the file."""
+    text = config.read_text(encoding="utf-8")
+    return bool(config.stat().st_mode & stat.S_IROTH) and without_credentials(text) != text
 
 
 def _settings(named: dict[str, str | int | None], others: list[str], config: Path | None) -> Settings:

@@ -17,7 +17,7 @@ from twophase.cli.console import cell, echo, plain_console
 from twophase.cli.error_text import error_text
 from twophase.cli.operating.http_api import DEFAULT_SERVER, JsonOption, ServerOption
 from twophase.core.bearer import authorization_of
-from twophase.core.credentials import shown
+from twophase.core.credentials import secret_of, shown
 from twophase.core.errors import TwophaseError
 from twophase.dtm_import.found import Source
 from twophase.dtm_import.move import Report, move, moves_on, remedy_of_others
@@ -58,7 +58,11 @@ def _import() -> None:
 @app.command(epilog=_EXAMPLES)
 def dtm(
     url: Annotated[
-        str, typer.Argument(help="dtm's store: mysql://, postgresql:// or redis://.", envvar="DTM_STORE_URL")
+        str,
+        typer.Argument(
+            help="dtm's store: mysql://, postgresql:// or redis://; or env:NAME or file:PATH that holds it.",
+            envvar="DTM_STORE_URL",
+        ),
     ],
     server: ServerOption = DEFAULT_SERVER,
     prefix: Annotated[str, typer.Option(help="Redis only: dtm's setting Store.RedisPrefix.")] = "{a}",
@@ -83,6 +87,7 @@ def dtm(
     console = plain_console(stderr=True)
     try:
         zone = _zone(time_zone)
+        url = secret_of(url)
         target = Target(server, never_taken=never_imported, authorization=authorization_of())
         target.check()
         source = open_source(url, prefix=prefix, zone=zone)

@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.bearer import TOKEN_VARIABLE
+from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
@@ -35,6 +36,8 @@ CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
 _OTHER_VARIABLES: Final = frozenset(
     {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL", TOKEN_VARIABLE}
 )
+_MAY_BE_REFERENCES: Final = frozenset({"store", "alert_webhook"})
+"""Addresses that hold a secret. Each may be `env:NAME` or `file:PATH` instead."""
 _BOUNDS: Final = CoordinatorSettings()
 _REMEDY: Final = "Correct the named setting; `twophase server --help` lists them all."
 WORKERS_MAX: Final = 64
@@ -57,7 +60,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store: Annotated[
         Text,
         Meta(
-            description="where messages are stored: sqlite:///file, sqlite:////absolute/file, postgresql://user:pw@host/db"
+            description="where messages are stored: sqlite:///file, sqlite:////absolute/file,"
+            " postgresql://user:pw@host/db; env:NAME or file:PATH names a variable or a file that holds the URL"
         ),
     ] = "sqlite:///twophase.db"
     host: Annotated[
@@ -221,7 +225,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     alert_webhook: Annotated[
         str,
         Meta(
-            description="URL to notify when a branch or a check-back keeps failing or a message is parked; empty: none"
+            description="URL to notify when a branch or a check-back keeps failing or a message is parked; empty: none;"
+            " env:NAME or file:PATH names a variable or a file that holds it"
         ),
     ] = ""
     alert_after: Annotated[
@@ -341,7 +346,7 @@ def load(
     Arguments:
         command_line: values by setting name; None stands for not given.
         environment: usually `os.environ`.
-        file: a TOML file of setting names and values; without it `TWOPHASE_CONFIG` may name one.
+        file: a TOML file of setting names and values.
         source: the name of the first source, for errors.
 
     Raises:
@@ -350,8 +355,6 @@ def load(
     >>> load({"http_port": "8080"}, {"TWOPHASE_HTTP_PORT": "9090", "TWOPHASE_HOST": "0.0.0.0"}).http_port
     8080
     """
-    if file is None and environment.get(CONFIG_VARIABLE):
-        file = Path(environment[CONFIG_VARIABLE])
     chosen: dict[str, Any] = {}
     if file is not None:
         for name, value in _read(file).items():
@@ -392,10 +395,14 @@ def _checked(name: str, value: object, source: str) -> object:
     try:
         if name == "destinations" and isinstance(value, str):
             value = msgspec.json.decode(value)
+        if name in _MAY_BE_REFERENCES and isinstance(value, str):
+            value = secret_of(value)
         # Not strict: the environment and the command line have only text.
         return msgspec.convert(value, hint, strict=not isinstance(value, str))
     except msgspec.DecodeError as error:
         raise _refused(f"{name}: {why_not(hint, value, error)} (from {source}).") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{name}: {error.message} (from {source})", remedy=error.remedy) from None
 
 
 def _refused(why: str) -> ConfigurationError:

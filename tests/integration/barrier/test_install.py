@@ -183,6 +183,17 @@ def test_what_is_no_url_learns_how_to_write_one(text: str) -> None:
     assert f"'{text}' is no URL; write sqlite:///{text}." in result.output
 
 
+def test_a_url_may_be_named_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BANK", f"sqlite:///{tmp_path}/bank.db")
+    assert CliRunner().invoke(app, ["install", "env:BANK"]).exit_code == 0
+    assert "create table" in CliRunner().invoke(app, ["install", "env:BANK", "--print"]).output.lower()
+    monkeypatch.setenv("BANK", "hush")
+    result = CliRunner().invoke(app, ["install", "env:BANK"])
+    assert result.exit_code == 2
+    assert "What env:BANK holds is no URL; write sqlite:///FILE." in result.output
+    assert "hush" not in result.output
+
+
 @pytest.mark.parametrize("url", ["oracle://me:hush@db/x", "postgresql://me:hush@db:port/x", "sqlite://"])
 def test_url_that_cannot_be_is_refused(url: str) -> None:
     result = CliRunner().invoke(app, ["install", url])

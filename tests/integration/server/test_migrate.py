@@ -60,6 +60,14 @@ def test_a_file_is_made_once(tmp_path: Path) -> None:
     assert "create table message" in script
 
 
+def test_the_url_may_be_named_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_URL", f"sqlite:///{tmp_path}/store.db")
+
+    assert _run("--store", "env:STORE_URL")[1].startswith(f"sqlite:///{tmp_path}/store.db: schema version")
+    code, told = _run("--store", f"file:{tmp_path}/nosuch")
+    assert (code, told[:7]) == (2, "TP-7000")
+
+
 def test_a_url_of_no_engine_is_a_line_and_a_code() -> None:
     code, told = _run("--store", "oracle://scott@db/orcl")
 

@@ -234,6 +234,19 @@ async def test_settings_come_from_file_environment_and_command_line(tmp_path: Pa
         assert "line.db" in server.ready_line
 
 
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o600, False)])
+async def test_a_password_in_a_config_file_that_others_read_is_warned_of(
+    tmp_path: Path, mode: int, *, warned: bool
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('alert_webhook = "https://me:tiger@alerts.example/"\n')
+    file.chmod(mode)
+    async with serving(tmp_path, "--config", str(file)) as server:
+        _, errors = await server.terminate()
+    assert (f"warning: {file} holds a password, and every user of this machine may read it" in errors) is warned
+    assert "tiger" not in errors
+
+
 async def test_a_message_goes_its_whole_way(tmp_path: Path) -> None:
     async with branch_service() as branches, serving(tmp_path) as server:
         message = _steps(branches, "/one", "/two") | {"gid": "g1", "query_prepared": branches.url("/check")}

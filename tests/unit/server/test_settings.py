@@ -187,3 +187,21 @@ def test_a_wrong_destination_does_not_show_its_headers() -> None:
     with pytest.raises(ConfigurationError, match="in_flight") as raised:
         load({}, {"TWOPHASE_DESTINATIONS": text})
     assert "t0ken" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("store", "postgresql://u:pw@h/db"), ("alert_webhook", "https://u:pw@h/a")]
+)
+def test_an_address_with_a_password_may_be_named_instead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(f"{value}\n")
+    secret.chmod(0o600)
+    monkeypatch.setenv("HIDDEN_ADDRESS", value)
+    for reference in (f"file:{secret}", "env:HIDDEN_ADDRESS"):
+        assert getattr(load({name: reference}, {}), name) == value
+    with pytest.raises(
+        ConfigurationError, match=f"^TP-7000: {name}: env:NOSUCH: there is no such .*from the command line"
+    ):
+        load({name: "env:NOSUCH"}, {})

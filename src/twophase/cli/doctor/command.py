@@ -48,7 +48,9 @@ def doctor(
     ] = None,
     database: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="SQLAlchemy URL of a service's database, looked at from here."),
+        typer.Option(
+            metavar="URL", help="SQLAlchemy URL of a service's database, or env:NAME or file:PATH that holds it."
+        ),
     ] = None,
     table: Annotated[str, typer.Option(help="Name of the barrier table there, or schema.name.")] = "barrier",
     server: Annotated[
