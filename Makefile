@@ -36,7 +36,7 @@ fuzz: ready ## Ten minutes of wrong requests, and docs/fuzz-report.md; ARGS="--s
 faults: ready ## Plant faults in a copy of the code, one at a time; the tests must notice (ARGS="--only NAME --rule N --jobs 2 --list --check --resume --json")
 	@.venv/bin/python -m tests.faults $(ARGS)
 
-check: ready ## Format, lint, types, import contracts and English
+check: ready ## Format, lint, types, import contracts, English, and whether the planted faults apply
 	@scripts/check
 
 trace: ready ## Trace prepare, submit and a transaction through the files, and count (ARGS=--route: every file in order)
