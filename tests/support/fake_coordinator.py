@@ -18,6 +18,7 @@ from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.maintenance.horizon import Horizon
 from twophase.coordinator.state.active_message import OnReply, Owner, Reply
 from twophase.coordinator.view import MessageView
+from twophase.core.byte_budget import ByteBudget
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.server.api.dtm_http import ColdRoutes, application
@@ -219,7 +220,11 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def listening(
-    *, timeouts: Timeouts | None = None, connections_max: int = 1_000, per_address_percent: int = 100
+    *,
+    timeouts: Timeouts | None = None,
+    connections_max: int = 1_000,
+    per_address_percent: int = 100,
+    budget: ByteBudget | None = None,
 ) -> AsyncIterator[Wire]:
     """Run such a port for one test."""
     coordinator, metrics = FakeCoordinator(), Metrics()
@@ -232,6 +237,7 @@ async def listening(
         timeouts=timeouts,
         connections_max=connections_max,
         per_address_percent=per_address_percent,
+        budget=budget,
     )
     urls = await listener.start("127.0.0.1", 0)
     wire = Wire(listener, coordinator, metrics, int(urls[0].rpartition(":")[2]))

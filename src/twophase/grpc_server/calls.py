@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Protocol
+from typing import Final, Protocol
 
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.status import Ended, Status, ended
 from twophase.http_client.timeouts import Timeouts
+
+TOO_MANY: Final = "too many requests are under way."
 
 
 class Endless(Protocol):
@@ -29,7 +31,7 @@ class Calls:
     Arguments:
         message_bytes_max: the longest message that is read.
         calls_max: the largest number of calls under way at once.
-        too_many: makes the answer beyond that.
+        too_many: makes the answer beyond a bound, from its text.
         on_refused: called for each call that is refused by its headers.
         on_crash: called with each fault of the server.
         crash_end: the end of a call that met such a fault.
@@ -40,7 +42,7 @@ class Calls:
         *,
         message_bytes_max: int,
         calls_max: int,
-        too_many: Callable[[], Response],
+        too_many: Callable[[str], Response],
         on_refused: Callable[[], None],
         on_crash: Callable[[Exception], None],
         crash_end: Ended,

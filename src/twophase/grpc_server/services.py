@@ -41,7 +41,7 @@ class Services(Calls):
         message_bytes_max: int,
         header_list_bytes_max: int,
         calls_max: int,
-        too_many: Callable[[], Response],
+        too_many: Callable[[str], Response],
         unknown: Callable[[str], Response],
         on_refused: Callable[[], None],
         on_crash: Callable[[Exception], None],

@@ -10,6 +10,8 @@ import asyncio
 from collections import deque
 from typing import Final
 
+from twophase.core.byte_budget import NO_ROOM
+from twophase.grpc_server.calls import TOO_MANY
 from twophase.grpc_server.heads import CallHead
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.stream import Peer, Stream
@@ -71,6 +73,7 @@ class StreamingCall(Stream):
             await self._arrived.wait()
         message, size = self._messages.popleft()
         self._unread -= size
+        self._count()
         self._widen()
         return message
 
@@ -94,7 +97,7 @@ class StreamingCall(Stream):
         services = self._services
         if services.calls >= services.calls_max:
             self._over = True
-            self.connection.outbox.answer(self, services.too_many())
+            self.connection.outbox.answer(self, services.too_many(TOO_MANY))
             return
         services.calls += 1
         services.streams.add(self)
@@ -143,6 +146,8 @@ class StreamingCall(Stream):
             self._messages += self._incoming.feed(data)
             if ended and self._incoming.unfinished:
                 raise Ended(Status.INVALID_ARGUMENT, "the request ends within a message.")
+            if not self._count():
+                raise Ended(Status.RESOURCE_EXHAUSTED, NO_ROOM)
         except Ended as end:
             self._fault = end
         if self.granted and not self._incoming.missing:
@@ -150,6 +155,10 @@ class StreamingCall(Stream):
         if not self._messages:
             self._widen()
         self._arrived.set()
+
+    def _count(self) -> bool:
+        """Count what has not been taken; False when there is no room for it."""
+        return self._unread == self.kept or self.connection.keep(self, self._unread)
 
     def _widen(self) -> None:
         """Allow the peer as much data as has been taken.

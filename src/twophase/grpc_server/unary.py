@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 
+from twophase.core.byte_budget import NO_ROOM
+from twophase.grpc_server.calls import TOO_MANY
 from twophase.grpc_server.heads import CallHead
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
@@ -62,7 +64,11 @@ class UnaryCall(Stream):
                 raise Ended(Status.INVALID_ARGUMENT, "the request ends within its message.")
             if not messages:
                 raise Ended(Status.INVALID_ARGUMENT, _NO_MESSAGE)
-        if messages and not ended:
+        waits = len(messages[0][0]) if messages and not ended else incoming.unfinished
+        if not self.connection.keep(self, waits):
+            self._incoming = None
+            self._send(self._services.too_many(NO_ROOM))
+        elif messages and not ended:
             self._keep_for_the_end(messages[0][0])
         elif messages:
             self._hand_over(messages[0][0])
@@ -77,9 +83,11 @@ class UnaryCall(Stream):
         services, head = self._services, self.head
         if self.granted:
             self.connection.admitted(self)
+        if self.kept:
+            self.connection.keep(self, 0)
         self._incoming = None
         if services.calls >= services.calls_max:
-            self._send(services.too_many())
+            self._send(services.too_many(TOO_MANY))
             return
         services.calls += 1
         self._counted = True

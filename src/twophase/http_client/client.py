@@ -16,6 +16,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 
+from twophase.core.byte_budget import ByteBudget
 from twophase.http_client.address import AddressBook
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names
@@ -49,6 +50,7 @@ class HttpClient:
         ssl_contexts: those of single hosts, by `scheme://host:port`; `ssl_context` for all others.
         names: resolves names; its own when None.
         guard: judges each address before it is connected to; None allows every address.
+        budget: of the bytes of unfinished responses; None bounds each response alone.
 
     Example:
         client = HttpClient()
@@ -69,6 +71,7 @@ class HttpClient:
         ssl_contexts: Mapping[str, ssl.SSLContext] | None = None,
         names: Names | None = None,
         guard: Guard | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self._limits = Limits(
             connections_per_host=connections_per_host,
@@ -78,6 +81,7 @@ class HttpClient:
             header_bytes_max=header_bytes_max,
             connect_timeout_ms=connect_timeout_ms,
             idle_timeout_ms=idle_timeout_ms,
+            budget=budget,
         )
         assert connections_per_host > 0
         assert connections_max > 0

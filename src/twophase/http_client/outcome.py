@@ -37,6 +37,11 @@ class HttpErrorKind(enum.Enum):
     """The answer is not HTTP/1 by the standard; the request may have been carried out."""
     TOO_LARGE = "too_large"
     """The response passed a bound; the request was most likely carried out."""
+    NO_ROOM = "no_room"
+    """The responses under way passed a bound together.
+
+    The request was most likely carried out.
+    """
 
 
 class HttpError(Exception):

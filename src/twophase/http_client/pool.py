@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from twophase.core.byte_budget import ByteBudget
 from twophase.http_client.connection import Connection
 from twophase.http_client.dial import Dialer
 from twophase.http_client.outcome import HttpError, HttpErrorKind
@@ -30,6 +31,7 @@ class Limits(NamedTuple):
     header_bytes_max: int
     connect_timeout_ms: int
     idle_timeout_ms: int
+    budget: ByteBudget | None = None
 
 
 class Permits(Protocol):
@@ -67,7 +69,10 @@ class _Attempt:
     def make(self) -> Connection:
         limits = self._pool.limits
         reader = ResponseReader(
-            body_bytes_max=limits.response_bytes_max, header_bytes_max=limits.header_bytes_max, heads=self._pool.heads
+            body_bytes_max=limits.response_bytes_max,
+            header_bytes_max=limits.header_bytes_max,
+            heads=self._pool.heads,
+            account=None if limits.budget is None else limits.budget.account(self._pool.key),
         )
         self.connection = Connection(self._pool, reader, self.reserved_for)
         return self.connection

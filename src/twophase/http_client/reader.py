@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import httptools
 
+from twophase.core.byte_budget import Account
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, split_headers
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
@@ -80,6 +81,7 @@ class ResponseReader:
     """
 
     __slots__ = (
+        "_account",
         "_body_bytes",
         "_body_bytes_max",
         "_body_bytes_max_of_any",
@@ -97,7 +99,16 @@ class ResponseReader:
         "reusable",
     )
 
-    def __init__(self, *, body_bytes_max: int, header_bytes_max: int, heads: KnownHeads | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        body_bytes_max: int,
+        header_bytes_max: int,
+        heads: KnownHeads | None = None,
+        account: Account | None = None,
+    ) -> None:
+        """A reader; `account` bounds the bodies of all readers together, by its budget."""
+        self._account = account
         self._body_bytes_max_of_any = body_bytes_max
         self._header_bytes_max = header_bytes_max
         self._heads = KnownHeads() if heads is None else heads
@@ -133,7 +144,7 @@ class ResponseReader:
         """Take the bytes of a read; return the response that they complete, else None.
 
         Raises:
-            HttpError: kind `PROTOCOL` or `TOO_LARGE`; the connection is of no further use.
+            HttpError: kind `PROTOCOL`, `TOO_LARGE` or `NO_ROOM`; the connection is of no further use.
         """
         parser = self._parser
         assert parser is not None, "fed after dispose"
@@ -158,8 +169,11 @@ class ResponseReader:
             if self.reusable and self._head == [data]:
                 self._heads.learn(data, self._status, self._body_bytes)
             pieces = self._pieces
+            self._release()
             return HttpResponse(self._status, self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._bound_overhead(len(data))
+        if self._account is not None and not self._account.keep(self._body_bytes):
+            raise HttpError(HttpErrorKind.NO_ROOM, "too many bytes of unfinished answers are under way")
         return None
 
     def end_of_stream(self) -> HttpResponse | None:
@@ -183,6 +197,11 @@ class ResponseReader:
         It holds methods of this object, a cycle only the garbage collector would free.
         """
         self._parser = None
+        self._release()
+
+    def _release(self) -> None:
+        if self._account is not None:
+            self._account.release()
 
     def _framing(self) -> list[tuple[bytes, bytes]]:
         return [(name, value) for name, value in split_headers(b"".join(self._head)) if name in _FRAMING]

@@ -27,6 +27,7 @@ import uvloop
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
 from twophase.coordinator.dispatch.calls import why_not_callable
+from twophase.core.byte_budget import ByteBudget
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock
@@ -111,6 +112,7 @@ class Server:
         names = Names()
         self._allowed = settings.allow_list()
         self._contexts = contexts_of(self._allowed)
+        self._budget = ByteBudget(settings.bytes_under_way_max)
         self._destinations = destinations or self._usual_destinations(names)
         self.metrics = Metrics()
         self._exchange = exchange
@@ -136,10 +138,19 @@ class Server:
             per_address_percent=settings.connections_per_address_percent,
             gate=self.gate,
             browsers=browsers,
+            budget=self._budget,
         )
         on_refused = self.metrics.refused
         self._grpc = GrpcPort(
-            settings, self.coordinator, decoder, clock, self.coordinator.topics, on_refused, self.gate, browsers
+            settings,
+            self.coordinator,
+            decoder,
+            clock,
+            self.coordinator.topics,
+            on_refused,
+            self.gate,
+            browsers,
+            self._budget,
         )
         self.urls: list[str] = []
 
@@ -243,6 +254,7 @@ class Server:
             ssl_contexts=self._contexts,
             names=names,
             guard=self._guard,
+            budget=self._budget,
         )
 
     def _usual_destinations(self, names: Names) -> dict[str, Destination]:

@@ -19,6 +19,7 @@ from msgspec import Meta
 
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.bearer import TOKEN_VARIABLE
+from twophase.core.byte_budget import BYTES_MAX, SHARE_LEAST
 from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
@@ -142,8 +143,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100,
-            description="share of `connections_max` that one peer address may hold; 100 where all clients come through "
-            "one proxy",
+            description="share of `connections_max`, `grpc_connections_max` and `bytes_under_way_max` that one peer"
+            " address may hold; 100 where all clients come through one proxy",
         ),
     ] = 25
     head_timeout_ms: Annotated[Milliseconds, Meta(description="how long a request's headers may take to arrive")] = (
@@ -268,6 +269,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     answer_bytes_max: Annotated[
         Bytes, Meta(description="how much of a branch's or check-back's answer is read at most")
     ] = 1024 * 1024
+    bytes_under_way_max: Annotated[
+        Bytes,
+        Meta(
+            description="bytes of unfinished requests and answers that are kept at once; further requests are answered"
+            " 503, further answers count as none"
+        ),
+    ] = BYTES_MAX
 
     def allow_list(self) -> AllowList:
         """Return the addresses that may be called, with what their calls carry.
@@ -420,6 +428,11 @@ def _check_together(settings: Settings) -> None:
         raise _refused(
             f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
             " file. Set store to a postgresql:// URL, or workers to 1."
+        )
+    if settings.bytes_under_way_max < 4 * max(settings.answer_bytes_max, SHARE_LEAST):
+        raise _refused(
+            f"bytes_under_way_max: must be at least {4 * SHARE_LEAST}, and four times answer_bytes_max: a called host"
+            " may keep a quarter of it."
         )
     if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
         raise _refused(

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from twophase.core.byte_budget import ByteBudget
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.port import Port
 from twophase.grpc_server.services import Services
@@ -80,7 +81,9 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(limits: Limits | None = None, calls_max: int = 10_000) -> AsyncIterator[Served]:
+async def serving(
+    limits: Limits | None = None, calls_max: int = 10_000, budget: ByteBudget | None = None
+) -> AsyncIterator[Served]:
     """Serve for one test."""
     limits = limits or Limits()
     crashes: list[Exception] = []
@@ -88,13 +91,13 @@ async def serving(limits: Limits | None = None, calls_max: int = 10_000) -> Asyn
         message_bytes_max=MESSAGE_BYTES_MAX,
         header_list_bytes_max=limits.header_list_bytes_max,
         calls_max=calls_max,
-        too_many=lambda: ended(Status.RESOURCE_EXHAUSTED, "too many"),
+        too_many=lambda text: ended(Status.RESOURCE_EXHAUSTED, text),
         unknown=lambda path: ended(Status.UNIMPLEMENTED, f"no {path}"),
         on_refused=lambda: None,
         on_crash=crashes.append,
         crash_end=Ended(Status.UNKNOWN, "our own fault."),
     )
-    port: Port[Any] = Port(services.read, limits, crashes.append, lambda: None)
+    port: Port[Any] = Port(services.read, limits, crashes.append, lambda: None, budget)
     served = Served(services, port, crashes=crashes)
     services.unary("/s/Echo", served.echo)
     services.coroutine("/s/Later", served.later)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
+from twophase.core.byte_budget import ByteBudget
 from twophase.grpc_server.http2.control import Control
 from twophase.grpc_server.http2.faults import ConnectionFault, StreamFault
 from twophase.grpc_server.http2.frames import (
@@ -61,6 +62,9 @@ class Owner(Protocol):
     @property
     def crashed(self) -> Callable[[Exception], None]: ...
 
+    @property
+    def budget(self) -> ByteBudget: ...
+
     def joined(self, connection: Connection) -> bool: ...
 
     def left(self, connection: Connection) -> None: ...
@@ -84,11 +88,17 @@ class Connection(Control, asyncio.Protocol):
         self._reset: deque[int] = deque(maxlen=_RESET_REMEMBERED_MAX)
         self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_REMEMBERED_MAX)
         self._out: list[bytes] = []
+        self.address = ""
+        """The peer's."""
+        self._account = port.budget.account("")
         self._reading = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the peer; beyond the bound, cut it off."""
         self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if peer else ""
+        self._account = self.port.budget.account(self.address, self.limits.per_address_percent)
         if not self.port.joined(self):
             self.deaf = True
             self._transport.abort()
@@ -108,6 +118,7 @@ class Connection(Control, asyncio.Protocol):
         self.outbox.close()
         streams, self.streams = self.streams, {}
         for stream in streams.values():
+            self.keep(stream, 0)
             stream.cut()
         self._asking.clear()
         self.port.left(self)
@@ -316,6 +327,17 @@ class Connection(Control, asyncio.Protocol):
             else:
                 self._asking.popleft()
 
+    def keep(self, stream: Stream, size: int) -> bool:
+        """Count `size` bytes of a request that is not whole.
+
+        Returns False when the budget of all requests does not suffice.
+        """
+        account = self._account
+        if not account.keep(account.kept - stream.kept + size):
+            return False
+        stream.kept = size
+        return True
+
     def over(self, stream: Stream) -> None:
         """Note that the answer on a stream has been sent.
 
@@ -359,6 +381,8 @@ class Connection(Control, asyncio.Protocol):
         self.streams.pop(stream.number, None)
         if stream.granted:
             self.admitted(stream)
+        if stream.kept:
+            self.keep(stream, 0)
 
     def leave(self) -> None:
         """Accept no more requests; close when those under way are answered."""
@@ -395,6 +419,7 @@ class Connection(Control, asyncio.Protocol):
         self.outbox.close()
         streams, self.streams = self.streams, {}
         for stream in streams.values():
+            self.keep(stream, 0)
             stream.cut()
         if self._out:
             self._transport.write(b"".join(self._out))

@@ -25,6 +25,8 @@ class Limits(msgspec.Struct, frozen=True):
     """The bounds of one connection, and on the number of connections."""
 
     connections_max: int = 1_000
+    per_address_percent: int = 100
+    """Share of the connections and of the byte budget that one address may hold."""
     streams_max: int = 1_000
     """Requests under way at once."""
     header_list_bytes_max: int = 64 * 1024

@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
+from twophase.core.byte_budget import ByteBudget
 from twophase.grpc_server.http2.connection import Connection
 from twophase.grpc_server.http2.frames import (
     HEADER_TABLE_SIZE,
@@ -35,7 +37,8 @@ class Port(Generic[H]):
         read: makes of a request's fields what answers it; raises `headers.Malformed`.
         limits: the bounds of what clients may do.
         on_crash: called with each fault of the server.
-        on_turned_away: called for each client beyond `limits.connections_max`.
+        on_turned_away: called for each client beyond `limits.connections_max`, or beyond its address's part of it.
+        budget: of the bytes of unfinished requests; its own by default.
     """
 
     def __init__(
@@ -44,6 +47,7 @@ class Port(Generic[H]):
         limits: Limits,
         on_crash: Callable[[Exception], None],
         on_turned_away: Callable[[], None],
+        budget: ByteBudget | None = None,
     ) -> None:
         self.limits = limits
         self.known = Known(read, 2 * limits.header_list_bytes_max)
@@ -54,7 +58,9 @@ class Port(Generic[H]):
             MAX_HEADER_LIST_SIZE: limits.header_list_bytes_max,
         }
         self.now_s = 0.0
+        self.budget = budget or ByteBudget()
         self._turned_away = on_turned_away
+        self._by_address: Counter[str] = Counter()
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -106,15 +112,23 @@ class Port(Generic[H]):
 
     def joined(self, connection: Connection) -> bool:
         """Add a client's connection; False for one beyond the bound."""
-        if self._leaving or len(self._connections) >= self.limits.connections_max:
+        connections_max = self.limits.connections_max
+        of_address_max = max(1, connections_max * self.limits.per_address_percent // 100)
+        full = len(self._connections) >= connections_max or self._by_address[connection.address] >= of_address_max
+        if self._leaving or full:
             self._turned_away()
             return False
         self._connections.add(connection)
+        self._by_address[connection.address] += 1
         return True
 
     def left(self, connection: Connection) -> None:
         """Remove the connection of a client that is gone."""
-        self._connections.discard(connection)
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._by_address[connection.address] -= 1
+            if not self._by_address[connection.address]:
+                del self._by_address[connection.address]
         if self._leaving and not self._connections:
             self._empty.set()
 

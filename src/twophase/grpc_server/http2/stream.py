@@ -48,6 +48,8 @@ class Peer(Protocol):
 
     def admitted(self, stream: Stream) -> None: ...
 
+    def keep(self, stream: Stream, size: int) -> bool: ...
+
 
 class Head(Protocol):
     """The meaning of a request's headers to its handler.
@@ -81,7 +83,7 @@ class Stream(abc.ABC):
         content_bytes: the request's announced length; -1 for none.
     """
 
-    __slots__ = ("asks", "connection", "debt", "ended", "granted", "number", "owed", "since_s", "window")
+    __slots__ = ("asks", "connection", "debt", "ended", "granted", "kept", "number", "owed", "since_s", "window")
 
     def __init__(self, connection: Peer, number: int, content_bytes: int) -> None:
         self.connection = connection
@@ -94,6 +96,8 @@ class Stream(abc.ABC):
         """True while it waits for such an allowance."""
         self.debt = 0
         """Bytes sent and not yet taken by the peer: its window is the usual one less this."""
+        self.kept = 0
+        """Bytes of it that wait for the rest, as far as they count against the budget."""
         self.ended = False
         """True when the request is whole."""
         self.owed = content_bytes

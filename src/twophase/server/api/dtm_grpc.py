@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 from google.protobuf import empty_pb2
 
+from twophase.core.byte_budget import ByteBudget
 from twophase.core.errors import (
     Forbidden,
     ForgottenMessage,
@@ -110,11 +111,13 @@ class GrpcApi:
         on_refused: hears the error code of each request refused here.
         topics: what Subscribe and its like change; None: they are not served.
         connections_max: clients connected at once; beyond, they are cut off.
+        per_address_percent: share of the connections, and of the budget, that one peer address may hold.
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
         idle_timeout_ms: a connection may rest so long between two requests.
         tls: None for plain text.
         gate: finds out who sends a call; open by default.
         browsers: refuses calls of web pages, and calls to other names than the server's.
+        budget: of the bytes of unfinished requests; its own by default.
     """
 
     def __init__(
@@ -126,12 +129,15 @@ class GrpcApi:
         on_refused: Callable[[str], None],
         topics: ChangeableTopics | None = None,
         connections_max: int = 1_000,
+        per_address_percent: int = 100,
         calls_max: int = 10_000,
         idle_timeout_ms: int = 75_000,
         tls: ssl.SSLContext | None = None,
         gate: Gate | None = None,
         browsers: BrowserGuard | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
+        self._budget = budget
         self._browsers = browsers or BrowserGuard()
         self._requests = requests
         self._decoder = decoder
@@ -144,6 +150,7 @@ class GrpcApi:
         self._calls_max = calls_max
         self._limits = Limits(
             connections_max=connections_max,
+            per_address_percent=per_address_percent,
             header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
             idle_s=idle_timeout_ms / 1000,
         )
@@ -161,7 +168,8 @@ class GrpcApi:
             OSError: the address cannot be used.
         """
         self._services = services = self._make_services()
-        self._port = Port(services.read, self._limits, _crashed, on_turned_away=partial(self._refused, Overloaded.code))
+        on_turned_away = partial(self._refused, Overloaded.code)
+        self._port = Port(services.read, self._limits, _crashed, on_turned_away=on_turned_away, budget=self._budget)
         bound = await self._port.start(host, port, self._tls, shares_port=shares_port)
         self._browsers.listens(host, *self._port.addresses)
         await self._operators.serving()
@@ -312,9 +320,9 @@ class GrpcApi:
 
         return refuse
 
-    def _too_many(self) -> Response:
+    def _too_many(self, text: str) -> Response:
         self._refused(Overloaded.code)
-        error = Overloaded("too many requests are under way.")
+        error = Overloaded(text)
         return _refusal(error, refusal(error), Status.RESOURCE_EXHAUSTED)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from twophase.coordinator.topic_changes import ChangeableTopics
+from twophase.core.byte_budget import ByteBudget
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
 from twophase.server.browsers import BrowserGuard
@@ -40,7 +41,7 @@ class GrpcPort:
 
     Arguments:
         settings: the part that begins with `grpc_`, `host`, and whether the HTTP port is a private one.
-        requests, decoder, clock, topics, on_refused, gate, browsers: as `GrpcApi`.
+        requests, decoder, clock, topics, on_refused, gate, browsers, budget: as `GrpcApi`.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class GrpcPort:
         on_refused: Callable[[str], None],
         gate: Gate,
         browsers: BrowserGuard,
+        budget: ByteBudget,
     ) -> None:
         self._settings = settings
         self._browsers = browsers
@@ -60,6 +62,7 @@ class GrpcPort:
         self._topics = topics
         self._on_refused = on_refused
         self._gate = gate
+        self._budget = budget
         self._api: GrpcApi | None = None
 
     async def start(self, *, shares_port: bool = False) -> list[str]:
@@ -98,11 +101,13 @@ class GrpcPort:
             on_refused=self._on_refused,
             topics=self._topics,
             connections_max=settings.grpc_connections_max,
+            per_address_percent=settings.connections_per_address_percent,
             calls_max=settings.connections_max,
             idle_timeout_ms=settings.idle_timeout_ms,
             tls=tls_of(settings),
             gate=self._gate,
             browsers=self._browsers,
+            budget=self._budget,
         )
 
     async def drain(self, timeout_s: float) -> None:

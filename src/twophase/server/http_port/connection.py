@@ -108,6 +108,7 @@ class Connection(RequestParser):
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self.port.by_address[self._address] += 1
+        self._account = self.port.budget.account(self._address, self.port.per_address_percent)
         if self._excess() > 0:
             self._take_reserved_place()
 
@@ -151,6 +152,7 @@ class Connection(RequestParser):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client; its requests continue without a response."""
         self._gone = True
+        self._drop_body()
         for pending in self._pending:
             if isinstance(pending, PendingAsgiResponse):
                 pending.cycle.disconnected = True
@@ -354,6 +356,7 @@ class Connection(RequestParser):
         """Answer an unusable request in its order, read nothing more, close."""
         in_body, self.reading = self.reading == BODY, NOTHING
         self.ended = self._unread = True
+        self._drop_body()
         last = self._pending[-1] if self._pending else None
         if in_body and isinstance(last, PendingAsgiResponse) and last.cycle is self.cycle and last.cycle.more_body:
             # The application has received this very request, so a second response must not be written.

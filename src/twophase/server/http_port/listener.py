@@ -16,6 +16,7 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config
 
+from twophase.core.byte_budget import ByteBudget
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import SAFE_HEADERS, head
@@ -36,9 +37,10 @@ class Listener:
         app: answers every route but prepare, submit and abort.
         on_refused: called with the error code of each request refused here.
         timeouts, connections_max: bounds on what clients may do.
-        per_address_percent: share of the connections that one peer address may hold.
+        per_address_percent: share of the connections, and of the budget, that one peer address may hold.
         gate: finds out who sends a request; open by default.
         browsers: refuses requests of web pages.
+        budget: of the bytes of unfinished requests; its own by default.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Listener:
         per_address_percent: int = 100,
         gate: Gate | None = None,
         browsers: BrowserGuard | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
         self.port = Port(
             requests,
@@ -62,9 +65,10 @@ class Listener:
             on_refused=on_refused,
             timeouts=timeouts or Timeouts(),
             connections_max=connections_max,
-            connections_per_address_max=max(1, connections_max * per_address_percent // 100),
+            per_address_percent=per_address_percent,
             gate=gate or Gate(),
             browsers=browsers or BrowserGuard(),
+            budget=budget or ByteBudget(),
         )
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None

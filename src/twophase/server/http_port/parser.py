@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from twophase.core.byte_budget import NO_ROOM
 from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
 from twophase.server.browsers import FIELDS
@@ -104,6 +105,8 @@ class RequestParser(HttpToolsProtocol, ABC):
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
         self._body = bytearray()
+        self._account = port.budget.account("")
+        """Counts `_body` against the budget, in the name of the peer's address."""
         self._upgrading = False
         self.reserved = False
         """True for a connection beyond the bound; it may only ask for the server's health."""
@@ -259,6 +262,13 @@ class RequestParser(HttpToolsProtocol, ABC):
             self.refuse(413, too_large(BODY_BYTES_MAX, len(self._body)))
         elif self._unfinished_bytes > _HEAD_MAX:
             self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, self._unfinished_bytes))
+        elif not self._account.keep(len(self._body)):
+            self.refuse(503, Overloaded(NO_ROOM))
+
+    def _drop_body(self) -> None:
+        """Forget the body that has arrived so far."""
+        self._body = bytearray()
+        self._account.release()
 
     def _gather(self) -> None:
         for piece in self._pieces:
@@ -345,7 +355,8 @@ class RequestParser(HttpToolsProtocol, ABC):
             pieces.clear()
         else:
             self._gather()
-            body, self._body = self._body, bytearray()
+            body = self._body
+            self._drop_body()
             if len(body) > _BODY_MAX:
                 self.refuse(413, too_large(BODY_BYTES_MAX, len(body)))
                 return

@@ -18,6 +18,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from twophase.coordinator.state.active_message import OnReply, Owner
+from twophase.core.byte_budget import ByteBudget
 from twophase.core.message import Message
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
@@ -74,9 +75,10 @@ class Port:
         connection: the protocol class of the port's connections, for uvicorn.
         on_refused: called with the error code of each request refused here.
         timeouts, connections_max: bounds on what clients may do.
-        connections_per_address_max: connections of one peer address.
+        per_address_percent: share of the connections, and of the budget, of one peer address.
         gate: finds out who sends a request.
         browsers: refuses requests of web pages.
+        budget: of the bytes of unfinished requests.
     """
 
     def __init__(
@@ -89,9 +91,10 @@ class Port:
         on_refused: Callable[[str], None],
         timeouts: Timeouts,
         connections_max: int,
-        connections_per_address_max: int,
+        per_address_percent: int,
         gate: Gate,
         browsers: BrowserGuard,
+        budget: ByteBudget,
     ) -> None:
         self.requests = requests
         self.decoder = decoder
@@ -100,10 +103,12 @@ class Port:
         self.gate = gate
         gate.on_reread.append(self.heads.clear)
         self.browsers = browsers
+        self.budget = budget
         self.refused = on_refused
         self.timeouts = timeouts
         self.connections_max = connections_max
-        self.connections_per_address_max = connections_per_address_max
+        self.per_address_percent = per_address_percent
+        self.connections_per_address_max = max(1, connections_max * per_address_percent // 100)
         self.by_address: Counter[str] = Counter()
         """Connections of each peer address."""
         self.config = Config(

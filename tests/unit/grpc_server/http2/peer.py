@@ -101,7 +101,7 @@ class Peer:
             message_bytes_max=MESSAGE_BYTES_MAX,
             header_list_bytes_max=self.limits.header_list_bytes_max,
             calls_max=self.calls_max,
-            too_many=lambda: ended(Status.RESOURCE_EXHAUSTED, "too many"),
+            too_many=lambda text: ended(Status.RESOURCE_EXHAUSTED, text),
             unknown=lambda path: ended(Status.UNIMPLEMENTED, f"no {path}"),
             on_refused=lambda: None,
             on_crash=self.crashes.append,

@@ -151,3 +151,27 @@ async def test_the_connections_window_is_given_back_as_it_is_used() -> None:
             if frame.kind == frames.WINDOW_UPDATE and not frame.stream
         )
         assert sent - given <= RECEIVE_WINDOW // 2 + 16_384
+
+
+@pytest.mark.parametrize("end", ["reset", "goes", "faults", "completes"])
+async def test_an_unfinished_message_counts_against_the_budget_until_it_ends(end: str) -> None:
+    peer = Peer()
+    budget = peer.port.budget
+    peer.greet()
+    message = framed(bytes(2_000))
+    for stream in (1, 3):
+        peer.send(frames.header_frames(stream, PLAIN) + frames.frame(frames.DATA, 0, stream, message[:1_000]))
+    assert budget.used == 2_000
+    if end == "completes":
+        for stream in (1, 3):
+            peer.send(frames.frame(frames.DATA, frames.END_STREAM, stream, message[1_000:]))
+    elif end == "reset":
+        for stream in (1, 3):
+            peer.send(frames.reset(stream, frames.NO_ERROR))
+    elif end == "faults":
+        peer.send(frames.frame(frames.DATA, 0, 0, b"x"))
+    else:
+        peer.connection.connection_lost(None)
+    assert budget.used == 0
+    peer.connection.connection_lost(None)
+    assert budget.used == 0

@@ -1,0 +1,156 @@
+"""Unfinished requests and answers of all connections together are bounded.
+
+Others go on meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.integration.grpc_server.served import serving
+from tests.support.fake_coordinator import Client, listening, post, prepare
+from twophase.core.byte_budget import MEBIBYTE, NO_ROOM, ByteBudget
+from twophase.grpc_server.http2.limits import Limits
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError, HttpErrorKind
+
+_PATIENCE_S = 30.0
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(_PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def _closed(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def test_one_address_keeps_its_share_and_whole_requests_pass() -> None:
+    budget = ByteBudget(64 * MEBIBYTE)
+    largest = 0
+    async with listening(per_address_percent=25, budget=budget) as wire:
+        hoarders = [await wire.connect() for _ in range(8)]
+        for client in hoarders:
+            client.writer.write(post("/api/dtmsvr/prepare", bytes(4 * MEBIBYTE))[:-1000])
+        answers = [asyncio.create_task(client.response()) for client in hoarders]
+        async with asyncio.timeout(_PATIENCE_S):
+            while sum(answer.done() for answer in answers) < 4:
+                largest = max(largest, budget.used)
+                await asyncio.sleep(0)
+        assert 8 * MEBIBYTE < largest <= 16 * MEBIBYTE
+        for answer in answers:
+            if answer.done():
+                assert answer.result().status == 503
+                assert json.loads(answer.result().body)["code"] == "TP-3001"
+            answer.cancel()
+        assert (await (await wire.connect()).ask(prepare("whole"))).status == 200
+        other = Client(*await asyncio.open_connection("127.0.0.1", wire.port, local_addr=("127.0.0.2", 0)))
+        assert (await other.ask(post("/api/dtmsvr/prepare", bytes(4 * MEBIBYTE)))).status == 400
+        await _closed(other.writer)
+        for client in hoarders:
+            await _closed(client.writer)
+        await _until(lambda: wire.listener.connections <= 1)
+        assert budget.used == 0
+
+
+async def test_a_request_in_pieces_gives_back_what_it_kept() -> None:
+    budget = ByteBudget()
+    async with listening(budget=budget) as wire:
+        client = await wire.connect()
+        request = prepare("g0")
+        await client.send(request[:-10])
+        await _until(lambda: budget.used)
+        assert (await client.ask(request[-10:])).status == 200
+        assert budget.used == 0
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_grpc_message_beyond_the_budget_is_refused(*, streams: bool) -> None:
+    budget = ByteBudget(2 * MEBIBYTE)
+    async with serving(budget=budget) as served, grpc.aio.insecure_channel(served.address) as channel:
+
+        async def echoed(size: int) -> int:
+            if not streams:
+                ask: Any = channel.unary_unary("/s/Echo")
+                return len(await ask(bytes(size), timeout=_PATIENCE_S))
+            chat: Any = channel.stream_stream("/s/Chat")
+            return sum([len(answer) async for answer in chat(iter([bytes(size)]), timeout=_PATIENCE_S)])
+
+        assert await echoed(MEBIBYTE) == MEBIBYTE
+        assert budget.used == 0
+        others = budget.account("others", share_percent=100)
+        assert others.keep(2 * MEBIBYTE - 1000)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await echoed(MEBIBYTE)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert caught.value.details() == NO_ROOM
+        assert await echoed(500) == 500
+        others.release()
+        await _until(lambda: budget.used == 0)
+
+
+async def test_one_address_holds_its_share_of_the_grpc_connections() -> None:
+    greeting = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+    async with serving(Limits(connections_max=4, per_address_percent=25)) as served:
+        host, _, port = served.address.partition(":")
+
+        async def greeted(address: str) -> asyncio.StreamWriter | None:
+            reader, writer = await asyncio.open_connection(host, port, local_addr=(address, 0))
+            writer.write(greeting)
+            async with asyncio.timeout(_PATIENCE_S):
+                with contextlib.suppress(ConnectionError):
+                    if await reader.read(9):
+                        return writer
+            await _closed(writer)
+            return None
+
+        first = await greeted("127.0.0.1")
+        assert first is not None
+        assert await greeted("127.0.0.1") is None
+        other = await greeted("127.0.0.2")
+        assert other is not None
+        await _closed(first)
+        async with asyncio.timeout(_PATIENCE_S):
+            while (again := await greeted("127.0.0.1")) is None:
+                await asyncio.sleep(0)
+        await _closed(again)
+        await _closed(other)
+
+
+async def test_an_answer_beyond_the_budget_is_none_and_the_next_call_goes_on() -> None:
+    long = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        size = MEBIBYTE if b"/long" in head else 2
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size - 1))
+        if size == 2:
+            await long.wait()
+        writer.write(b"x")
+        await _closed(writer)
+
+    budget = ByteBudget(MEBIBYTE // 2)
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client = HttpClient(response_bytes_max=4 * MEBIBYTE, budget=budget)
+    short = asyncio.create_task(client.fetch("GET", f"{url}/short", timeout_ms=30_000))
+    await _until(lambda: budget.used)
+    with pytest.raises(HttpError) as caught:
+        await client.fetch("GET", f"{url}/long", timeout_ms=30_000)
+    assert caught.value.kind is HttpErrorKind.NO_ROOM
+    long.set()
+    assert (await short).body == b"\x00x"
+    await client.close()
+    assert budget.used == 0
+    server.close()
