@@ -241,7 +241,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _BOUNDS.in_flight_max
     )
     in_flight_per_destination_max: Annotated[
-        Count, Meta(description="most branch calls in progress to one destination")
+        Count,
+        Meta(
+            description="most branch calls in progress to one destination; it begins with 16, an answer adds one, and a"
+            " call without an answer takes one away"
+        ),
     ] = _BOUNDS.in_flight_per_destination_max
     queue_waiting_max: Annotated[
         Count, Meta(description="most calls queued for one destination; further messages are tried again later")

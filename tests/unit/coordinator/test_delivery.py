@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, QUICK, Harness, message
-from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
+from twophase.coordinator.dispatch.limiter import UNPROVEN, ConcurrencyLimiter
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Overloaded, StoreFull
 from twophase.core.lifecycle import State
@@ -337,16 +337,30 @@ async def test_what_is_due_is_read_while_memory_is_a_little_over_its_bound(make_
     A message that leaves memory needs a flush for it.
     """
     alive = "http://alive/in"
-    harness = await make_harness(CoordinatorSettings(delivery=QUICK, active_max=20, page_rows=5, crowded_retry_ms=1))
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, active_max=10, page_rows=5, crowded_retry_ms=1))
     harness.destination.hold(B)
-    for number in range(21):  # calls under way, so none of them leaves
+    for number in range(11):  # calls under way, so none of them leaves
         await harness.submit(message(f"hung{number}", B))
-    await harness.until(lambda: len(harness.destination.calls) == 21)
+    await harness.until(lambda: len(harness.destination.calls) == 11)
     harness.destination.script[alive].append(Answer(500))
     await harness.submit(message("again", alive))
-    await harness.until(lambda: harness.coordinator.gauges().active == 21)
+    await harness.until(lambda: harness.coordinator.gauges().active == 11)
     harness.clock.advance(2_000)
     await harness.until_state("again", State.SUCCEEDED)
+
+
+async def test_destinations_that_hang_leave_places_for_a_healthy_one(make_harness: MakeRig) -> None:
+    harness = await make_harness(
+        CoordinatorSettings(delivery=QUICK, in_flight_max=200, in_flight_per_destination_max=100)
+    )
+    hung = [f"http://hung{number}/in" for number in range(9)]
+    for url in hung:
+        harness.destination.hold(url)
+        for number in range(100):
+            harness.submit_soon(message(f"{url[7:12]}-{number}", url))
+    await harness.until(lambda: len(harness.destination.calls) == 9 * UNPROVEN)
+    await harness.submit(message("healthy", "http://healthy/in"))
+    await harness.until_state("healthy", State.SUCCEEDED)
 
 
 async def test_memory_holds_a_bounded_number_and_the_rest_waits_in_the_store(make_harness: MakeRig) -> None:

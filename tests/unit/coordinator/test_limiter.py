@@ -11,7 +11,7 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
+from twophase.coordinator.dispatch.limiter import UNPROVEN, ConcurrencyLimiter
 from twophase.testing.clock import VirtualClock
 
 TOTAL, EACH, WAITING = 4, 2, 3
@@ -147,3 +147,51 @@ def test_a_destination_may_have_a_bound_of_its_own() -> None:
     assert started == ["small", *["large"] * 3, *["other"] * 2]
     limiter.leave("small")
     assert started[-1] == "small"
+
+
+def test_a_destination_earns_its_places_by_answers() -> None:
+    limiter = ConcurrencyLimiter(
+        total_max=1_000, per_destination_max=UNPROVEN + 3, queue_waiting_max=1_000, clock=VirtualClock()
+    )
+
+    def begun() -> int:
+        return limiter.busiest(1)[0][1]
+
+    for _ in range(100):
+        limiter.enter("a", lambda: None)
+    assert begun() == UNPROVEN
+    for places in (1, 2, 3, 3):
+        limiter.leave("a")
+        assert begun() == UNPROVEN + places
+    limiter.leave("a", answered=False)
+    assert begun() == UNPROVEN + 2
+    for _ in range(50):
+        limiter.leave("a", answered=False)
+    assert begun() == UNPROVEN
+
+
+def test_destinations_that_never_answer_leave_places_for_others() -> None:
+    limiter = ConcurrencyLimiter(
+        total_max=2_048, per_destination_max=256, queue_waiting_max=10_000, clock=VirtualClock()
+    )
+    for number in range(9 * 256):
+        limiter.enter(f"silent {number % 9}", lambda: None)
+    ran: list[str] = []
+    limiter.enter("healthy", lambda: ran.append("healthy"))
+    assert ran == ["healthy"]
+
+
+def test_the_places_of_a_destination_are_remembered_while_nothing_is_called() -> None:
+    limiter = ConcurrencyLimiter(
+        total_max=1_000, per_destination_max=100, queue_waiting_max=1_000, clock=VirtualClock()
+    )
+    for number in range(5_000):
+        limiter.enter(f"once {number}", lambda: None)
+        limiter.leave(f"once {number}")
+    assert len(limiter._learned) == 4_096
+    for _ in range(50):
+        limiter.enter("a", lambda: None)
+        limiter.leave("a")
+    for _ in range(100):
+        limiter.enter("a", lambda: None)
+    assert limiter.in_flight == UNPROVEN + 50

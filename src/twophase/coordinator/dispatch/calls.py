@@ -157,7 +157,7 @@ class _OneCall(msgspec.Struct, eq=False):
 
     def _tell(self, answer: Answer) -> None:
         self._entry.calls -= 1
-        self._calls.limiter.leave(self._key)
+        self._calls.limiter.leave(self._key, answered=answer.status != 0)
         self._on_answer(self._key, answer)
 
 

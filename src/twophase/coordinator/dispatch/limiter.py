@@ -3,6 +3,9 @@
 A destination that hangs fills its own queue and no other's: queues wait side by side and take turns. A queue is
 bounded; when it is full the caller tries again later: after as long as its first call has waited, because the queue
 takes that long to pass.
+
+A destination earns its places: it begins with a few, each answer gives it one more, up to its bound, and each call
+without an answer takes one away. So a handful of addresses that never answer cannot take all the places (`UNPROVEN`).
 """
 
 from __future__ import annotations
@@ -10,16 +13,23 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from twophase.core.hooks import Clock
 
+UNPROVEN: Final = 16
+"""Calls under way to a destination that has not answered yet."""
+_LEARNED_MAX: Final = 4096
+
 
 class _DestinationQueue:
-    __slots__ = ("hungry", "in_flight", "in_flight_max", "waiting")
+    __slots__ = ("bound", "hungry", "in_flight", "in_flight_max", "waiting")
 
-    def __init__(self, in_flight_max: int) -> None:
+    def __init__(self, in_flight_max: int, bound: int) -> None:
         self.in_flight = 0
         self.in_flight_max = in_flight_max
+        """Its places now; they grow and shrink with its answers."""
+        self.bound = bound
         self.waiting: deque[tuple[Callable[[], None], int]] = deque()
         """Waiting calls, with the time since when each waits."""
         self.hungry = False
@@ -49,6 +59,8 @@ class ConcurrencyLimiter:
         self._clock = clock
         self._of_destination = of_destination or {}
         self._queues: dict[str, _DestinationQueue] = {}
+        self._learned: dict[str, int] = {}
+        """Places of destinations without a queue, where they are more than `UNPROVEN`."""
         self._ready: deque[str] = deque()
         self._admitting = False
         self.in_flight = 0
@@ -61,8 +73,8 @@ class ConcurrencyLimiter:
         """
         queue = self._queues.get(key)
         if queue is None:
-            in_flight_max = self._of_destination.get(key, self._per_destination_max)
-            queue = self._queues[key] = _DestinationQueue(in_flight_max)
+            bound = self._of_destination.get(key, self._per_destination_max)
+            queue = self._queues[key] = _DestinationQueue(self._learned.get(key) or min(UNPROVEN, bound), bound)
         room = queue.in_flight < queue.in_flight_max and self.in_flight < self._total_max
         if room and not queue.waiting and not self._ready:
             queue.in_flight += 1
@@ -78,19 +90,33 @@ class ConcurrencyLimiter:
         self._queue_up(key, queue)
         return True
 
-    def leave(self, key: str) -> None:
-        """Note the end of a call, and run the next that waits."""
+    def leave(self, key: str, *, answered: bool = True) -> None:
+        """Note the end of a call, and run the next that waits.
+
+        `answered`: the destination gave an answer, whatever it says.
+        """
         queue = self._queues[key]
         assert queue.in_flight > 0, "leave follows enter"
         assert self.in_flight > 0, "the total counts every queue"
         queue.in_flight -= 1
         self.in_flight -= 1
+        if answered:
+            if queue.in_flight_max < queue.bound:
+                queue.in_flight_max += 1
+        elif queue.in_flight_max > UNPROVEN:
+            queue.in_flight_max -= 1
         if queue.waiting:
             self._queue_up(key, queue)
         if self._ready:
             self._admit()
         if not queue.in_flight and not queue.waiting and self._queues.get(key) is queue:
             del self._queues[key]
+            learned = self._learned
+            learned.pop(key, None)
+            if queue.in_flight_max > UNPROVEN:
+                learned[key] = queue.in_flight_max
+                if len(learned) > _LEARNED_MAX:
+                    del learned[next(iter(learned))]
 
     def waited_ms(self, key: str) -> int:
         """Return the age of a queue's first call; 0 for an empty queue."""
