@@ -47,6 +47,7 @@ class PsycopgTransaction:
         self.handle: Any = connection
         self._connection = connection
         self._unclear = False
+        self._ended = False
 
     def execute(self, statement: Statement) -> list[Row]:
         with self._connection.cursor(row_factory=tuple_row) as cursor:
@@ -61,10 +62,13 @@ class PsycopgTransaction:
             cursor.execute("commit")
             ended = cursor.statusmessage
         self._unclear = False
+        self._ended = True
         if ended != COMMITTED:  # another thread's statement came in between, and failed
             raise TransactionLost
 
     def rollback(self) -> None:
+        if self._ended:  # what is open now is another task's or thread's
+            return
         try:
             self._connection.rollback()
         except psycopg.Error:

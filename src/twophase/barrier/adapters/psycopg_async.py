@@ -28,6 +28,7 @@ class AsyncPsycopgTransaction:
         self.handle: Any = connection
         self._connection = connection
         self._unclear = False
+        self._ended = False
 
     async def execute(self, statement: Statement) -> list[Row]:
         async with self._connection.cursor(row_factory=tuple_row) as cursor:
@@ -42,10 +43,13 @@ class AsyncPsycopgTransaction:
             await cursor.execute("commit")
             ended = cursor.statusmessage
         self._unclear = False
+        self._ended = True
         if ended != COMMITTED:  # another task's statement came in between, and failed
             raise TransactionLost
 
     async def rollback(self) -> None:
+        if self._ended:  # what is open now is another task's or thread's
+            return
         try:
             await self._connection.rollback()
         except psycopg.Error:

@@ -1,17 +1,29 @@
-"""Transactions on a connection of Python's own `sqlite3`."""
+"""Transactions on a connection of Python's own `sqlite3`.
+
+Threads, or with aiosqlite tasks, may share a connection, which has one transaction at a time. A transaction ends only
+what it began: another one may stand in its place.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from functools import partial
-from typing import Any
+from typing import Any, Final
+from weakref import WeakValueDictionary
 
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE
 from twophase.barrier.transaction import Row, Statement, Steps, perform
-from twophase.core.errors import AutocommitRefused, OpenTransaction
+from twophase.core.errors import AutocommitRefused, OpenTransaction, TransactionLost
 
 _BEGIN = SQLITE.sql("begin")
+_under_way: Final = WeakValueDictionary[int, "Sqlite3Transaction"]()
+"""The transaction under way on a connection, by the connection's id.
+
+SQLite names no transaction, and a savepoint's name is the same in all of them. A connection takes no weak reference,
+but its transaction keeps it alive.
+"""
 
 
 def peek_identity(connection: sqlite3.Connection, table: str) -> str | None:
@@ -75,8 +87,10 @@ class Sqlite3Transaction:
         except BaseException:
             self.close()
             raise
+        _under_way[id(connection)] = self
 
     def execute(self, statement: Statement) -> list[Row]:
+        self._require_ours()
         connection = self._connection
         factory, connection.text_factory = connection.text_factory, str  # as `_fetch`, without another call
         try:
@@ -85,16 +99,30 @@ class Sqlite3Transaction:
             connection.text_factory = factory
 
     def commit(self, last: Steps[None] | None = None) -> None:
+        self._require_ours()
         if last is not None:
             perform(last, self)
         self._connection.execute("commit")
+        self._end()
 
     def rollback(self) -> None:
-        if self._connection.in_transaction:
+        if self._is_ours() and self._connection.in_transaction:
             self._connection.rollback()
+        self._end()
 
     def close(self) -> None:
-        if self._connection.in_transaction:  # an unclear commit, such as SQLITE_BUSY: no transaction may stay open
-            self._connection.rollback()
-        self._settings.restore()
+        self.rollback()  # an unclear commit, such as SQLITE_BUSY: no transaction may stay open
+        with contextlib.suppress(sqlite3.OperationalError):  # inside another one the stronger setting stays
+            self._settings.restore()
         self._cursor.close()
+
+    def _is_ours(self) -> bool:
+        return _under_way.get(id(self._connection)) is self
+
+    def _require_ours(self) -> None:
+        if not self._is_ours():
+            raise TransactionLost
+
+    def _end(self) -> None:
+        if self._is_ours():
+            del _under_way[id(self._connection)]

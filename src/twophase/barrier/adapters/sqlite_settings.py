@@ -58,6 +58,9 @@ class SqliteSettings:
         self._restore.append(f"pragma busy_timeout = {busy_timeout}")
 
     def restore(self) -> None:
-        """Put back what `prepare` changed."""
+        """Put back what `prepare` changed.
+
+        The wait comes first, because inside a transaction SQLite refuses the change of `synchronous`.
+        """
         while self._restore:
-            self._run(self._restore.pop())
+            self._run(self._restore.pop(0))
