@@ -13,7 +13,7 @@ import pytest
 
 from tests.servers.ports import nobodys_port
 from twophase import AsyncClient, Client, RetryPolicy
-from twophase.errors import CoordinatorUnreachable
+from twophase.errors import CoordinatorUnreachable, Fate
 
 
 def submit_nowhere(endpoint: Any, scheme: str) -> None:
@@ -33,6 +33,7 @@ def test_the_traceback_is_one_error_with_its_cause_and_few_frames(endpoint: Any,
 
     shown = "".join(traceback.format_exception(raised.value))
     ours = [frame for frame in traceback.extract_tb(raised.value.__traceback__) if "/src/twophase/" in frame.filename]
+    assert raised.value.fate is (Fate.UNCHANGED if scheme == "http" else Fate.UNDECIDED)  # gRPC does not say
     assert shown.count("Traceback") == 1
     assert shown.count("direct cause") == 1
     assert len(ours) <= 3

@@ -8,8 +8,8 @@ import pytest
 
 from tests.unit.client.harness import Time
 from twophase.client.transport.exchange import Pause, RequestBounds, Send, exchange
-from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
-from twophase.core.errors import CoordinatorUnreachable, Overloaded, ShuttingDown, Unavailable
+from twophase.client.transport.wire import Disconnected, HttpAnswer, NotConnected, Operation, TransportFailure
+from twophase.core.errors import CoordinatorUnreachable, Fate, Overloaded, ShuttingDown, Unavailable
 from twophase.core.message import Branch, Message
 from twophase.core.options import Options
 
@@ -72,7 +72,21 @@ def test_attempts_at_a_silent_coordinator_are_bounded() -> None:
     assert len(script.timeouts) == 3
 
 
+NOWHERE = NotConnected("refused")
 NO_UPSTREAM = HttpAnswer(502, b"<html>no upstream</html>")
+
+
+@pytest.mark.parametrize(
+    ("tries", "fate"),
+    [((NOWHERE,), Fate.UNCHANGED), ((CUT, NOWHERE), Fate.UNDECIDED), ((NO_UPSTREAM, NOWHERE), Fate.UNDECIDED)],
+    ids=["never", "a try was cut", "a try was answered"],
+)
+def test_what_was_never_sent_changed_nothing(tries: tuple[HttpAnswer | Exception, ...], fate: Fate) -> None:
+    with pytest.raises(CoordinatorUnreachable) as raised:
+        Script(*tries).play()
+    assert raised.value.fate is fate
+
+
 STOPPING = HttpAnswer(503, b'{"code":"TP-3002","message":"stopping"}', "1")
 
 

@@ -13,7 +13,7 @@ from twophase.client import many
 from twophase.client.draft import Draft, Progress
 from twophase.client.flow import FlowContext
 from twophase.client.transport.exchange import Pause, RequestBounds, Send
-from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, TransportFailure
+from twophase.client.transport.wire import Disconnected, HttpAnswer, NotConnected, Operation, TransportFailure
 from twophase.core.errors import (
     ConfigurationError,
     ContentConflict,
@@ -159,6 +159,15 @@ def test_a_request_without_outcomes_is_each_messages_error(
     assert [type(one) for one in errors.values()] == [error, error]
     assert [one.gid for one in errors.values() if one is not None] == ["a", "b"]
     assert script.time.now_ms <= RequestBounds().total_ms
+
+
+@pytest.mark.parametrize(
+    ("failure", "fate"), [(NotConnected("refused"), Fate.UNCHANGED), (Disconnected("cut"), Fate.UNDECIDED)]
+)
+def test_messages_that_were_never_sent_are_unchanged(failure: TransportFailure, fate: Fate) -> None:
+    script = Script(failure)
+    errors = script.submit(*(script.context(gid) for gid in "ab"))
+    assert [one.fate for one in errors.values() if one is not None] == [fate, fate]
 
 
 def test_an_answer_that_was_lost_is_asked_for_again() -> None:

@@ -16,16 +16,8 @@ import weakref
 from collections.abc import AsyncGenerator
 from functools import partial
 
-from twophase.client.transport.sync import ANSWER_BYTES_MAX, DISCONNECTED, address_of
-from twophase.client.transport.wire import (
-    Disconnected,
-    HttpAnswer,
-    Operation,
-    TransportFailure,
-    answer_of,
-    is_from_twophase,
-    may_wait,
-)
+from twophase.client.transport.sync import ANSWER_BYTES_MAX, address_of, failure_of
+from twophase.client.transport.wire import HttpAnswer, Operation, answer_of, is_from_twophase, may_wait
 from twophase.http_client.client import HttpClient, HttpError, HttpErrorKind, Outcome
 from twophase.http_client.pipeline import Pipeline
 from twophase.http_client.request import PendingCall, encode_headers
@@ -117,8 +109,7 @@ class AsyncTransport:
         if isinstance(response, HttpError):
             if together and response.kind is HttpErrorKind.PROTOCOL:
                 self._groups = False  # something between does not keep answers in order
-            failure = Disconnected if response.kind in DISCONNECTED else TransportFailure
-            raise failure(f"{self._authority}: {response}") from response
+            raise failure_of(response, f"{self._authority}: {response}") from response
         if self._groups is None and response.status == 200 and is_from_twophase(response.body):
             self._groups = True
         return answer_of(response)

@@ -13,6 +13,7 @@ import msgspec
 from twophase.client.transport.wire import (
     Disconnected,
     HttpAnswer,
+    NotConnected,
     Operation,
     TransportFailure,
     encode_request,
@@ -20,7 +21,7 @@ from twophase.client.transport.wire import (
     read_answer,
     read_many,
 )
-from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, ShuttingDown, TwophaseError
+from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, Fate, ShuttingDown, TwophaseError
 from twophase.core.many import is_later
 from twophase.core.message import Message
 from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
@@ -103,7 +104,8 @@ def exchange(
         encode: writes the body as the transport's wire wants it.
 
     Raises:
-        what `read_answer` raises, and CoordinatorUnreachable when no answer came within the bounds.
+        what `read_answer` raises, and CoordinatorUnreachable when no answer came within the bounds; its fate is
+        "unchanged" when no try was sent.
     """
     body = encode(message, operation)
     waiting_ms = _waiting_ms(message, operation)
@@ -111,6 +113,7 @@ def exchange(
     deadline_s = runtime.monotonic_s() + left_ms / 1000
     timeout_ms = bounds.timeout_ms + waiting_ms
     tries = counted = 0
+    is_sent = False
     while True:
         tries += 1
         asked_ms: int | None = None
@@ -122,9 +125,10 @@ def exchange(
             asked_ms = pause_asked_ms(answer)
             failure = _refusal(operation, message.gid, answer)
             gone = isinstance(failure, _GONE)
+            is_sent = True
         except TransportFailure as error:
-            text = f"{operation.value} got no answer in {tries} attempts: {error}."
-            failure = CoordinatorUnreachable(text, gid=message.gid)
+            is_sent = is_sent or not isinstance(error, NotConnected)
+            failure = _no_answer(operation, message.gid, tries, error, is_sent=is_sent)
             gone = isinstance(error, Disconnected)
             # One cause, and without the frames of the transport: the failure says all that they could.
             cause = (error.__cause__ or error).with_traceback(None)
@@ -154,6 +158,7 @@ def exchange_many(
     together = _TOGETHER[operation]
     ended: dict[str, TwophaseError | None] = {}
     left = dict(requests)
+    is_sent = False
     left_ms = bounds.total_ms
     deadline_s = runtime.monotonic_s() + left_ms / 1000
     tries = counted = 0
@@ -174,9 +179,10 @@ def exchange_many(
                 gid for gid, error in errors.items() if answer.status in _LATER or (error and is_later(error.code))
             }
             gone = any(isinstance(errors[gid], _GONE) for gid in again)
+            is_sent = True
         except TransportFailure as error:
-            text = f"{operation.value} got no answer in {tries} attempts: {error}."
-            errors = {gid: CoordinatorUnreachable(text, gid=gid) for gid in left}
+            is_sent = is_sent or not isinstance(error, NotConnected)
+            errors = {gid: _no_answer(operation, gid, tries, error, is_sent=is_sent) for gid in left}
             again = set(left)
             gone = isinstance(error, Disconnected)
         ended |= errors
@@ -187,6 +193,20 @@ def exchange_many(
             return ended
         yield Pause(pause_ms)
         left_ms = max(1, int((deadline_s - runtime.monotonic_s()) * 1000))
+
+
+def _no_answer(
+    operation: Operation, gid: str, tries: int, error: TransportFailure, *, is_sent: bool
+) -> CoordinatorUnreachable:
+    """The error of a request that no coordinator has answered.
+
+    Arguments:
+        is_sent: one of its tries may have reached a coordinator.
+    """
+    failure = CoordinatorUnreachable(f"{operation.value} got no answer in {tries} attempts: {error}.", gid=gid)
+    if not is_sent:
+        failure.fate = Fate.UNCHANGED
+    return failure
 
 
 def _refusal(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseError:

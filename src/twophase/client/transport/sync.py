@@ -5,7 +5,15 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from twophase.client.transport.wire import API_PATH, Disconnected, HttpAnswer, Operation, TransportFailure, answer_of
+from twophase.client.transport.wire import (
+    API_PATH,
+    Disconnected,
+    HttpAnswer,
+    NotConnected,
+    Operation,
+    TransportFailure,
+    answer_of,
+)
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.http_client.address import Address, parse_address
@@ -13,7 +21,7 @@ from twophase.http_client.blocking import BlockingClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 ANSWER_BYTES_MAX: Final = 1024 * 1024
-DISCONNECTED: Final = frozenset({HttpErrorKind.CONNECT, HttpErrorKind.CLOSED})
+_DISCONNECTED: Final = {HttpErrorKind.CONNECT: NotConnected, HttpErrorKind.CLOSED: Disconnected}
 """Failures that show that no coordinator runs there at this moment.
 
 Every other failure may come from a running one.
@@ -50,6 +58,11 @@ def address_of(server: str) -> Address:
     return address._replace(path=address.path.rstrip("/").removesuffix(API_PATH))
 
 
+def failure_of(error: HttpError, text: str) -> TransportFailure:
+    """Return the failure that an HTTP client's error is to a producer, with this text."""
+    return _DISCONNECTED.get(error.kind, TransportFailure)(text)
+
+
 class SyncTransport:
     """A pool of connections to one coordinator.
 
@@ -83,10 +96,9 @@ class SyncTransport:
         try:
             response = self._client.exchange(self._heads[operation], body, timeout_ms / 1000)
         except HttpError as error:
-            failure = Disconnected if error.kind in DISCONNECTED else TransportFailure
             where = self._client.server.host_header
             where = f"cannot connect to {where}" if error.kind is HttpErrorKind.CONNECT else where
-            raise failure(f"{where}: {error.__cause__ or error}") from error.__cause__
+            raise failure_of(error, f"{where}: {error.__cause__ or error}") from error.__cause__
         return answer_of(response)
 
     def close(self) -> None:

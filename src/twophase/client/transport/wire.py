@@ -125,6 +125,10 @@ class Disconnected(TransportFailure):
     """
 
 
+class NotConnected(Disconnected):
+    """No connection was made, so nothing was sent."""
+
+
 class Transport(Protocol):
     """A blocking way to the coordinator."""
 
