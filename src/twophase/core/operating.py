@@ -166,7 +166,8 @@ class ServerStatus(msgspec.Struct, frozen=True):
     There is no value where there is no such message.
 
     `lease_ms`: a node that is silent for longer loses its messages to the others; 0 where the store has one node.
-    `prepared` and `submitted` count parked messages, too. `destinations` are the busiest.
+    `prepared` and `submitted` count parked messages, too. `destinations` are those of the node
+    that answers which it calls, or would call, at this moment; the busiest first.
     """
 
     version: str

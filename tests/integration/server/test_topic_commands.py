@@ -74,7 +74,7 @@ async def test_refusals_name_the_next_command(tmp_path: Path) -> None:
         for arguments, code, text in [
             (("show", "nosuch"), "TP-1003", "twophase topic list"),
             (("unsubscribe", "nosuch", "http://b"), "TP-1004: no such a topic.", "twophase topic list"),
-            (("delete", "a/b"), "TP-1004", "twophase topic show NAME"),
+            (("delete", "a/b"), "TP-1003: there is no topic 'a/b'.", "twophase topic list"),
             (("subscribe", "rates", "nowhere"), "TP-1000: url: ", "Correct the named field"),
             (("subscribe", "", "http://b"), "TP-1004: empty topic.", ""),
         ]:

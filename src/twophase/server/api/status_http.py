@@ -27,7 +27,8 @@ STATUS: Final = Operation(
     path="/api/twophase/status",
     tag="operators",
     summary="The server, its nodes, and the messages that are not final, at a glance",
-    description="Counts are those of the last second at most; `destinations` are the busiest of this node.",
+    description="Counts are those of the last second at most; `destinations` are those of this node with "
+    "branch calls in progress or waiting at this moment, the busiest first.",
     answer=ServerStatus,
 )
 _DESTINATIONS_MAX: Final = 10

@@ -168,7 +168,7 @@ DELETE: Final = Operation(
     summary="Delete a topic",
     parameters=(_NAME,),
     answer=Done,
-    refusals=_REFUSALS,
+    refusals={404: _NO_TOPIC},
 )
 
 
@@ -194,7 +194,7 @@ class TopicRoutes:
             Served(SUBSCRIBE, self._subscribe, _refusal_answer),
             Served(UNSUBSCRIBE, self._unsubscribe, _refusal_answer),
             Served(SHOW, self._show, _refusal_answer),
-            Served(DELETE, self._delete, _refusal_answer),
+            Served(DELETE, self._delete_ours, _refusal_answer),
         ]
 
     async def _subscribe_by_get(self, request: Request) -> Answer:
@@ -235,7 +235,7 @@ class TopicRoutes:
         name = request.path_params["name"]
         topic = (await self._topics.refresh()).by_name.get(name)
         if topic is None:
-            raise TopicNotFound(f"there is no topic {name[:200]!r}.", remedy="See `twophase topic list`.")
+            raise _no_topic(name)
         return _json(_shown(topic))
 
     async def _subscribe(self, request: Request) -> Answer:
@@ -252,6 +252,16 @@ class TopicRoutes:
     async def _delete(self, request: Request) -> Answer:
         await self._topics.delete(request.path_params["name"])
         return _SUCCESS
+
+    async def _delete_ours(self, request: Request) -> Answer:
+        try:
+            return await self._delete(request)
+        except TopicRefused:  # in dtm's words; there is one reason
+            raise _no_topic(request.path_params["name"]) from None
+
+
+def _no_topic(name: str) -> TopicNotFound:
+    return TopicNotFound(f"there is no topic {name[:200]!r}.", remedy="See `twophase topic list`.")
 
 
 def _refusal_answer(error: TwophaseError) -> Answer:
