@@ -14,6 +14,7 @@ from twophase.barrier.first_look import refusal_of, require_table, table_missing
 from twophase.barrier.primary import require_primary
 from twophase.barrier.transaction import Row, Steps, say
 from twophase.core.errors import (
+    BarrierRowRefused,
     BeginDeadlinePassed,
     CheckBackCameFirst,
     DatabaseIsReplica,
@@ -120,7 +121,7 @@ def begin_producer(
         DatabaseSwitched: this connection writes to another table than was named at prepare.
         BarrierTableMissing: `install` has not been run here.
         BarrierTableUnusable: the table has no unique key for the row.
-        BarrierRowRefused: another key than the message's is taken.
+        BarrierRowRefused: another key than the message's is taken, or a trigger drops the row.
     """
     validate_gid(gid)
     if not allow_unsafe and OF_THE_CONNECTION in dialect.statements:
@@ -170,8 +171,10 @@ def _insert_row(
         if refusal is not None:
             raise refusal from error
         raise
-    if not rows and "read_taken_key" not in dialect.statements:
-        raise CheckBackCameFirst(gid=gid)
+    if not rows and "read_producer" in dialect.statements:
+        # Read, never inferred: a trigger may have dropped the row.
+        taken = yield say(dialect, "read_producer", table, gid=gid)
+        raise CheckBackCameFirst(gid=gid) if taken else BarrierRowRefused(gid=gid)
     return rows
 
 

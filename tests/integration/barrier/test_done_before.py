@@ -76,20 +76,41 @@ def test_another_key_that_is_taken_is_no_word_of_a_check_back(own_bank: Bank) ->
         transaction.close()
 
 
-def test_a_trigger_that_drops_the_row_is_named_among_the_causes(postgres_bank: Bank) -> None:
-    postgres_bank.query(
-        "create function drop_row() returns trigger language plpgsql as $$ begin return null; end $$;"
-        "create trigger drop_row before insert on barrier for each row execute function drop_row()"
-    )
+DROPPING = {
+    "postgresql": [
+        (
+            "create function drop_row() returns trigger language plpgsql as $$ begin return null; end $$;"
+            "create trigger drop_row before insert on barrier for each row execute function drop_row()"
+        ),
+        "drop function drop_row() cascade",
+    ],
+    "sqlite": [
+        "create trigger drop_row before insert on barrier begin select raise(ignore); end",
+        "drop trigger drop_row",
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", [pytest.param("postgresql", marks=pytest.mark.postgres), "sqlite"])
+def test_a_trigger_that_drops_the_row_is_named_among_the_causes(banks: dict[str, Bank], kind: str) -> None:
+    bank, (dropping, kept) = banks[kind], DROPPING[kind]
+    named = r"takes no row of this key.*triggers that drop the row"
+    bank.query(dropping)
     try:
-        with (
-            postgres_bank.engine() as engine,
-            pytest.raises(BarrierRowRefused, match=r"takes no row of this key.*triggers that drop the row"),
-        ):
-            once(engine, call_of(new_gid()), spend)
+        with bank.engine() as engine:
+            with pytest.raises(BarrierRowRefused, match=named):
+                once(engine, call_of(new_gid()), spend)
+            producer = open_transaction(engine)
+            try:
+                with pytest.raises(BarrierRowRefused, match=named):
+                    begin(producer, new_gid())
+            finally:
+                producer.rollback()
+                producer.close()
+            assert check_back(engine, new_gid()).verdict is Verdict.UNKNOWN
     finally:
-        postgres_bank.query("drop function drop_row() cascade")
-    assert postgres_bank.balance() == 100
+        bank.query(kept)
+    assert bank.balance() == 100
 
 
 def test_a_sequence_behind_the_rows_loses_no_branch(postgres_bank: Bank) -> None:
