@@ -9,13 +9,15 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
 import pytest
 import sqlalchemy
+from psycopg.rows import TupleRow
 from sqlalchemy.pool import NullPool
 
 from tests.integration.barrier.test_branch import call_of, spend
 from tests.support.business_databases import Bank, begin, new_gid
-from twophase.barrier.asking import check_back
+from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.fault import code_of
 from twophase.barrier.http_answer import answer_branch
@@ -54,6 +56,25 @@ def test_a_held_row_is_in_progress(engine: sqlalchemy.Engine, postgres_bank: Ban
         assert check_back(engine, gid, lock_timeout=0.2).verdict is Verdict.IN_PROGRESS
         transaction.rollback()
         transaction.close()
+
+
+@pytest.mark.parametrize("factory", [psycopg.RawCursor, psycopg.ClientCursor])
+def test_a_connection_of_psycopg_may_make_cursors_of_any_class(
+    postgres_bank: Bank, factory: type[psycopg.Cursor[TupleRow]]
+) -> None:
+    gid = new_gid()
+    with psycopg.connect(f"postgresql://{postgres_bank.where}", cursor_factory=factory) as connection:
+        assert once(connection, call_of(gid), spend) == "done"
+        assert check_back(connection, gid).verdict is Verdict.ROLLED_BACK
+
+
+@pytest.mark.parametrize("factory", [psycopg.AsyncRawCursor, psycopg.AsyncClientCursor])
+async def test_an_async_connection_of_psycopg_may_make_cursors_of_any_class(
+    postgres_bank: Bank, factory: type[psycopg.AsyncCursor[TupleRow]]
+) -> None:
+    url = f"postgresql://{postgres_bank.where}"
+    async with await psycopg.AsyncConnection.connect(url, cursor_factory=factory) as connection:
+        assert (await acheck_back(connection, new_gid())).verdict is Verdict.ROLLED_BACK
 
 
 def test_a_check_back_that_came_first_bars_the_producer(engine: sqlalchemy.Engine) -> None:

@@ -50,7 +50,8 @@ class PsycopgTransaction:
         self._ended = False
 
     def execute(self, statement: Statement) -> list[Row]:
-        with self._connection.cursor(row_factory=tuple_row) as cursor:
+        # Not of the connection's `cursor_factory`, which may take other placeholders.
+        with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
             cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
             return list(cursor.fetchall()) if cursor.description else []
 
@@ -58,7 +59,7 @@ class PsycopgTransaction:
         if last is not None:
             perform(last, self)
         self._unclear = True
-        with self._connection.cursor() as cursor:
+        with psycopg.Cursor(self._connection) as cursor:
             cursor.execute("commit")
             ended = cursor.statusmessage
         self._unclear = False

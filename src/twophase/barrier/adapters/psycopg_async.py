@@ -31,7 +31,8 @@ class AsyncPsycopgTransaction:
         self._ended = False
 
     async def execute(self, statement: Statement) -> list[Row]:
-        async with self._connection.cursor(row_factory=tuple_row) as cursor:
+        # Not of the connection's `cursor_factory`, which may take other placeholders.
+        async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
             await cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
             return list(await cursor.fetchall()) if cursor.description else []
 
@@ -39,7 +40,7 @@ class AsyncPsycopgTransaction:
         if last is not None:
             await aperform(last, self)
         self._unclear = True
-        async with self._connection.cursor() as cursor:
+        async with psycopg.AsyncCursor(self._connection) as cursor:
             await cursor.execute("commit")
             ended = cursor.statusmessage
         self._unclear = False
