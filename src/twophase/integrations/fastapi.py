@@ -14,7 +14,19 @@ import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from operator import itemgetter, methodcaller
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+    overload,
+)
 
 from twophase.integrations.functions import is_coroutine_branch, missing_extra
 
@@ -286,10 +298,12 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         view: Callable[..., Any]
-        if is_coroutine_branch(engine, function):
+        asynchronous = is_coroutine_branch(engine, function)
+        signature, request_of = _signature(function)
+        if asynchronous:
 
             async def aview(*args: Any, **injected: Any) -> Response:
-                request = injected.pop(_REQUEST)
+                request = request_of(injected)
                 effect = functools.partial(_called, function, args, injected)
                 return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
@@ -297,13 +311,13 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
         else:
 
             def sync_view(*args: Any, **injected: Any) -> Response:
-                request = injected.pop(_REQUEST)
+                request = request_of(injected)
                 effect = functools.partial(_called, function, args, injected)
                 return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = sync_view
         functools.update_wrapper(view, function)
-        vars(view)["__signature__"] = _signature(function)
+        vars(view)["__signature__"] = signature
         return view
 
     return decorate
@@ -313,18 +327,27 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], injected: dict[
     return function(connection, *args, **injected)
 
 
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature that FastAPI injects into.
+def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Callable[[dict[str, Any]], Request]]:
+    """Return the signature that FastAPI injects into, and what takes the request from the injected values.
 
-    It has the function's parameters behind the connection, and the request.
+    It has the function's parameters behind the connection, and the request. FastAPI gives the request to one parameter
+    alone, so the function's own is used where it has one.
     """
     names = getattr(inspect.unwrap(function), "__globals__", {})
     _, *parameters = (
         parameter.replace(annotation=_evaluated(parameter.annotation, names))
         for parameter in inspect.signature(function).parameters.values()
     )
+    own = next((parameter.name for parameter in parameters if _is_request(parameter.annotation)), None)
+    if own is not None:
+        return inspect.Signature(parameters, return_annotation=Response), itemgetter(own)
     request = inspect.Parameter(_REQUEST, inspect.Parameter.KEYWORD_ONLY, annotation=Request)
-    return inspect.Signature([*parameters, request], return_annotation=Response)
+    return inspect.Signature([*parameters, request], return_annotation=Response), methodcaller("pop", _REQUEST)
+
+
+def _is_request(annotation: Any) -> bool:
+    type_ = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return isinstance(type_, type) and issubclass(type_, Request)
 
 
 def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:

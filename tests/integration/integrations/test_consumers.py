@@ -11,10 +11,11 @@ import sqlite3
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import fastapi
 import msgspec
 import pytest
 from django.core.signals import request_finished, request_started
@@ -195,6 +196,53 @@ def test_an_async_function_needs_an_async_engine(integration: Any, tmp_path: Pat
         integration.branch(create_engine("sqlite://"))(areceive)
     with pytest.raises(FunctionRefused, match="receive is a plain function"):
         integration.branch(create_async_engine("sqlite+aiosqlite://"))(receive)
+
+
+def _yields(connection: Any) -> Iterator[None]:
+    yield connection
+
+
+async def _ayields(connection: Any) -> AsyncIterator[None]:
+    yield connection
+
+
+@functools.wraps(_yields)
+def _wrapped(connection: Any) -> Any:
+    return list(_yields(connection))
+
+
+class _Called:
+    def __call__(self, connection: Any) -> Iterator[None]:
+        yield connection
+
+
+@pytest.mark.parametrize("integration", [on_fastapi, on_flask, on_django], ids=["fastapi", "flask", "django"])
+@pytest.mark.parametrize("function", [_yields, _ayields, _wrapped, _Called(), functools.partial(_yields)])
+def test_a_function_that_yields_is_refused_where_the_route_is_made(integration: Any, function: Any) -> None:
+    """FastAPI would answer 200 for it before its first step, and call it a stream."""
+    for engine in (create_engine("sqlite://"), create_async_engine("sqlite+aiosqlite://")):
+        with pytest.raises(FunctionRefused, match="generator function"):
+            integration.branch(engine)(function)
+
+
+def test_on_fastapi_a_function_may_take_the_request_itself(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}", poolclass=NullPool)
+    install(engine)
+    app, seen = fastapi.FastAPI(), list[str]()
+
+    @app.post("/plain")
+    @on_fastapi.branch(engine)
+    def plain(_connection: Any, request: fastapi.Request) -> None:
+        seen.append(request.url.path)
+
+    @app.post("/annotated/{article}")
+    @on_fastapi.branch(engine)
+    def annotated(_connection: Any, article: int, request: Annotated[fastapi.Request, "as it came"]) -> None:
+        seen.append(f"{request.url.path} {article}")
+
+    ask = consumers.asgi_client(app)
+    answers = [ask(path, params=branch_query(path)).status_code for path in ("/plain", "/annotated/7")]
+    assert (answers, seen) == ([200, 200], ["/plain", "/annotated/7 7"])
 
 
 @pytest.mark.parametrize(
