@@ -92,6 +92,10 @@ def require_ended(result: R, advice: str) -> R:
         elif isinstance(result, asyncio.Future):
             result.cancel()
         raise FunctionRefused(f"the function returned what nothing here awaits; {advice}.")
+    futures = sys.modules.get("concurrent.futures")
+    if futures is not None and isinstance(result, futures.Future):
+        result.cancel()
+        raise FunctionRefused("the function returned a thread's Future; return its `result()`, which waits for it.")
     if inspect.isasyncgen(result) or (inspect.isgenerator(result) and result.gi_code.co_name != "<genexpr>"):
         raise FunctionRefused("the function returned a generator: calling it ran nothing of it.")
     return result
@@ -117,14 +121,28 @@ def require_accepted(result: R) -> R:
     An HTTP answer of a status from 400 on refuses. So do a returned exception and dtm's words.
 
     Raises:
-        FunctionRefused: the refusal would not be sent, and the next call would find the branch done.
+        FunctionRefused: the refusal would not be sent, and the next call would find the branch done; or the result is
+            a streamed HTTP answer, whose body would run never, or behind the commit.
     """
     _refuse_unraised(result)
+    if _is_stream(result):
+        raise FunctionRefused("the function returned a streamed answer, which is not sent: its body would not run.")
     # Starlette, Django, Flask and HTTP clients have `status_code`; aiohttp and Sanic have `status`.
     _refuse_status(
         getattr(result, "status_code", getattr(result, "status", None) if hasattr(result, "headers") else None)
     )
     return result
+
+
+def _is_stream(result: object) -> bool:
+    """Return True for an HTTP answer whose body is made while it is sent.
+
+    It is one of Starlette, Django or Werkzeug.
+    """
+    if not hasattr(result, "status_code") or not hasattr(result, "headers"):
+        return False
+    streams = getattr(result, "streaming", getattr(result, "is_streamed", False))
+    return streams is True or hasattr(getattr(result, "body_iterator", None), "__aiter__")
 
 
 def _refuse_unraised(result: object) -> None:

@@ -328,10 +328,10 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], injected: dict[
 
 
 def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Callable[[dict[str, Any]], Request]]:
-    """Return the signature that FastAPI injects into, and what takes the request from the injected values.
+    """Return the signature that FastAPI injects into, and the getter of the request.
 
-    It has the function's parameters behind the connection, and the request. FastAPI gives the request to one parameter
-    alone, so the function's own is used where it has one.
+    The signature has the function's parameters behind the connection, and the request. FastAPI gives the request to one
+    parameter alone, so the function's own is used where it has one.
     """
     names = getattr(inspect.unwrap(function), "__globals__", {})
     _, *parameters = (

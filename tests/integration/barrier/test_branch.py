@@ -11,7 +11,7 @@ import functools
 import threading
 import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import flask
@@ -128,10 +128,15 @@ def _never_asked_for_more(handle: Any) -> Iterator[str]:
         lambda handle: _never_awaited(handle),  # noqa: PLW0108 -- hides that it is async
         lambda handle: _never_iterated(handle),  # noqa: PLW0108 -- as above
         lambda handle: _never_asked_for_more(handle),  # noqa: PLW0108 -- hides that it is a generator function
+        lambda _: Future[None](),
+        lambda handle: starlette.responses.StreamingResponse(_never_asked_for_more(handle)),
+        lambda handle: flask.Response(_never_asked_for_more(handle)),
+        lambda _: types.SimpleNamespace(status_code=200, headers={}, streaming=True),
     ],
     ids=[
         *("async", "async-generator", "generator", "partial"),
         *("lambda", "lambda-async-generator", "lambda-generator"),
+        *("thread", "starlette-stream", "flask-stream", "django-stream"),
     ],
 )
 def test_an_effect_that_would_not_run_is_never_confirmed(
