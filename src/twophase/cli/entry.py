@@ -5,6 +5,7 @@ The script is always installed; the library that reads its arguments comes with 
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Final
 
@@ -14,6 +15,9 @@ _EXIT_INCOMPLETE: Final = 2
 
 def main() -> None:
     """Run the command; without its library print which extra brings it."""
+    if sys.argv[1:2] == ["server"] and sys.platform != "win32":
+        # A reload right behind the start would end it. The server takes the signal once it can (`server.app`).
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     try:
         from twophase.cli import app  # noqa: PLC0415 -- needs typer, an extra
     except ModuleNotFoundError as error:

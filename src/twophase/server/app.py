@@ -324,6 +324,7 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
         exchange = MetricsExchange(assignment.folder, assignment.number)
     server = Server(settings, exchange=exchange, secrets=None if assignment is None else assignment.secrets)
     loop.add_signal_handler(signal.SIGHUP, server.reread)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
     has_run = False
     try:
         urls = await server.start()

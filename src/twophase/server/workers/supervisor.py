@@ -41,6 +41,7 @@ _DRAINED: Final = frozenset({EXIT_CLEAN, -signal.SIGTERM})
 
 SIGTERM ends a worker at once that only starts.
 """
+_HANGUP: Final = frozenset({signal.SIGHUP})
 _PAUSES: Final = Schedule(first_ms=100, cap_ms=10_000, jitter=0.0)
 _STEADY_S: Final = 60.0
 """A worker that ran this long begins anew with the shortest pause."""
@@ -76,7 +77,7 @@ class _Supervisor:
         self._stopping = asyncio.Event()
         self._running: dict[int, Process] = {}
         self._ready: set[Process] = set()
-        """Processes that take SIGHUP; it would end one that only starts."""
+        """Processes that have read their files, and read them again at SIGHUP."""
         self._rereads = 0
         self._former: dict[int, tuple[str, ...]] = {}
         """The secrets of each number's processes, since the last one that was ready.
@@ -89,6 +90,7 @@ class _Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGHUP, self._reread)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANGUP)
         try:
             return await self._run()
         finally:
@@ -142,9 +144,14 @@ class _Supervisor:
         # The former processes have ended: only what the database is committing of them can still be written.
         given = Secrets(token_hex(16), self._former.get(number, ()))
         self._former[number] = (*given.former, given.own)[-_FORMER_MAX:]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "twophase.server.workers", stdin=PIPE, stdout=PIPE, env=dict(os.environ)
-        )
+        # A worker inherits the mask, and takes the signal once it can. One sent to all processes would end it before.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANGUP)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "twophase.server.workers", stdin=PIPE, stdout=PIPE, env=dict(os.environ)
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANGUP)
         self._running[number] = process
         rereads = self._rereads
         assert process.stdin is not None, "a pipe"
