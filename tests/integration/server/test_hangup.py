@@ -1,4 +1,6 @@
-"""SIGHUP at a server that only starts: a reload right behind the start does not end it.
+"""SIGHUP at a server that only starts.
+
+A reload right behind the start does not end it.
 
 systemd takes an end by this signal for a clean one, and would not start the server again.
 """
