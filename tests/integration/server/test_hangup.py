@@ -1,6 +1,4 @@
-"""SIGHUP at a server that only starts.
-
-A reload right behind the start does not end it.
+"""A reload, SIGHUP, right behind the start of a server does not end it.
 
 systemd takes an end by this signal for a clean one, and would not start the server again.
 """

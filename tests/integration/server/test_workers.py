@@ -189,6 +189,17 @@ async def test_sqlite_is_refused_with_the_reason(tmp_path: Path) -> None:
     assert not (tmp_path / "twophase.db").exists()
 
 
+async def test_a_first_worker_that_is_killed_while_it_starts_is_named(
+    tmp_path: Path, postgres_database: Database
+) -> None:
+    worker_alone = "'twophase.server.workers' in sys.orig_argv"
+    (tmp_path / "sitecustomize.py").write_text(f"import os, sys\nif {worker_alone}: os.kill(os.getpid(), 9)")
+    arguments = ("--port", "0", "--workers", "2", "--store", postgres_database.dsn)
+    server = await ServerProcess.spawn(*arguments, environment={"PYTHONPATH": str(tmp_path)}, cwd=tmp_path)
+    code, errors = await server.ended()
+    assert (code, "the first worker ended before it was ready" in errors) == (1, True), errors
+
+
 async def test_a_taken_port_is_refused_once(tmp_path: Path, postgres_database: Database) -> None:
     with socket.create_server(("127.0.0.1", 0), reuse_port=True) as taken:
         port = taken.getsockname()[1]

@@ -186,7 +186,10 @@ class _Supervisor:
 
     async def _exit_code(self, number: int) -> int:
         code = await self._running[number].wait()
-        return code if code > 0 else EXIT_KILLED
+        if code > 0:
+            return code  # it has said why
+        _log.error("the first worker ended before it was ready", worker=number, exit_code=code)
+        return EXIT_KILLED
 
     async def _stop(self) -> list[int]:
         """Drain every worker, and kill those that take too long.
