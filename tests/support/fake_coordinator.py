@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import httptools
 
+from tests.support.certificates import Certificates
 from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.maintenance.horizon import Horizon
 from twophase.coordinator.state.active_message import OnReply, Owner, Reply
@@ -27,6 +29,7 @@ from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.listener import Listener
 from twophase.server.http_port.port import Timeouts
 from twophase.server.metrics import Metrics
+from twophase.server.tls import ServerTls
 from twophase.stores.base import Overview
 
 _PATIENCE_S = 20.0
@@ -204,10 +207,11 @@ class Wire:
     coordinator: FakeCoordinator
     metrics: Metrics
     port: int
+    context: ssl.SSLContext | None = None
     clients: list[Client] = field(default_factory=list)
 
     async def connect(self) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        client = Client(*await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context))
         self.clients.append(client)
         return client
 
@@ -225,8 +229,9 @@ async def listening(
     connections_max: int = 1_000,
     per_address_percent: int = 100,
     budget: ByteBudget | None = None,
+    certificates: Certificates | None = None,
 ) -> AsyncIterator[Wire]:
-    """Run such a port for one test."""
+    """Run such a port for one test, with TLS where there are certificates."""
     coordinator, metrics = FakeCoordinator(), Metrics()
     cold = ColdRoutes(coordinator, metrics, StoppedClock(), lambda: listener.connections)
     listener = Listener(
@@ -238,9 +243,11 @@ async def listening(
         connections_max=connections_max,
         per_address_percent=per_address_percent,
         budget=budget,
+        tls=None if certificates is None else ServerTls(str(certificates.certificate), str(certificates.key)),
     )
     urls = await listener.start("127.0.0.1", 0)
-    wire = Wire(listener, coordinator, metrics, int(urls[0].rpartition(":")[2]))
+    context = None if certificates is None else certificates.context()
+    wire = Wire(listener, coordinator, metrics, int(urls[0].rpartition(":")[2]), context)
     try:
         yield wire
     finally:

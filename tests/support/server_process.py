@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
+import ssl
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -34,6 +36,8 @@ class ServerProcess:
         self.process = process
         self.ready_line = ""
         self.port = 0
+        self.context: ssl.SSLContext | None = None
+        """For requests to a server that speaks TLS."""
 
     @classmethod
     async def spawn(cls, *arguments: str, environment: dict[str, str] | None = None, cwd: Path) -> ServerProcess:
@@ -61,7 +65,9 @@ class ServerProcess:
         if not self.ready_line:
             assert self.process.stderr is not None
             raise AssertionError((await self.process.stderr.read()).decode())
-        self.port = int(self.ready_line.split("http://127.0.0.1:")[1].split()[0])
+        found = re.search(r"https?://127\.0\.0\.1:(\d+)", self.ready_line)
+        assert found is not None, self.ready_line
+        self.port = int(found[1])
 
     @property
     def workers(self) -> set[int]:
@@ -70,7 +76,7 @@ class ServerProcess:
         return {int(pid) for pid in Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()}
 
     async def connect(self) -> Client:
-        return Client(*await asyncio.open_connection("127.0.0.1", self.port))
+        return Client(*await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context))
 
     async def ask(self, request: bytes) -> Response:
         """Make one request on a connection of its own."""

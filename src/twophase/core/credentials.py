@@ -66,9 +66,7 @@ def secret_of(text: str) -> str:
         except (OSError, UnicodeDecodeError, ValueError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is no text"
             raise ConfigurationError(f"file:{name}: the file cannot be read: {why}.") from None
-        if stat.S_ISREG(mode) and mode & _OF_OTHERS:
-            why = f"file:{name}: every user of this machine may use the file (mode {mode & 0o777:04o})."
-            raise ConfigurationError(why, remedy=f"chmod 600 {shlex.quote(name)}")
+        _require_private(f"file:{name}", name, mode)
         if len(content) > _SECRET_BYTES_MAX:
             raise ConfigurationError(f"file:{name}: the file is longer than {_SECRET_BYTES_MAX} bytes.")
     else:
@@ -76,6 +74,22 @@ def secret_of(text: str) -> str:
     if not value.strip():
         raise ConfigurationError(f"{text}: there is nothing in it.")
     return value.strip()
+
+
+def require_private(setting: str, file: Path) -> None:
+    """Refuse a file with a secret that every user of this machine may use.
+
+    Raises:
+        ConfigurationError: it is such a file; names the setting.
+        OSError: it is not there.
+    """
+    _require_private(f"{setting}: {file}", str(file), file.stat().st_mode)
+
+
+def _require_private(what: str, name: str, mode: int) -> None:
+    if stat.S_ISREG(mode) and mode & _OF_OTHERS:
+        why = f"{what}: every user of this machine may use the file (mode {mode & 0o777:04o})."
+        raise ConfigurationError(why, remedy=f"chmod 600 {shlex.quote(name)}")
 
 
 def shown(url: str) -> str:

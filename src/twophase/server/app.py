@@ -62,6 +62,7 @@ from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import is_open_to_others, open_store
+from twophase.server.tls import ServerTls, tls_of
 from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor
 from twophase.server.workers.metrics import MetricsExchange
 from twophase.stores.rows import Secrets
@@ -103,11 +104,12 @@ class Server:
             secrets: by which this process holds its node slot of a shared store; random by default.
 
         Raises:
-            ConfigurationError: the store's URL names no engine, the alert webhook's cannot be called, the tokens cannot
-                be read, or a host or an origin cannot be one.
+            ConfigurationError: the store's URL names no engine, the alert webhook's cannot be called, the tokens or a
+                certificate cannot be read, or a host or an origin cannot be one.
         """
         self.settings = settings
         clock = clock or WallClock()
+        self._tls = tls_of(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         self._guard = Guard(private=settings.private_destinations)
         names = Names()
         self._allowed = settings.allow_list()
@@ -139,6 +141,7 @@ class Server:
             gate=self.gate,
             browsers=browsers,
             budget=self._budget,
+            tls=self._tls,
         )
         on_refused = self.metrics.refused
         self._grpc = GrpcPort(
@@ -151,6 +154,7 @@ class Server:
             self.gate,
             browsers,
             self._budget,
+            self._tls,
         )
         self.urls: list[str] = []
 
@@ -189,7 +193,7 @@ class Server:
             address = f"{self.settings.host}:{self.settings.http_port}"
             raise ConfigurationError(f"host, http_port: cannot listen on {address}: {error.strerror}.") from error
         self.urls += await self._grpc.start(shares_port=shares_ports)
-        hosts = [urlsplit(url).hostname for url in self.urls if url.startswith("http:")]
+        hosts = [urlsplit(url).hostname for url in self.urls if url.startswith("http")]
         for url in self.urls:
             for host in hosts:
                 self._guard.listens(host or "", urlsplit(url).port or 0)
@@ -198,8 +202,13 @@ class Server:
         return self.urls
 
     def reread(self) -> None:
-        """Read tokens and destinations again; after a failure the earlier ones stay."""
+        """Read tokens, certificates and destinations again.
+
+        After a failure the earlier ones stay.
+        """
         self._reread_tokens()
+        if self._tls is not None:
+            self._reread_certificate(self._tls)
         self._reread_destinations()
 
     def _reread_tokens(self) -> None:
@@ -209,6 +218,14 @@ class Server:
             _log.error("the tokens were not read again, the earlier ones stay in force", what=error.message)
         else:
             _log.info("the tokens were read again")
+
+    def _reread_certificate(self, tls: ServerTls) -> None:
+        try:
+            tls.reread()
+        except ConfigurationError as error:
+            _log.error("the certificate was not read again, the earlier one stays in force", what=error.message)
+        else:
+            _log.info("the certificate was read again")
 
     def _reread_destinations(self) -> None:
         try:

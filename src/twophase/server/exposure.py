@@ -1,7 +1,7 @@
 """The rule which addresses a server may listen on without knowing its clients.
 
 On loopback every client is a user of this machine, and no configuration is needed. Any other address is refused unless
-each port knows its clients (a tokens file, or a client CA), or the operator opens it on purpose.
+the server knows its clients (a tokens file, or a client CA), or the operator opens it on purpose.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from twophase.server.settings import Settings
 _REMEDY: Final = (
     "Do one of these:\n"
     "  twophase token add NAME --scope produce --tokens tokens.toml, and start with --tokens tokens.toml\n"
+    "  set tls_client_ca, beside tls_certificate and tls_key, if every client has a certificate of that CA\n"
     "  start with --allow-anonymous, if only trusted clients reach this address"
 )
 
@@ -48,22 +49,11 @@ def require_known_clients(settings: Settings) -> None:
     """Refuse an address that would be open to every client by mistake.
 
     Raises:
-        ConfigurationError: with the two ways out, a line each.
+        ConfigurationError: with the three ways out, a line each.
     """
-    if settings.tokens or settings.allow_anonymous or is_loopback(settings.host):
+    if settings.tokens or settings.tls_client_ca or settings.allow_anonymous or is_loopback(settings.host):
         return
-    ports = [name for name, authority in _authorities(settings) if not authority]
-    if ports:
-        raise ConfigurationError(
-            f"host: other machines reach {settings.host}, and the {' and '.join(ports)} would serve every client"
-            " without a token.",
-            remedy=_REMEDY,
-        )
-
-
-def _authorities(settings: Settings) -> list[tuple[str, str]]:
-    """Return each port with the CA of its clients' certificates; empty for none."""
-    ports = [("HTTP port", "")]
-    if settings.grpc_port != "off":
-        ports.append(("gRPC port", settings.grpc_tls_client_ca))
-    return ports
+    raise ConfigurationError(
+        f"host: other machines reach {settings.host}, and every client there would be served without a token.",
+        remedy=_REMEDY,
+    )

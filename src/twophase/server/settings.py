@@ -67,7 +67,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "sqlite:///twophase.db"
     host: Annotated[
         Text,
-        Meta(description="address to listen on; one that is not loopback needs `tokens` or allow_anonymous"),
+        Meta(description="address to listen on; one beyond loopback needs tokens, tls_client_ca or allow_anonymous"),
     ] = "127.0.0.1"
     allow_anonymous: Annotated[
         bool, Meta(description="let clients without a token do everything on an address that is not loopback")
@@ -99,13 +99,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             description="most gRPC connections at once, each with up to 1 000 requests; further connections are closed"
         ),
     ] = 1_000
-    grpc_tls_certificate: Annotated[str, Meta(description="PEM file with the gRPC port's certificate chain")] = ""
-    grpc_tls_key: Annotated[str, Meta(description="PEM file with the private key of that certificate")] = ""
-    grpc_tls_client_ca: Annotated[
-        str,
-        Meta(
-            description="PEM file of the CA that signs the certificates gRPC clients must present; empty: none needed"
-        ),
+    tls_certificate: Annotated[
+        str, Meta(description="PEM file with the certificate chain of the HTTP and the gRPC port; empty: plain text")
+    ] = ""
+    tls_key: Annotated[str, Meta(description="PEM file with the private key of that certificate, of mode 0600")] = ""
+    tls_client_ca: Annotated[
+        str, Meta(description="PEM file of the CA that signs the certificates clients must present; empty: none needed")
     ] = ""
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="lowest severity that is logged")
@@ -147,9 +146,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " address may hold; 100 where all clients come through one proxy",
         ),
     ] = 25
-    head_timeout_ms: Annotated[Milliseconds, Meta(description="how long a request's headers may take to arrive")] = (
-        10_000
-    )
+    head_timeout_ms: Annotated[
+        Milliseconds, Meta(description="how long a TLS handshake, and then a request's headers, may take to arrive")
+    ] = 10_000
     body_timeout_ms: Annotated[Milliseconds, Meta(description="how long a request's body may take to arrive")] = 30_000
     idle_timeout_ms: Annotated[
         Milliseconds, Meta(description="how long a connection may stay idle between two requests")

@@ -325,7 +325,7 @@ def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Pa
     (tmp_path / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in pair.cert_chain_pems))
     context = ssl.create_default_context()
     authority.configure_trust(context)
-    files = {"grpc_tls_certificate": str(tmp_path / "cert.pem"), "grpc_tls_key": str(tmp_path / "key.pem")}
+    files = {"tls_certificate": str(tmp_path / "cert.pem"), "tls_key": str(tmp_path / "key.pem")}
     with InProcessCoordinator(grpc_port=0, **files) as coordinator:
         assert coordinator.grpc_url.startswith("grpcs://")
         kind: Any = Client if manner == "sync" else AsyncClient

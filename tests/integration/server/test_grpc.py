@@ -15,12 +15,12 @@ import grpc
 import grpc.aio
 import msgspec
 import pytest
-import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from tests.integration.server.running import Running, running
 from tests.servers.ports import KeptPort
+from tests.support.certificates import Certificates
 from tests.support.fake_coordinator import FakeCoordinator, StoppedClock
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import (
@@ -460,27 +460,15 @@ async def test_connections_and_requests_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def certificates(tmp_path: Path) -> tuple[trustme.CA, dict[str, str]]:
-    authority = trustme.CA()
-    pair = authority.issue_cert("127.0.0.1", "localhost")
-    pair.private_key_pem.write_to_path(tmp_path / "key.pem")
-    for index, blob in enumerate(pair.cert_chain_pems):
-        blob.write_to_path(tmp_path / "cert.pem", append=index > 0)
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    return authority, {
-        "grpc_tls_certificate": str(tmp_path / "cert.pem"),
-        "grpc_tls_key": str(tmp_path / "key.pem"),
-    }
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path)
 
 
-async def test_tls_is_spoken_to_those_who_trust_the_authority(
-    tmp_path: Path, certificates: tuple[trustme.CA, dict[str, str]]
-) -> None:
-    authority, files = certificates
-    async with running(tmp_path, grpc_port=0, **files) as one:
+async def test_tls_is_spoken_to_those_who_trust_the_authority(tmp_path: Path, certificates: Certificates) -> None:
+    async with running(tmp_path, grpc_port=0, **certificates.settings()) as one:
         url = grpc_url(one)
         assert url.startswith("grpcs://127.0.0.1:")
-        trusted = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+        trusted = grpc.ssl_channel_credentials(certificates.ca.read_bytes())
         async with grpc.aio.secure_channel(url.removeprefix("grpcs://"), trusted) as channel:
             assert parse_gid(await Dtm(channel).raw("NewGid", b""))
         async with grpc.aio.insecure_channel(url.removeprefix("grpcs://")) as channel:
@@ -488,38 +476,31 @@ async def test_tls_is_spoken_to_those_who_trust_the_authority(
 
 
 async def test_clients_must_show_a_certificate_where_an_authority_is_named(
-    tmp_path: Path, certificates: tuple[trustme.CA, dict[str, str]]
+    tmp_path: Path, certificates: Certificates
 ) -> None:
-    authority, files = certificates
-    ours = authority.issue_cert("client.example")
-    async with running(tmp_path, grpc_port=0, grpc_tls_client_ca=str(tmp_path / "ca.pem"), **files) as one:
+    certificate, key = certificates.client("client.example")
+    async with running(tmp_path, grpc_port=0, **certificates.settings(client_ca=True)) as one:
         target = grpc_url(one).removeprefix("grpcs://")
-        nobody = grpc.ssl_channel_credentials(authority.cert_pem.bytes())
+        nobody = grpc.ssl_channel_credentials(certificates.ca.read_bytes())
         async with grpc.aio.secure_channel(target, nobody) as channel:
             assert await _ended(Dtm(channel)) is Code.UNAVAILABLE
-        known = grpc.ssl_channel_credentials(
-            authority.cert_pem.bytes(), ours.private_key_pem.bytes(), ours.cert_chain_pems[0].bytes()
-        )
+        known = grpc.ssl_channel_credentials(certificates.ca.read_bytes(), key.read_bytes(), certificate.read_bytes())
         async with grpc.aio.secure_channel(target, known) as channel:
             assert parse_gid(await Dtm(channel).raw("NewGid", b""))
 
 
-@pytest.mark.parametrize("missing", ["grpc_tls_certificate", "grpc_tls_key"])
-async def test_half_a_pair_is_refused(
-    tmp_path: Path, certificates: tuple[trustme.CA, dict[str, str]], missing: str
-) -> None:
+@pytest.mark.parametrize("missing", ["tls_certificate", "tls_key"])
+async def test_half_a_pair_is_refused(tmp_path: Path, certificates: Certificates, missing: str) -> None:
     with pytest.raises(ConfigurationError, match="one needs the other"):
-        async with running(tmp_path, grpc_port=0, **{**certificates[1], missing: ""}):
+        async with running(tmp_path, grpc_port=0, **{**certificates.settings(), missing: ""}):
             pass
 
 
-async def test_files_that_are_no_certificate_are_refused(
-    tmp_path: Path, certificates: tuple[trustme.CA, dict[str, str]]
-) -> None:
+async def test_files_that_are_no_certificate_are_refused(tmp_path: Path, certificates: Certificates) -> None:
     (tmp_path / "cert.pem").write_text("hello")
-    with pytest.raises(ConfigurationError, match="grpc_tls_certificate"):
-        async with running(tmp_path, grpc_port=0, **certificates[1]):
+    with pytest.raises(ConfigurationError, match="tls_certificate"):
+        async with running(tmp_path, grpc_port=0, **certificates.settings()):
             pass
-    with pytest.raises(ConfigurationError, match="grpc_tls_client_ca: needs"):
-        async with running(tmp_path, grpc_port=0, grpc_tls_client_ca=str(tmp_path / "ca.pem")):
+    with pytest.raises(ConfigurationError, match="tls_client_ca: needs"):
+        async with running(tmp_path, grpc_port=0, tls_client_ca=str(certificates.ca)):
             pass

@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 import grpc.aio
 import msgspec
 import pytest
-import trustme
 from starlette.applications import Starlette
 from starlette.routing import Route
 
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, grpc_url, method
+from tests.support.certificates import Certificates
 from tests.support.fake_coordinator import Client, Response, get, post
 from tests.support.identities import bearer, token_of, write
 from twophase.core.errors import Forbidden, Unauthenticated
@@ -381,21 +381,15 @@ def _code(response: Response) -> str:
 
 
 async def test_a_certificate_stands_for_a_token_on_grpc(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
-    pair = authority.issue_cert("127.0.0.1")
-    pair.private_key_pem.write_to_path(tmp_path / "key.pem")
-    pair.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
+    certificates = Certificates(tmp_path)
     tokens = write(tmp_path, "pay", [Scope.PRODUCE], san=("pay.internal",))
-    files = {"grpc_tls_certificate": "cert.pem", "grpc_tls_key": "key.pem", "grpc_tls_client_ca": "ca.pem"}
-    settings = {name: str(tmp_path / file) for name, file in files.items()}
-    async with running(tmp_path, grpc_port=0, tokens=tokens, **settings) as server:
+    async with running(tmp_path, grpc_port=0, tokens=tokens, **certificates.settings(client_ca=True)) as server:
         target = grpc_url(server).removeprefix("grpcs://")
         codes = []
         for name in ("pay.internal", "stranger.internal"):
-            own = authority.issue_cert(name)
+            certificate, key = certificates.client(name)
             credentials = grpc.ssl_channel_credentials(
-                authority.cert_pem.bytes(), own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes()
+                certificates.ca.read_bytes(), key.read_bytes(), certificate.read_bytes()
             )
             async with grpc.aio.secure_channel(target, credentials) as channel:
                 codes.append(await _grpc_code(channel, f"g-{name}"))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
@@ -24,10 +23,11 @@ from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.stream import Head
 
 H = TypeVar("H", bound=Head)
+Before = Callable[[Callable[[asyncio.Transport], asyncio.BaseProtocol]], Callable[[], asyncio.Protocol]]
+"""Puts TLS before the connections: takes their maker, returns that of protocols."""
 
 _BACKLOG: Final = 1024
 _SWEEP_S_MAX: Final = 1.0
-_TLS_HANDSHAKE_S: Final = 10.0
 
 
 class Port(Generic[H]):
@@ -68,42 +68,44 @@ class Port(Generic[H]):
         self._leaving = False
         self._empty = asyncio.Event()
 
-    async def start(
-        self, host: str, port: int, context: ssl.SSLContext | None = None, *, shares_port: bool = False
-    ) -> int:
+    async def start(self, host: str, port: int, before: Before | None = None, *, shares_port: bool = False) -> int:
         """Listen on every address of `host`; port 0 takes a free one. Returns the port.
 
+        `before`: begins each connection by TLS; None for plain text.
         `shares_port`: other processes listen on it, too, and the kernel spreads the connections.
 
         Raises:
             OSError: the address cannot be used.
         """
         try:
-            port = await self._listen(host, port, context, shares_port=shares_port)
+            port = await self._listen(host, port, before, shares_port=shares_port)
         except OSError:
             self.stop()
             raise
         self._sweep()
         return port
 
-    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None, *, shares_port: bool) -> int:
+    async def _listen(self, host: str, port: int, before: Before | None, *, shares_port: bool) -> int:
         loop = asyncio.get_running_loop()
         self.now_s = loop.time()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for address in dict.fromkeys(one[4][0] for one in found):
             server = await loop.create_server(
-                lambda: Connection(self),
+                (lambda: Connection(self)) if before is None else before(lambda _: Connection(self)),
                 str(address),
                 port,
                 backlog=_BACKLOG,
                 reuse_address=True,
                 reuse_port=shares_port,
-                ssl=context,
-                ssl_handshake_timeout=None if context is None else _TLS_HANDSHAKE_S,
             )
             self._servers.append(server)
             port = port or server.sockets[0].getsockname()[1]
         return port
+
+    @property
+    def free(self) -> int:
+        """The number of connections that it may still have."""
+        return self.limits.connections_max - len(self._connections)
 
     @property
     def addresses(self) -> list[str]:
@@ -112,10 +114,8 @@ class Port(Generic[H]):
 
     def joined(self, connection: Connection) -> bool:
         """Add a client's connection; False for one beyond the bound."""
-        connections_max = self.limits.connections_max
-        of_address_max = max(1, connections_max * self.limits.per_address_percent // 100)
-        full = len(self._connections) >= connections_max or self._by_address[connection.address] >= of_address_max
-        if self._leaving or full:
+        of_address_max = max(1, self.limits.connections_max * self.limits.per_address_percent // 100)
+        if self._leaving or self.free <= 0 or self._by_address[connection.address] >= of_address_max:
             self._turned_away()
             return False
         self._connections.add(connection)

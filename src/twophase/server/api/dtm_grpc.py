@@ -9,7 +9,6 @@ unknown method, bytes that are no protobuf, a message beyond the limit. Sockets 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
@@ -50,10 +49,12 @@ from twophase.server.codecs.encode import Refusal, Route, refusal
 from twophase.server.codecs.options import OPTION_FIELDS
 from twophase.server.codecs.trace import Trace
 from twophase.server.codecs.wire import WireRequest, parse_steps
+from twophase.server.handshakes import Handshakes
 from twophase.server.http_port.port import Requests
 from twophase.server.identity.caller import Caller
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.scopes import scopes_of
+from twophase.server.tls import HTTP_2, ServerTls
 
 if TYPE_CHECKING:
     from twophase.coordinator.state.active_message import Reply
@@ -114,7 +115,7 @@ class GrpcApi:
         per_address_percent: share of the connections, and of the budget, that one peer address may hold.
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
         idle_timeout_ms: a connection may rest so long between two requests.
-        tls: None for plain text.
+        tls: gives the context of new connections; None for plain text.
         gate: finds out who sends a call; open by default.
         browsers: refuses calls of web pages, and calls to other names than the server's.
         budget: of the bytes of unfinished requests; its own by default.
@@ -132,7 +133,7 @@ class GrpcApi:
         per_address_percent: int = 100,
         calls_max: int = 10_000,
         idle_timeout_ms: int = 75_000,
-        tls: ssl.SSLContext | None = None,
+        tls: ServerTls | None = None,
         gate: Gate | None = None,
         browsers: BrowserGuard | None = None,
         budget: ByteBudget | None = None,
@@ -158,6 +159,7 @@ class GrpcApi:
         self._operators = Operators(SERVICE)
         self._services: Services | None = None
         self._port: Port[Any] | None = None
+        self._handshakes: Handshakes | None = None
 
     async def start(self, host: str, port: int, *, shares_port: bool = False) -> str:
         """Listen; port 0 takes a free one. Returns the URL.
@@ -170,7 +172,11 @@ class GrpcApi:
         self._services = services = self._make_services()
         on_turned_away = partial(self._refused, Overloaded.code)
         self._port = Port(services.read, self._limits, _crashed, on_turned_away=on_turned_away, budget=self._budget)
-        bound = await self._port.start(host, port, self._tls, shares_port=shares_port)
+        before = None
+        if self._tls is not None:
+            self._handshakes = self._before(self._tls, self._port)
+            before = self._handshakes.before
+        bound = await self._port.start(host, port, before, shares_port=shares_port)
         self._browsers.listens(host, *self._port.addresses)
         await self._operators.serving()
         scheme = "grpc" if self._tls is None else "grpcs"
@@ -183,6 +189,8 @@ class GrpcApi:
             return
         await self._operators.leaving()
         self._port.leave()
+        if self._handshakes is not None:
+            self._handshakes.stop()
         if self._services.streams:
             await asyncio.sleep(min(_FAREWELL_S, timeout_s))
             self._services.end_streams(_GOING_AWAY)
@@ -193,8 +201,18 @@ class GrpcApi:
         port, self._port = self._port, None
         if port is not None:
             port.stop()
+        if self._handshakes is not None:
+            self._handshakes.stop()
         if self._services is not None:
             await self._services.stop()
+
+    def _before(self, tls: ServerTls, port: Port[Any]) -> Handshakes:
+        return Handshakes(
+            partial(tls.context, HTTP_2),
+            lambda _: (port.free, port.free),
+            timeout_s=self._limits.handshake_s,
+            shutdown_s=self._limits.linger_s,
+        )
 
     def _make_services(self) -> Services:
         services = Services(

@@ -1,4 +1,4 @@
-"""The choice of the gRPC port: one or none, its number and its certificate.
+"""The choice of the gRPC port: one or none, and its number.
 
 Every refusal and every start without the port has a line that says why. `grpc_port` = `auto` must not obstruct a server
 that needs no gRPC: without grpcio, beside a private HTTP port (0), or where 36790 is taken, the server runs without it.
@@ -7,7 +7,6 @@ An explicitly named port is opened, or the server does not start.
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -23,6 +22,7 @@ from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.port import Requests
 from twophase.server.identity.gate import Gate
 from twophase.server.settings import Settings
+from twophase.server.tls import ServerTls
 
 if TYPE_CHECKING:
     from twophase.server.api.dtm_grpc import GrpcApi
@@ -41,7 +41,7 @@ class GrpcPort:
 
     Arguments:
         settings: the part that begins with `grpc_`, `host`, and whether the HTTP port is a private one.
-        requests, decoder, clock, topics, on_refused, gate, browsers, budget: as `GrpcApi`.
+        requests, decoder, clock, topics, on_refused, gate, browsers, budget, tls: as `GrpcApi`.
     """
 
     def __init__(
@@ -55,8 +55,10 @@ class GrpcPort:
         gate: Gate,
         browsers: BrowserGuard,
         budget: ByteBudget,
+        tls: ServerTls | None,
     ) -> None:
         self._settings = settings
+        self._tls = tls
         self._browsers = browsers
         self._parts = (requests, decoder, clock)
         self._topics = topics
@@ -71,7 +73,7 @@ class GrpcPort:
         `shares_port`: other processes listen on it, too.
 
         Raises:
-            ConfigurationError: a port that was asked for cannot be opened, or a certificate cannot be used.
+            ConfigurationError: a port that was asked for cannot be opened.
         """
         settings = self._settings
         if settings.grpc_port == "off" or (settings.grpc_port == "auto" and settings.http_port == 0):
@@ -104,7 +106,7 @@ class GrpcPort:
             per_address_percent=settings.connections_per_address_percent,
             calls_max=settings.connections_max,
             idle_timeout_ms=settings.idle_timeout_ms,
-            tls=tls_of(settings),
+            tls=self._tls,
             gate=self._gate,
             browsers=self._browsers,
             budget=self._budget,
@@ -119,35 +121,3 @@ class GrpcPort:
         """Cut what is left. Safe to call twice, and without a start."""
         if self._api is not None:
             await self._api.stop()
-
-
-def tls_of(settings: Settings) -> ssl.SSLContext | None:
-    """Return the port's TLS; None for plain text.
-
-    Raises:
-        ConfigurationError: a file cannot be read or is no certificate, or one of the pair is missing.
-    """
-    certificate, key, authority = (
-        settings.grpc_tls_certificate,
-        settings.grpc_tls_key,
-        settings.grpc_tls_client_ca,
-    )
-    if not certificate and not key:
-        if authority:
-            raise ConfigurationError("grpc_tls_client_ca: needs grpc_tls_certificate and grpc_tls_key beside it.")
-        return None
-    if not certificate or not key:
-        raise ConfigurationError("grpc_tls_certificate, grpc_tls_key: one needs the other.")
-    try:
-        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        context.load_cert_chain(certificate, key)
-        if authority:
-            context.load_verify_locations(authority)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(
-            f"grpc_tls_certificate, grpc_tls_key, grpc_tls_client_ca: cannot be used: {error}."
-        ) from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["h2"])
-    return context

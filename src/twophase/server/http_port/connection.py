@@ -91,10 +91,17 @@ class PendingAsgiResponse:
 
 
 class Connection(RequestParser):
-    """See the module. The listener creates one for each accepted connection."""
+    """See the module. The listener creates one for each accepted connection.
 
-    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
+    Arguments:
+        port: of all connections.
+        loop: of the port.
+        below: the transport below TLS; None for plain text.
+    """
+
+    def __init__(self, port: Port, loop: asyncio.AbstractEventLoop, below: asyncio.Transport | None = None) -> None:
         super().__init__(port, loop)
+        self._below = below
         self._pending: deque[PendingResponse | PendingAsgiResponse] = deque()
         self._owes_continue = False
         self._unread = False
@@ -109,14 +116,14 @@ class Connection(RequestParser):
         self._address = self.client[0] if self.client else ""
         self.port.by_address[self._address] += 1
         self._account = self.port.budget.account(self._address, self.port.per_address_percent)
+        if self._below is not None and not self.port.gate.is_open:
+            self.certificate = transport.get_extra_info("peercert")
         if self._excess() > 0:
             self._take_reserved_place()
 
     def _excess(self) -> int:
         """Return by how many connections the port's or the peer's bound is passed."""
-        port = self.port
-        of_peer = port.by_address[self._address] - port.connections_per_address_max
-        return max(len(self.connections) - port.connections_max, of_peer)
+        return -min(self.port.free(self._address))
 
     def _take_reserved_place(self) -> None:
         """Serve health only.
@@ -143,7 +150,13 @@ class Connection(RequestParser):
             self.refuse(503, Overloaded(ALL_TAKEN))
 
     def eof_received(self) -> bool | None:  # type: ignore[override]  # the base class keeps nothing open
-        """Answer the requests that have arrived; the client sends no more."""
+        """Answer the requests that have arrived; the client sends no more.
+
+        With TLS they stay without an answer: above it, a connection ends in both directions.
+        """
+        if self._below is not None:
+            self._forget_responses()
+            return None
         if self._lingers or not self._pending:
             return None
         self.half_closed = True
@@ -153,11 +166,7 @@ class Connection(RequestParser):
         """Forget the client; its requests continue without a response."""
         self._gone = True
         self._drop_body()
-        for pending in self._pending:
-            if isinstance(pending, PendingAsgiResponse):
-                pending.cycle.disconnected = True
-                pending.cycle.message_event.set()
-        self._pending.clear()
+        self._forget_responses()
         by_address = self.port.by_address
         by_address[self._address] -= 1
         if not by_address[self._address]:
@@ -166,6 +175,13 @@ class Connection(RequestParser):
             self.port.reserved.remove(self)
         super().connection_lost(exc)
         self.port.connection_closed()
+
+    def _forget_responses(self) -> None:
+        for pending in self._pending:
+            if isinstance(pending, PendingAsgiResponse):
+                pending.cycle.disconnected = True
+                pending.cycle.message_event.set()
+        self._pending.clear()
 
     def pause_writing(self) -> None:
         """Read no more requests of a client that does not read its responses."""
@@ -192,7 +208,7 @@ class Connection(RequestParser):
         """End what takes too long; called by the listener's sweep."""
         limits = self.port.timeouts
         age_s = now_s - self.since_s
-        if self._gone:
+        if self._gone or (self._below is not None and self._end_farewell(self._below)):
             return
         if self._lingers:
             if age_s > limits.linger_s:
@@ -205,6 +221,16 @@ class Connection(RequestParser):
                 self.transport.close()
         elif not self.flow.read_paused and age_s > (limits.head_s if self.reading == HEAD else limits.body_s):
             self.refuse(408, InvalidRequest("the request did not arrive in time."))
+
+    def _end_farewell(self, below: asyncio.Transport) -> bool:
+        """End a TLS connection that is closed here and has sent everything.
+
+        A client that reads nothing between two requests, as a pool does, leaves the farewell unanswered.
+        """
+        closing = self.transport.is_closing()
+        if closing and not (self.transport.get_write_buffer_size() or below.get_write_buffer_size()):
+            below.close()
+        return closing
 
     def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace, caller: Caller) -> None:
         """Decode a whole request and give it to the coordinator.

@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Callable
 from email.utils import formatdate
+from functools import partial
 
 import msgspec
 from starlette.types import ASGIApp
@@ -20,9 +21,11 @@ from twophase.core.byte_budget import ByteBudget
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import SAFE_HEADERS, head
+from twophase.server.handshakes import Handshakes
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.port import Port, Requests, Timeouts
 from twophase.server.identity.gate import Gate
+from twophase.server.tls import HTTP_1, ServerTls
 
 _BACKLOG = 4096
 _SWEEP_S_MAX = 1.0
@@ -41,6 +44,7 @@ class Listener:
         gate: finds out who sends a request; open by default.
         browsers: refuses requests of web pages.
         budget: of the bytes of unfinished requests; its own by default.
+        tls: gives the context of new connections; None for plain text.
     """
 
     def __init__(
@@ -56,6 +60,7 @@ class Listener:
         gate: Gate | None = None,
         browsers: BrowserGuard | None = None,
         budget: ByteBudget | None = None,
+        tls: ServerTls | None = None,
     ) -> None:
         self.port = Port(
             requests,
@@ -70,6 +75,7 @@ class Listener:
             browsers=browsers or BrowserGuard(),
             budget=budget or ByteBudget(),
         )
+        self._handshakes = None if tls is None else self._before(tls)
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._sweep_s = min(_SWEEP_S_MAX, min(msgspec.structs.astuple(self.port.timeouts)) / 4)
@@ -84,8 +90,11 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         self._sweep()
+        before = self._handshakes
         self._server = await loop.create_server(
-            lambda: Connection(self.port, loop),
+            (lambda: Connection(self.port, loop))
+            if before is None
+            else before.before(lambda below: Connection(self.port, loop, below)),
             host,
             port,
             backlog=_BACKLOG,
@@ -93,7 +102,16 @@ class Listener:
             reuse_port=shares_port,
         )
         self.port.browsers.listens(host, *(listening.getsockname()[0] for listening in self._server.sockets))
-        return [_url(listening) for listening in self._server.sockets]
+        scheme = "http" if before is None else "https"
+        return [_url(scheme, listening) for listening in self._server.sockets]
+
+    def _before(self, tls: ServerTls) -> Handshakes:
+        return Handshakes(
+            partial(tls.context, HTTP_1),
+            self.port.free,
+            timeout_s=self.port.timeouts.head_s,
+            shutdown_s=self.port.timeouts.write_s,
+        )
 
     @property
     def config(self) -> Config:
@@ -111,6 +129,8 @@ class Listener:
         port.draining = True
         if self._server is not None:
             self._server.close()
+        if self._handshakes is not None:
+            self._handshakes.stop()
         port.connection_closed()
         for connection in list(port.state.connections):
             connection.shutdown()
@@ -151,6 +171,6 @@ class Listener:
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)
 
 
-def _url(listening: socket.socket) -> str:
+def _url(scheme: str, listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -101,6 +102,8 @@ class RequestParser(HttpToolsProtocol, ABC):
         self.closes = False
         self._route: Route | None = None
         self._caller = port.gate.anonymous
+        self.certificate: Mapping[str, Any] | None = None
+        """The peer's verified certificate, where it may name the caller."""
         self._fresh = False
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
@@ -333,6 +336,8 @@ class RequestParser(HttpToolsProtocol, ABC):
             self._upgrading = True
             return
         self.url, self._caller = self.port.gate.identify(url, self._fields)
+        if self.certificate is not None and self._caller is self.port.gate.unknown:
+            self._caller = self.port.gate.with_certificate(self.certificate)
         url = self.url
         self.closes = version == HTTP_1_0 or not parser.should_keep_alive()
         if parser.get_method() == b"POST":
@@ -369,7 +374,8 @@ class RequestParser(HttpToolsProtocol, ABC):
         if self.closes:
             self.ended = True
         if self._route is not None:
-            if learning is not None and not trace and not self.closes:
+            # The same head on another connection may have another certificate, so it would have another caller.
+            if learning is not None and not trace and not self.closes and self.certificate is None:
                 self._heads.learn(learning, self._route, len(body), self._caller)
             self.handle_request(self._route, body, trace, self._caller)
             return

@@ -140,6 +140,14 @@ class Port:
         self.closed = asyncio.Event()
         """Set when the port drains and the last connection is gone."""
 
+    def free(self, address: str) -> tuple[int, int]:
+        """Return how many connections the port and a peer address may still have.
+
+        A number is negative beyond its bound.
+        """
+        of_port = self.connections_max - len(self.state.connections)
+        return of_port, self.connections_per_address_max - self.by_address[address]
+
     def connection_closed(self) -> None:
         """Note that a connection is gone."""
         if self.draining and not self.state.connections:

@@ -1,7 +1,7 @@
 """The gate: finds out who sends a request, from what came with it.
 
 A token stands in `Authorization: Bearer`, in gRPC's metadata, or, for clients that know nothing but a base URL, at the
-beginning of the path: `/t/TOKEN/api/dtmsvr`. A certificate's DNS name stands for a token where a client CA is set.
+beginning of the path: `/t/TOKEN/api/dtmsvr`. A certificate's DNS name stands for a token where `tls_client_ca` is set.
 Promise: a token that came in a path may only produce, because paths are logged by others; it leaves the path here, so
 nothing behind the gate sees it.
 """
@@ -76,7 +76,10 @@ class Gate:
             if digest not in known:
                 caller.revoke()
         self._by_digest = tuple((token.sha256, caller) for token, caller in callers if token.sha256)
+        earlier = self._by_name
         self._by_name = {name.lower(): caller for token, caller in callers for name in token.san}
+        for name in earlier.keys() - self._by_name.keys():
+            earlier[name].revoke()
         self._by_owner = {}
         for token, caller in callers:
             self._by_owner.setdefault(token.name, []).append(caller)
