@@ -16,9 +16,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from twophase.cli import plugins
+from twophase.cli.connection_options import with_connection_options
 from twophase.cli.console import echo
 from twophase.cli.error_text import error_text
-from twophase.cli.token_option import with_token_option
 from twophase.core.errors import TwophaseError
 
 
@@ -120,7 +120,7 @@ def _load(command: LazyCommand) -> Any:
         raise SystemExit(EXIT_INCOMPLETE) from error
     built = typer.main.get_command(module.app)
     built.name = command.name
-    return with_token_option(built)
+    return with_connection_options(built)
 
 
 def _load_plugin(plugin: plugins.Plugin) -> Any:

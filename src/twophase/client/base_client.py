@@ -17,9 +17,11 @@ from twophase.client.options import USUAL, MessageOptions, read_options
 from twophase.client.retry import RetryPolicy
 from twophase.client.transport.exchange import RequestBounds
 from twophase.core.bearer import authorization_of
+from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError, EventLoopBlocked
 from twophase.core.options import Options
 from twophase.core.spans import as_ms, as_seconds
+from twophase.core.trust import NO_FILES, File, is_tls, trust_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -46,6 +48,9 @@ class BaseClient(Generic[C]):
         allow_event_loop: bool = False,
         token: str | None = None,
         authorization: str | None = None,
+        ca: File | None = None,
+        client_certificate: File | None = None,
+        client_key: File | None = None,
         ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """Describe a coordinator; it is connected on first use.
@@ -64,7 +69,11 @@ class BaseClient(Generic[C]):
                 meanwhile. Refused with EventLoopBlocked otherwise.
             token: for a coordinator that knows its clients; the variable `TWOPHASE_TOKEN` by default.
             authorization: sent as the `Authorization` header of every request, instead of a token.
-            ssl_context: for https; the system's trusted roots by default. For grpcs only its trusted roots count.
+            ca: PEM file of the authority of an https or grpcs coordinator; the variable `TWOPHASE_CA` by default, and
+                without it the system's authorities count. The files are read once, here.
+            client_certificate, client_key: PEM files by which this client names itself, of a key of mode 0600; the key
+                may stand in the certificate's file. `TWOPHASE_CLIENT_CERTIFICATE` and `TWOPHASE_CLIENT_KEY` by default.
+            ssl_context: instead of these files. For grpcs only its trusted roots count.
 
         Raises:
             ConfigurationError: one of these cannot work.
@@ -73,6 +82,15 @@ class BaseClient(Generic[C]):
         if not as_seconds(timeout) > 0:
             raise ConfigurationError("timeout must be above zero.")
         retry = retry or RetryPolicy()
+        if ca is not None or client_certificate is not None or client_key is not None:
+            if ssl_context is not None:
+                raise ConfigurationError("ssl_context and ca, client_certificate, client_key exclude each other.")
+            if not is_tls(url):
+                raise ConfigurationError(
+                    f"ca and client_certificate need an https:// or grpcs:// url, not {without_credentials(url)!r}.",
+                    remedy="Write https://, or leave them out.",
+                )
+        trust = NO_FILES if ssl_context is not None or not is_tls(url) else trust_of(ca, client_certificate, client_key)
         self._channel: C = cast(
             "C",
             self._kind(
@@ -84,7 +102,8 @@ class BaseClient(Generic[C]):
                 allow_unsafe_database=allow_unsafe_database,
                 allow_event_loop=allow_event_loop,
                 authorization=authorization_of(token, authorization),
-                ssl_context=ssl_context,
+                ssl_context=ssl_context or (None if trust == NO_FILES else trust.context()),
+                trust=trust,
             ),
         )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from twophase.client.flow import Command
     from twophase.client.transport.wire import AsyncTransport, Transport
     from twophase.core.options import Options
+    from twophase.core.trust import Trust
 
 
 def speaks_grpc(url: str) -> bool:
@@ -59,6 +60,7 @@ class Channel:
         allow_event_loop: bool,
         authorization: str | None,
         ssl_context: ssl.SSLContext | None,
+        trust: Trust,
     ) -> None:
         """Prepare the channel; it connects at the first request.
 
@@ -83,6 +85,7 @@ class Channel:
         self.identities = Identities()
         self._headers = (("authorization", authorization),) if authorization is not None else ()
         self._ssl_context = ssl_context
+        self._trust = trust
 
 
 class SyncChannel(Channel):
@@ -94,7 +97,7 @@ class SyncChannel(Channel):
         if self._speaks_grpc:
             from twophase.client.transport.grpc import GrpcTransport  # noqa: PLC0415 -- an extra
 
-            return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+            return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context, trust=self._trust)
         return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
 
     def driver(self, flow: Generator[Command, Any, Any], engine: Any = None) -> SyncDriver:
@@ -111,7 +114,7 @@ class AsyncChannel(Channel):
         if self._speaks_grpc:
             from twophase.client.transport.grpc import AsyncGrpcTransport  # noqa: PLC0415 -- an extra
 
-            return AsyncGrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+            return AsyncGrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context, trust=self._trust)
         from twophase.client.transport import aio as transport_async  # noqa: PLC0415 -- asyncio only where it is used
 
         return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)

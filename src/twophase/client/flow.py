@@ -36,6 +36,7 @@ from twophase.core.errors import (
     RolledBack,
     ServerFault,
     StoreError,
+    TlsFailed,
     TransactionLost,
     TwophaseError,
     Unavailable,
@@ -207,7 +208,8 @@ def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[C
         prepared_ms: int = yield from context.request(Operation.PREPARE)
     except (CoordinatorUnreachable, ServerFault) as error:
         text = f"{error.message} The local transaction was not started."
-        raise NotPrepared(text, gid=draft.gid) from error.__cause__
+        remedy = f"{error.remedy} {NotPrepared.remedy}" if isinstance(error, TlsFailed) else None
+        raise NotPrepared(text, gid=draft.gid, remedy=remedy) from error.__cause__
     except (Unavailable, StoreError) as error:
         error.fate = Fate.NOT_STARTED
         raise

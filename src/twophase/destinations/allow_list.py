@@ -16,7 +16,7 @@ import msgspec
 
 from twophase.core.address import DESTINATION_REFUSED
 from twophase.core.signature import SigningKey
-from twophase.destinations.trust import Trust
+from twophase.core.trust import Trust
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
 

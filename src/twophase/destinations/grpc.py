@@ -22,11 +22,11 @@ import msgspec
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.signature import VERDICT_SIGNATURE_HEADER
+from twophase.core.trust import Trust
 from twophase.core.verdict import VERDICT_HEADER, status_of_grpc
 from twophase.destinations.allow_list import AllowList, with_own
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.signing import CallSigner
-from twophase.destinations.trust import Trust
 from twophase.http_client.address import Address, parse_address
 from twophase.http_client.dial import Dialer
 from twophase.http_client.guard import Guard

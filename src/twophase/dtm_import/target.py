@@ -25,6 +25,7 @@ from twophase.core.takeover import (
     TakeoverReply,
     TakeoverRequest,
 )
+from twophase.core.trust import context_of
 from twophase.dtm_import.found import Subscriber, Topic
 from twophase.http_client.address import parse_address
 from twophase.http_client.blocking import BlockingClient
@@ -76,7 +77,10 @@ class Target:
         try:
             headers = () if authorization is None else (("authorization", authorization),)
             self._client = BlockingClient(
-                parse_address(self._server), answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers
+                parse_address(self._server),
+                answer_bytes_max=_ANSWER_BYTES_MAX,
+                headers=headers,
+                ssl_context=context_of(self._server),
             )
         except HttpError as error:
             raise ConfigurationError(f"--server: {self.shown!r} is no address: {error}.") from error
@@ -183,10 +187,10 @@ class Target:
         try:
             response = self._client.request(method, path, body, timeout_s=TIMEOUT_S)
         except HttpError as error:
-            why = getattr(error.__cause__, "strerror", None) or error.__cause__ or error
+            why = error.text if error.remedy else getattr(error.__cause__, "strerror", None) or error.__cause__ or error
             raise CoordinatorUnreachable(
                 f"{self.shown} cannot be reached: {why}.",
-                remedy="Start it (twophase server), or name it with --server; then run this again.",
+                remedy=error.remedy or "Start it (twophase server), or name it with --server; then run this again.",
             ) from error
         return response.status, response.body
 

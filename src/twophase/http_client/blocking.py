@@ -24,6 +24,7 @@ from typing import Final
 from twophase.http_client.address import Address
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse
 from twophase.http_client.reader import KnownHeads, ResponseReader
+from twophase.http_client.tls_failure import tls_failure
 
 IDLE_CONNECTIONS_MAX: Final = 64
 _READ_BYTES: Final = 65536
@@ -61,7 +62,7 @@ class BlockingClient:
         self._path = server.path.rstrip("/")
         self._answer_bytes_max = answer_bytes_max
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers)
-        self._ssl = ssl_context or (ssl.create_default_context() if server.tls else None)
+        self._ssl = (ssl_context or ssl.create_default_context()) if server.tls else None
         # deque.append and pop are atomic, so no lock is held that a fork could leave locked for ever.
         self._idle: deque[_Connection] = deque()
         self._known_heads = KnownHeads()
@@ -98,6 +99,8 @@ class BlockingClient:
                 connection = self._take() or self._connect(deadline)
             except TimeoutError as error:
                 raise HttpError(HttpErrorKind.CONNECT, "timed out") from error
+            except ssl.SSLError as error:
+                raise tls_failure(self.server.host_header, error) from error
             except OSError as error:
                 raise HttpError(HttpErrorKind.CONNECT, str(error)) from error
             try:
@@ -107,6 +110,9 @@ class BlockingClient:
                 connection.close()
                 if stale:
                     continue
+                if isinstance(error, ssl.SSLError) and connection.is_silent and not connection.is_reused:
+                    # TLS 1.3: a server judges the client's certificate after the client's end of the handshake.
+                    raise tls_failure(self.server.host_header, error) from error
                 raise HttpError(_kind(error), str(error) or type(error).__name__) from error
             except BaseException:
                 connection.close()

@@ -11,11 +11,13 @@ before the next request leaves, and a body that ends with the connection cannot 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from typing import Protocol, cast
 
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 from twophase.http_client.reader import ResponseReader
 from twophase.http_client.request import PendingCall
+from twophase.http_client.tls_failure import tls_failure
 
 _PIECE_BYTES = 64 * 1024
 """Bytes of one write of a body.
@@ -185,6 +187,10 @@ class Connection(asyncio.Protocol):
             return
         self._owner.lost(self)
         if call is not None:
+            if isinstance(exc, ssl.SSLError) and not (self._used or reader.started):
+                # TLS 1.3: a server judges the client's certificate after the client's end of the handshake.
+                call.finish(tls_failure("the server", exc))
+                return
             text = f"the peer closed the connection {reader.progress()}"
             call.finish(response or HttpError(HttpErrorKind.CLOSED, text))
 

@@ -17,6 +17,7 @@ from twophase.http_client.address import Address
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Addresses, Names
 from twophase.http_client.outcome import HttpError, HttpErrorKind
+from twophase.http_client.tls_failure import tls_failure
 
 
 class Dialled(Protocol):
@@ -58,8 +59,8 @@ class Dialer:
         Returns as soon as one of them is `made`; from then on its owner is responsible for it.
 
         Raises:
-            HttpError: kind `CONNECT`, when no address could be connected to within the timeout; `REFUSED`, when the
-                guard allows none.
+            HttpError: kind `CONNECT`, when no address could be connected to within the timeout; `TLS`, when the
+                handshake failed; `REFUSED`, when the guard allows none.
         """
         key = self._address.key
         deadline_s = self._loop.time() + self._timeout_s
@@ -77,6 +78,8 @@ class Dialer:
             if connection.made:
                 return
         self._names.forget(self._address.host)
+        if isinstance(reason, ssl.SSLError):
+            raise tls_failure(key, reason) from None
         raise HttpError(HttpErrorKind.CONNECT, f"{key}: {_words(reason)}") from None
 
     async def addresses(self, timeout_s: float) -> Addresses:
@@ -134,6 +137,4 @@ def _family_of(host: str) -> int | None:
 def _words(error: Exception | None) -> str:
     if isinstance(error, TimeoutError) and not error.errno:
         return "no connection in time"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate is not trusted: {error.verify_message}"
     return (str(error) or type(error).__name__)[:200] if error is not None else "the name has no address"

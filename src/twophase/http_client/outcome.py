@@ -20,8 +20,10 @@ class HttpErrorKind(enum.Enum):
     CONNECT = "connect"
     """No connection; nothing was sent.
 
-    The name, the address, the port or the TLS handshake failed.
+    The name, the address or the port failed, or no handshake ended in time.
     """
+    TLS = "tls"
+    """No connection: the TLS handshake failed; nothing was sent."""
     REFUSED = "destination_refused"
     """The address may not be connected to; nothing was sent."""
     OVERLOADED = "overloaded"
@@ -51,9 +53,16 @@ class HttpError(Exception):
     'timeout: no answer in time'
     """
 
-    def __init__(self, kind: HttpErrorKind, text: str) -> None:
+    def __init__(self, kind: HttpErrorKind, text: str, *, remedy: str = "") -> None:
         super().__init__(f"{kind.value}: {text}")
         self.kind = kind
+        self.remedy = remedy
+        """Advice for the client of a coordinator, where there is any."""
+
+    @property
+    def text(self) -> str:
+        """The error without its kind."""
+        return str(self).partition(": ")[2]
 
 
 class HttpResponse:

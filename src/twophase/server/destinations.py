@@ -17,8 +17,8 @@ from twophase.core.credentials import is_reference, secret_of
 from twophase.core.errors import ConfigurationError
 from twophase.core.headers import why_no_header, why_no_metadata
 from twophase.core.signature import key_of
+from twophase.core.trust import NO_FILES, Trust, is_tls
 from twophase.destinations.allow_list import AllowList, Listed
-from twophase.destinations.trust import Trust
 
 _Text = Annotated[str, Meta(min_length=1)]
 FIELDS_SHOWN: Final = (
@@ -66,7 +66,10 @@ def contexts_of(allowed: AllowList) -> dict[str, ssl.SSLContext]:
     Raises:
         ConfigurationError: a file cannot be used, also one for gRPC, which reads it again for each channel.
     """
-    return {key: trust.context() for key, trust in allowed.trust.items()}
+    try:
+        return {key: trust.context() for key, trust in allowed.trust.items()}
+    except ConfigurationError as error:
+        raise ConfigurationError(f"destinations: {error.message}", remedy=error.remedy) from error
 
 
 def _listed(entry: AllowedDestination) -> Listed:
@@ -80,7 +83,7 @@ def _listed(entry: AllowedDestination) -> Listed:
     if entry.client_key and not entry.client_certificate:
         raise ConfigurationError(f"{where} client_key needs client_certificate.")
     trust = Trust(entry.ca, entry.client_certificate, entry.client_key)
-    if trust != Trust() and not entry.url.lower().startswith(("https://", "grpcs://")):
+    if trust != NO_FILES and not is_tls(entry.url):
         raise ConfigurationError(f"{where} ca and client_certificate need an https:// or grpcs:// url.")
     try:
         return Listed(

@@ -24,6 +24,7 @@ from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
 from twophase.core.schedule import Schedule
+from twophase.core.trust import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
 from twophase.destinations.allow_list import AllowList
 from twophase.server.codecs.sight import HIDDEN_HEADERS
 from twophase.server.codecs.trace import DEFAULT_NAMES, names_of
@@ -35,7 +36,10 @@ PREFIX: Final = "TWOPHASE_"
 CONFIG_VARIABLE: Final = "TWOPHASE_CONFIG"
 # Variables of twophase that are no settings of the server.
 _OTHER_VARIABLES: Final = frozenset(
-    {CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL", TOKEN_VARIABLE}
+    {
+        *(CONFIG_VARIABLE, "TWOPHASE_FAILPOINT", "TWOPHASE_BARRIER_URL", "TWOPHASE_URL", TOKEN_VARIABLE),
+        *(CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE),
+    }
 )
 _MAY_BE_REFERENCES: Final = frozenset({"store", "alert_webhook"})
 """Addresses that hold a secret. Each may be `env:NAME` or `file:PATH` instead."""

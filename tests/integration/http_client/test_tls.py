@@ -80,7 +80,7 @@ async def test_a_server_that_cannot_prove_who_it_is_gets_nothing(
     async with serving(answering(OK)).running(certified(name)) as server:
         with pytest.raises(HttpError) as caught:
             await client.fetch("POST", server.url, body=b"{}", timeout_ms=20_000)
-        assert caught.value.kind is HttpErrorKind.CONNECT
+        assert caught.value.kind is HttpErrorKind.TLS
         assert "certificate is not trusted" in str(caught.value)
         assert server.requests == []
         assert client.connections == 0
@@ -95,7 +95,7 @@ async def test_a_server_without_tls_is_a_failure_to_connect(make_client: MakeCli
     async with serving(script).running() as server:
         with pytest.raises(HttpError) as caught:
             await client.fetch("GET", server.url.replace("http:", "https:"), timeout_ms=20_000)
-        assert caught.value.kind is HttpErrorKind.CONNECT
+        assert caught.value.kind is HttpErrorKind.TLS
 
 
 async def test_a_handshake_that_never_ends_is_given_up(make_client: MakeClient, trusting: ssl.SSLContext) -> None:

@@ -8,8 +8,15 @@ import pytest
 
 from tests.unit.client.harness import Time
 from twophase.client.transport.exchange import Pause, RequestBounds, Send, exchange
-from twophase.client.transport.wire import Disconnected, HttpAnswer, NotConnected, Operation, TransportFailure
-from twophase.core.errors import CoordinatorUnreachable, Fate, Overloaded, ShuttingDown, Unavailable
+from twophase.client.transport.wire import (
+    Disconnected,
+    HttpAnswer,
+    NotConnected,
+    NotTrusted,
+    Operation,
+    TransportFailure,
+)
+from twophase.core.errors import CoordinatorUnreachable, Fate, Overloaded, ShuttingDown, TlsFailed, Unavailable
 from twophase.core.message import Branch, Message
 from twophase.core.options import Options
 
@@ -62,6 +69,19 @@ def test_lost_answers_are_asked_for_again_with_growing_pauses() -> None:
     script = Script(CUT, CUT, CUT, OK)
     assert script.play() == 17
     assert script.pauses == [50, 100, 200]
+
+
+def test_a_coordinator_that_is_not_trusted_is_asked_once() -> None:
+    script = Script(NotTrusted("pay: its authority is unknown", "Name it."))
+    with pytest.raises(TlsFailed, match="submit was not sent: pay: its authority is unknown") as raised:
+        script.play()
+    assert (raised.value.fate, raised.value.remedy, script.pauses) == (Fate.UNCHANGED, "Name it.", [])
+
+
+def test_a_coordinator_that_is_not_trusted_after_a_lost_answer_leaves_the_fate_open() -> None:
+    with pytest.raises(TlsFailed) as raised:
+        Script(SILENT, NotTrusted("expired", "")).play()
+    assert (raised.value.fate, raised.value.remedy) == (Fate.UNDECIDED, TlsFailed.remedy)
 
 
 def test_attempts_at_a_silent_coordinator_are_bounded() -> None:

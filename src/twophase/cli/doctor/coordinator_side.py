@@ -11,9 +11,9 @@ from typing import Final, NoReturn
 
 from twophase.cli.doctor.clocks import compared
 from twophase.cli.findings import Finding, Level
-from twophase.cli.operating.http_api import Api
+from twophase.cli.operating.http_api import NO_TLS, Api
 from twophase.client.draft import check_url_with
-from twophase.core.errors import InvalidRequest
+from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.message import databases_asked
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown, ProbeState, ShownAddress, ShownAddresses
 
@@ -58,8 +58,12 @@ def examine_coordinator(
         yield from _known(api.get(PROBE_PATH, ShownAddresses))
     except InvalidRequest as error:
         yield Finding(Level.BAD, looked_at, f"{error.code}: {error.message}", _CORRECT)
+    except ConfigurationError as error:
+        yield Finding(Level.BAD, looked_at, error.message, error.remedy)
     except _NoAnswer as error:
         text, _, remedy = str(error).partition("\n")
+        if text.startswith(NO_TLS):
+            looked_at = "TLS"
         yield Finding(Level.BAD, looked_at, text, remedy or (_START if looked_at == "coordinator" else _CORRECT))
 
 

@@ -16,12 +16,15 @@ import typer
 
 from twophase.cli.console import echo
 from twophase.core.bearer import authorization_of
+from twophase.core.trust import context_of, is_tls
 from twophase.http_client.address import parse_address
 from twophase.http_client.blocking import BlockingClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 SERVER_VARIABLE: Final = "TWOPHASE_URL"
 DEFAULT_SERVER: Final = "http://localhost:36789"
+NO_TLS: Final = "No TLS connection:"
+"""Begins the sentence about a server that is not trusted, or speaks no TLS."""
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
 _TIMEOUT_S: Final = 30.0
@@ -67,6 +70,7 @@ class Api:
                 parse_address(self._server),
                 answer_bytes_max=_ANSWER_BYTES_MAX,
                 headers=() if sent is None else (("authorization", sent),),
+                ssl_context=context_of(self._server),
             )
         except HttpError as error:
             self._fail(f"--server: {server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE)
@@ -95,6 +99,12 @@ class Api:
         except HttpError as error:
             if error.kind is HttpErrorKind.PROTOCOL:
                 self._stranger("answered something that is no HTTP (is it the gRPC port?)")
+            if error.kind is HttpErrorKind.TLS:
+                self._fail(f"{NO_TLS} {error.text}.\n{error.remedy}", EXIT_UNREACHABLE)
+            if error.kind is HttpErrorKind.CLOSED:
+                self._fail(
+                    f"{self._server} ended the connection without an answer.\n{self._why_ended}", EXIT_UNREACHABLE
+                )
             why = getattr(error.__cause__, "strerror", None) or error.__cause__ or error
             self._fail(
                 f"No server answers at {self._server}: {why}.\n"
@@ -104,6 +114,12 @@ class Api:
         if response.status != HTTPStatus.OK:
             self._refused(response.status, response.body, worded)
         return response.body
+
+    @property
+    def _why_ended(self) -> str:
+        if is_tls(self._server):
+            return "If it demands a client certificate, name one: --client-certificate FILE and --client-key FILE."
+        return "If it speaks TLS, write https://; if it was just starting or stopping, run this again."
 
     def _refused(self, status: int, body: bytes, worded: Callable[[str], str]) -> NoReturn:
         try:

@@ -109,7 +109,8 @@ class AsyncTransport:
         if isinstance(response, HttpError):
             if together and response.kind is HttpErrorKind.PROTOCOL:
                 self._groups = False  # something between does not keep answers in order
-            raise failure_of(response, f"{self._authority}: {response}") from response
+            failure = failure_of(response, f"{self._authority}: {response}", tls=self._target.tls)
+            raise failure from response
         if self._groups is None and response.status == 200 and is_from_twophase(response.body):
             self._groups = True
         return answer_of(response)

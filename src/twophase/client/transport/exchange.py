@@ -14,6 +14,7 @@ from twophase.client.transport.wire import (
     Disconnected,
     HttpAnswer,
     NotConnected,
+    NotTrusted,
     Operation,
     TransportFailure,
     encode_request,
@@ -21,7 +22,14 @@ from twophase.client.transport.wire import (
     read_answer,
     read_many,
 )
-from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, Fate, ShuttingDown, TwophaseError
+from twophase.core.errors import (
+    ConfigurationError,
+    CoordinatorUnreachable,
+    Fate,
+    ShuttingDown,
+    TlsFailed,
+    TwophaseError,
+)
 from twophase.core.many import is_later
 from twophase.core.message import Message
 from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
@@ -126,6 +134,9 @@ def exchange(
             failure = _refusal(operation, message.gid, answer)
             gone = isinstance(failure, _GONE)
             is_sent = True
+        except NotTrusted as error:
+            failed = _tls_failed(error, operation, message.gid, is_sent=is_sent)
+            raise failed from (error.__cause__ or error).with_traceback(None)
         except TransportFailure as error:
             is_sent = is_sent or not isinstance(error, NotConnected)
             failure = _no_answer(operation, message.gid, tries, error, is_sent=is_sent)
@@ -180,6 +191,8 @@ def exchange_many(
             }
             gone = any(isinstance(errors[gid], _GONE) for gid in again)
             is_sent = True
+        except NotTrusted as error:
+            return ended | {gid: _tls_failed(error, operation, gid, is_sent=is_sent) for gid in left}
         except TransportFailure as error:
             is_sent = is_sent or not isinstance(error, NotConnected)
             errors = {gid: _no_answer(operation, gid, tries, error, is_sent=is_sent) for gid in left}
@@ -207,6 +220,14 @@ def _no_answer(
     if not is_sent:
         failure.fate = Fate.UNCHANGED
     return failure
+
+
+def _tls_failed(error: NotTrusted, operation: Operation, gid: str, *, is_sent: bool) -> TlsFailed:
+    """Return the error of a request whose last try met no trusted coordinator."""
+    failed = TlsFailed(f"{operation.value} was not sent: {error}.", gid=gid, remedy=error.remedy or None)
+    if is_sent:
+        failed.fate = Fate.UNDECIDED  # an earlier try may have been carried out
+    return failed
 
 
 def _refusal(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseError:

@@ -20,6 +20,7 @@ from twophase.client.transport.grpc_wire import METHODS, GrpcTarget, answer_of
 from twophase.client.transport.sync import ANSWER_BYTES_MAX
 from twophase.client.transport.wire import HttpAnswer, Operation
 from twophase.core.errors import ConfigurationError
+from twophase.core.trust import NO_FILES, Trust
 from twophase.grpc_wire.channel import channel_options, trusted_roots
 
 if TYPE_CHECKING:
@@ -44,7 +45,12 @@ class _Opener:
     """The part that both transports share: it opens a channel."""
 
     def __init__(
-        self, server: str, *, headers: tuple[tuple[str, str], ...] = (), ssl_context: ssl.SSLContext | None = None
+        self,
+        server: str,
+        *,
+        headers: tuple[tuple[str, str], ...] = (),
+        ssl_context: ssl.SSLContext | None = None,
+        trust: Trust = NO_FILES,
     ) -> None:
         """Prepare the transport; it connects on first use.
 
@@ -52,20 +58,23 @@ class _Opener:
             server: `grpc://host:port` or `grpcs://…`.
             headers: sent as metadata with every request, such as an authorization.
             ssl_context: for grpcs; its trusted authorities count, which are the system's by default.
+            trust: for grpcs; its files count first.
 
         Raises:
-            ConfigurationError: not such an address.
+            ConfigurationError: not such an address, or a file that cannot be read.
         """
         self._target = GrpcTarget(server)
         self._metadata = tuple((name.lower(), value) for name, value in headers)
         self._ssl_context = ssl_context
+        self._pem = trust.pem()
 
     def _open(self, library: Any) -> Any:
         """Return a new channel of `grpc` or of `grpc.aio`."""
         options = channel_options(ANSWER_BYTES_MAX, reconnect_cap_ms=RECONNECT_CAP_MS)
         if not self._target.tls:
             return library.insecure_channel(self._target.authority, options)
-        credentials = _library().ssl_channel_credentials(trusted_roots(self._ssl_context))
+        roots, key, chain = self._pem
+        credentials = _library().ssl_channel_credentials(roots or trusted_roots(self._ssl_context), key, chain)
         return library.secure_channel(self._target.authority, credentials, options)
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.client.transport.wire import Disconnected, HttpAnswer, Operation, Reply, TransportFailure
+from twophase.client.transport.wire import Disconnected, HttpAnswer, NotTrusted, Operation, Reply, TransportFailure
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
@@ -28,6 +28,8 @@ METHODS: Final = {
     for operation in (Operation.PREPARE, Operation.SUBMIT, Operation.ABORT)
 }
 _REMEDY: Final = f"Write grpc://host:{DEFAULT_PORT}, the address at which `twophase server` listens."
+_DISTRUST: Final = "CERTIFICATE_VERIFY_FAILED"
+_REMEDY_OF_TLS: Final = "Name the PEM file of its authority: Client(url, ca=…) or TWOPHASE_CA."
 _CANCELLED, _UNKNOWN, _INVALID, _DEADLINE, _NOT_FOUND, _EXHAUSTED = 1, 2, 3, 4, 5, 8
 _FORBIDDEN, _ABORTED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE, _NO_TOKEN = 7, 10, 11, 12, 14, 16
 _STATUSES: Final = {
@@ -117,6 +119,8 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
         time_ms = int(prepared_at) if prepared_at.isdecimal() else 0
         return HttpAnswer(200, b"", reply=Reply("SUCCESS", prepared_at=time_ms))
     named = metadata.get("twophase-code", "")
+    if code == _UNAVAILABLE and not named and _DISTRUST in details:
+        raise NotTrusted(f"the certificate is not trusted: {details}", _REMEDY_OF_TLS)
     if code == _UNAVAILABLE and not named:
         raise Disconnected(details or "gRPC status 14")
     if code in {_CANCELLED, _DEADLINE} or (code == _EXHAUSTED and not named):

@@ -10,6 +10,7 @@ from twophase.client.transport.wire import (
     Disconnected,
     HttpAnswer,
     NotConnected,
+    NotTrusted,
     Operation,
     TransportFailure,
     answer_of,
@@ -28,6 +29,8 @@ Every other failure may come from a running one.
 """
 
 
+_MAY_DEMAND_A_CERTIFICATE: Final = " (a server with tls_client_ca ends a connection without a client certificate)"
+_MAY_SPEAK_TLS: Final = " (a server with tls_certificate ends a connection without TLS: is it https?)"
 _REMEDY: Final = "Write http://host:port, the address at which `twophase server` listens."
 
 
@@ -58,9 +61,19 @@ def address_of(server: str) -> Address:
     return address._replace(path=address.path.rstrip("/").removesuffix(API_PATH))
 
 
-def failure_of(error: HttpError, text: str) -> TransportFailure:
-    """Return the failure that an HTTP client's error is to a producer, with this text."""
-    return _DISCONNECTED.get(error.kind, TransportFailure)(text)
+def failure_of(error: HttpError, text: str, *, tls: bool) -> TransportFailure:
+    """Return what a request without an answer means to the exchange.
+
+    Arguments:
+        text: the words for any failure but one of TLS, which has its own.
+        tls: the address is an https one.
+    """
+    if error.kind is HttpErrorKind.TLS:
+        return NotTrusted(error.text, error.remedy)
+    failure = _DISCONNECTED.get(error.kind, TransportFailure)
+    if error.kind is HttpErrorKind.CLOSED or "during the TLS handshake" in str(error):
+        text += _MAY_DEMAND_A_CERTIFICATE if tls else _MAY_SPEAK_TLS
+    return failure(text)
 
 
 class SyncTransport:
@@ -98,7 +111,8 @@ class SyncTransport:
         except HttpError as error:
             where = self._client.server.host_header
             where = f"cannot connect to {where}" if error.kind is HttpErrorKind.CONNECT else where
-            raise failure_of(error, f"{where}: {error.__cause__ or error}") from error.__cause__
+            text = f"{where}: {error.__cause__ or error}"
+            raise failure_of(error, text, tls=self._client.server.tls) from error.__cause__
         return answer_of(response)
 
     def close(self) -> None:

@@ -129,6 +129,14 @@ class NotConnected(Disconnected):
     """No connection was made, so nothing was sent."""
 
 
+class NotTrusted(TransportFailure):
+    """No TLS connection; nothing was sent, and a repeat cannot help."""
+
+    def __init__(self, text: str, remedy: str) -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
 class Transport(Protocol):
     """A blocking way to the coordinator."""
 

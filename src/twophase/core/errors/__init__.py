@@ -27,6 +27,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   │   └── QuotaExceeded     TP-3006  the bound is the token's
     │   ├── ShuttingDown          TP-3002  the coordinator drains
     │   ├── CoordinatorUnreachable TP-3003 no usable answer from the coordinator
+    │   │   ├── TlsFailed         TP-3007  no TLS connection, so nothing was sent
     │   │   └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
     │   └── ServerFault           TP-3005  a fault of the coordinator's own
     ├── StoreError                TP-4000  the coordinator's own database
@@ -112,6 +113,7 @@ from twophase.core.errors.requests import (
     ServerFault,
     ShuttingDown,
     StateConflict,
+    TlsFailed,
     TopicNotFound,
     TopicRefused,
     Unauthenticated,
@@ -223,6 +225,7 @@ __all__ = [
     "StoreLocked",
     "StoreReadOnly",
     "StoreUnavailable",
+    "TlsFailed",
     "TopicNotFound",
     "TopicRefused",
     "TransactionError",

@@ -183,6 +183,14 @@ class CoordinatorUnreachable(Unavailable):
     remedy = "Check the address and that `twophase server` runs; repeating with the same gid is safe."
 
 
+class TlsFailed(CoordinatorUnreachable):
+    """No TLS connection to the coordinator was made, so nothing was sent."""
+
+    code = "TP-3007"
+    fate = Fate.UNCHANGED
+    remedy = "Compare the TLS settings of both sides, then send the same request with the same gid again."
+
+
 class NotPrepared(CoordinatorUnreachable):
     """Prepare got no usable answer, so the local transaction was not started."""
 
