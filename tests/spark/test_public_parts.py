@@ -36,6 +36,7 @@ ALLOWED = {
     "twophase.core.probe",
     "twophase.core.schedule",
     "twophase.core.topic",
+    "twophase.core.trust",
     "twophase.core.verdict",
     "twophase.http_client.blocking",
     "twophase.http_client.outcome",

@@ -6,17 +6,21 @@ What is put off is sent again, a final answer is reported once, and the patience
 from __future__ import annotations
 
 import http.server
+import ssl
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.servers.ports import nobodys_port
-from twophase.core.errors import CoordinatorUnreachable, PublishError
+from tests.support.certificates import Certificates
+from twophase.core.errors import CoordinatorUnreachable, PublishError, TlsFailed
 from twophase.core.many import OneResult
-from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.bulk import BulkClient, bulk_client
+from twophase_spark.sink.options import parse
 
 Scripted = list[tuple[int, bytes]]
 
@@ -120,3 +124,29 @@ def test_no_coordinator_at_the_address(coordinator: Scripting) -> None:
 def test_what_answers_is_no_coordinator_of_ours(coordinator: Scripting, status: int, body: bytes, said: str) -> None:
     with pytest.raises(PublishError, match=said):
         submit(coordinator, [(status, body)], ["a"])
+
+
+def test_the_options_name_the_authority_and_the_certificate_for_https(coordinator: Scripting, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    certificate, key = certificates.client("spark")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=certificates.ca)
+    context.load_cert_chain(certificates.certificate, certificates.key)
+    context.verify_mode = ssl.CERT_REQUIRED
+    coordinator.socket = context.wrap_socket(coordinator.socket, server_side=True)
+    coordinator.script = [(200, results(""))]
+    options = {
+        "coordinator": f"https://127.0.0.1:{coordinator.server_address[1]}",
+        "ledger": "sqlite:///l.db",
+        "publisher": "p",
+        "keyColumns": "id",
+        "checkUrl": "http://c/check",
+        "url": "http://s",
+    }
+    files = {"ca": str(certificates.ca), "clientCertificate": str(certificate), "clientKey": str(key)}
+    told: list[str] = []
+    with bulk_client(parse({**options, **files})) as client:
+        client.submit(["a"], 1, lambda gid, _result: told.append(gid))
+    assert told == ["a"]
+    with bulk_client(parse(options)) as client, pytest.raises(TlsFailed, match="its authority is unknown") as raised:
+        client.submit(["b"], 1, lambda gid, _result: told.append(gid))
+    assert "ca, clientCertificate and clientKey" in raised.value.remedy

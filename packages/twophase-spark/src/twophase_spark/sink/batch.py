@@ -17,11 +17,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from twophase.core import failpoint
 from twophase.core.errors import ContraryDecision, PublishError, UnknownMessage
 from twophase.core.many import OneResult
-from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.bulk import bulk_client
 from twophase_spark.sink.database import engine_of
 from twophase_spark.sink.ledger import Decision, Ledger
 from twophase_spark.sink.options import Publishing
-from twophase_spark.sink.secret import looked_up
 from twophase_spark.sink.task import Written
 
 _log = logging.getLogger("twophase.spark")
@@ -74,10 +73,7 @@ def _submit(publishing: Publishing, ledger: Ledger, group: str) -> None:
         elif result.code:
             raise PublishError(f"The coordinator refused a submit: {result.code}: {result.message}", gid=gid)
 
-    authorization = looked_up("authorization", publishing.authorization) if publishing.authorization else ""
-    with BulkClient(
-        publishing.coordinator, authorization=authorization, connections=publishing.connections
-    ) as coordinator:
+    with bulk_client(publishing) as coordinator:
         gids = itertools.chain.from_iterable(ledger.messages(group))
         coordinator.submit(gids, publishing.rows_per_request, settled)
     _reach("spark.before_published")

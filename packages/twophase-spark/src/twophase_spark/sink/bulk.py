@@ -8,6 +8,7 @@ sent again until the timeout, which is safe because every request is idempotent 
 from __future__ import annotations
 
 import random
+import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -17,11 +18,14 @@ from typing import Final, Self
 import msgspec
 
 from twophase.client.transport.sync import address_of
-from twophase.core.errors import CoordinatorUnreachable, PublishError
+from twophase.core.errors import CoordinatorUnreachable, PublishError, TlsFailed
 from twophase.core.many import PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult, SubmitMany, is_later
 from twophase.core.schedule import Schedule
+from twophase.core.trust import context_of, trust_of
 from twophase.http_client.blocking import BlockingClient
-from twophase.http_client.outcome import HttpError
+from twophase.http_client.outcome import HttpError, HttpErrorKind
+from twophase_spark.sink.options import Publishing
+from twophase_spark.sink.secret import looked_up
 
 REQUEST_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 120.0
@@ -32,6 +36,7 @@ _AHEAD: Final = 2
 
 Making them may take some time.
 """
+_OPTIONS_OF_TLS: Final = "The sink's options are ca, clientCertificate and clientKey."
 _BACKOFF: Final = Schedule(first_ms=50, cap_ms=2_000)
 _decode = msgspec.json.Decoder(ManyReply).decode
 _encode = msgspec.json.Encoder().encode
@@ -45,15 +50,24 @@ class BulkClient:
     Arguments:
         coordinator: `http://host:port` or `https://…`.
         authorization: the header's value, empty for none.
+        ssl_context: for https; the usual one by default.
         connections: requests under way at once.
         patience_s: for how long one request is repeated that the coordinator cannot take.
     """
 
     def __init__(
-        self, coordinator: str, *, authorization: str = "", connections: int = 4, patience_s: float = PATIENCE_S
+        self,
+        coordinator: str,
+        *,
+        authorization: str = "",
+        ssl_context: ssl.SSLContext | None = None,
+        connections: int = 4,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         headers = (("authorization", authorization),) if authorization else ()
-        self._client = BlockingClient(address_of(coordinator), answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers)
+        self._client = BlockingClient(
+            address_of(coordinator), answer_bytes_max=_ANSWER_BYTES_MAX, headers=headers, ssl_context=ssl_context
+        )
         self._connections = connections
         self._patience_s = patience_s
         self._threads = ThreadPoolExecutor(connections, thread_name_prefix="twophase-bulk")
@@ -71,7 +85,7 @@ class BulkClient:
         """Prepare messages, given as gid and request.
 
         Raises:
-            CoordinatorUnreachable: the timeout has passed. PublishError: no twophase coordinator answers.
+            CoordinatorUnreachable: the timeout has passed. TlsFailed. PublishError: no twophase coordinator answers.
             Whatever `settled` raises, after which no further request begins.
         """
         self._all(PREPARE_PATH, _portions(messages, per_request), _prepare_body, settled)
@@ -126,6 +140,8 @@ class BulkClient:
                 else:
                     raise PublishError(f"The coordinator answered {path} with status {status}: {_excerpt(answer)}")
             except HttpError as error:
+                if error.kind is HttpErrorKind.TLS:
+                    raise TlsFailed(f"{error.text}.", remedy=f"{error.remedy} {_OPTIONS_OF_TLS}") from error
                 why = str(error)
             except (msgspec.MsgspecError, ValueError) as error:
                 raise PublishError(f"What answers {path} is no coordinator of ours.") from error
@@ -137,6 +153,21 @@ class BulkClient:
             if portion:
                 time.sleep(pause_s)
         return settled
+
+
+def bulk_client(publishing: Publishing) -> BulkClient:
+    """Return the client of a sink's options; each file is read on this machine.
+
+    Raises:
+        ConfigurationError: a reference or a file that cannot be used.
+    """
+    trust = trust_of(publishing.ca, publishing.client_certificate, publishing.client_key)
+    return BulkClient(
+        publishing.coordinator,
+        authorization=looked_up("authorization", publishing.authorization) if publishing.authorization else "",
+        ssl_context=context_of(publishing.coordinator, trust),
+        connections=publishing.connections,
+    )
 
 
 def _tell(done: set[Future[dict[str, OneResult]]], settled: Settled) -> None:

@@ -38,6 +38,24 @@ OPTIONS = (
     ),
     Option("authorization", Fits.ANY, "", "The `Authorization` for the coordinator: `env:NAME` or `file:PATH` only."),
     Option(
+        "ca",
+        Fits.ANY,
+        "`TWOPHASE_CA`, or the system's",
+        "PEM file of the authority of an https coordinator, on driver and executors.",
+    ),
+    Option(
+        "clientCertificate",
+        Fits.ANY,
+        "`TWOPHASE_CLIENT_CERTIFICATE`",
+        "PEM file of the certificate that is shown to the coordinator, there too.",
+    ),
+    Option(
+        "clientKey",
+        Fits.ANY,
+        "`TWOPHASE_CLIENT_KEY`",
+        "PEM file of its key, of mode 0600; the key may stand in the certificate's file.",
+    ),
+    Option(
         "checkAfter", Fits.ANY, "60", "Seconds after which the coordinator asks about a prepared message, 1 to 86400."
     ),
     Option(

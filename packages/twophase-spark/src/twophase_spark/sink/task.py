@@ -26,12 +26,11 @@ from twophase.core.errors import (
     RowRefused,
 )
 from twophase.core.many import OneResult
-from twophase_spark.sink.bulk import BulkClient
+from twophase_spark.sink.bulk import bulk_client
 from twophase_spark.sink.database import engine_of
 from twophase_spark.sink.ledger import Batch, Decision, Ledger
 from twophase_spark.sink.options import Publishing
 from twophase_spark.sink.rows import Encoded, RowEncoder
-from twophase_spark.sink.secret import looked_up
 
 PORTION_BYTES_MAX: Final = 64 * 1024 * 1024
 PORTION_ROWS_MAX: Final = 200_000
@@ -68,10 +67,7 @@ def write(
         return Written(batch.group, 0, 0)
     task = TaskRun(ledger, ledger.begin_run(batch.group), skips=publishing.skips_abandoned)
     encoder = RowEncoder(publishing, schema, check_url)
-    authorization = looked_up("authorization", publishing.authorization) if publishing.authorization else ""
-    with BulkClient(
-        publishing.coordinator, authorization=authorization, connections=publishing.connections
-    ) as coordinator:
+    with bulk_client(publishing) as coordinator:
         messages = (message for portion in _portions(encoder, rows) for message in task.written_down(portion))
         coordinator.prepare(messages, publishing.rows_per_request, _settled)
         _reach("spark.after_prepare")
