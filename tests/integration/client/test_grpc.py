@@ -6,7 +6,6 @@ Producer, coordinator, check-back and branch take part.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import subprocess
 import sys
 import threading
@@ -18,12 +17,12 @@ from typing import Any
 
 import grpc
 import pytest
-import trustme
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from tests.servers.ports import KeptPort
+from tests.support.certificates import Certificates
 from twophase import AsyncClient, Client, Message, Progress, RetryPolicy
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.installing import install
@@ -318,15 +317,9 @@ def test_addresses_that_are_none_are_refused_when_the_endpoint_is_made() -> None
 
 @pytest.mark.parametrize("manner", ["sync", "async"])
 def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Path) -> None:
-
-    authority = trustme.CA()
-    pair = authority.issue_cert("127.0.0.1")
-    pair.private_key_pem.write_to_path(tmp_path / "key.pem")
-    (tmp_path / "cert.pem").write_bytes(b"".join(blob.bytes() for blob in pair.cert_chain_pems))
-    context = ssl.create_default_context()
-    authority.configure_trust(context)
-    files = {"tls_certificate": str(tmp_path / "cert.pem"), "tls_key": str(tmp_path / "key.pem")}
-    with InProcessCoordinator(grpc_port=0, **files) as coordinator:
+    certificates = Certificates(tmp_path)
+    context = certificates.context()
+    with InProcessCoordinator(grpc_port=0, **certificates.settings()) as coordinator:
         assert coordinator.grpc_url.startswith("grpcs://")
         kind: Any = Client if manner == "sync" else AsyncClient
         endpoint = kind(coordinator.grpc_url, ssl_context=context, authorization="Bearer 1")
