@@ -10,10 +10,12 @@ from typing import Final
 
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
-_EXPIRED: Final = 10
-_NOT_YET_VALID: Final = 9
-_OTHER_NAME: Final = frozenset({62, 63, 64})
-_UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
+NOT_YET_VALID: Final = 9
+EXPIRED: Final = 10
+OTHER_NAME: Final = 62
+UNKNOWN_AUTHORITY: Final = 20
+_OTHER_NAMES: Final = frozenset({OTHER_NAME, 63, 64})
+_UNKNOWN_AUTHORITIES: Final = frozenset({2, 18, 19, UNKNOWN_AUTHORITY, 21})
 _NO_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG"})
 
 _ENDED: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
@@ -47,26 +49,32 @@ def tls_failure(where: str, error: ssl.SSLError) -> HttpError:
     return HttpError(HttpErrorKind.TLS, f"{where}: {words}", remedy=remedy)
 
 
+def distrust(code: int, message: str) -> tuple[str, str]:
+    """Return the words and the remedy for a certificate that is not trusted.
+
+    Arguments:
+        code: OpenSSL's number of the reason.
+        message: its text of it.
+    """
+    if code == EXPIRED:
+        words, remedy = "it has expired", _RENEW
+    elif code == NOT_YET_VALID:
+        words, remedy = "it is not valid yet", _RENEW
+    elif code in _OTHER_NAMES:
+        words, remedy = f"it names another server ({message.rstrip('.')})", _RENAME
+    elif code in _UNKNOWN_AUTHORITIES:
+        words, remedy = f"its authority is unknown ({message})", _KNOW_AUTHORITY
+    else:
+        words, remedy = message, _LOOK
+    return f"the certificate is not trusted: {words}", remedy
+
+
 def _explained(error: ssl.SSLError) -> tuple[str, str]:
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _distrust(error.verify_code, error.verify_message)
+        return distrust(error.verify_code, error.verify_message)
     reason = error.reason or ""
     if reason in _NO_TLS:
         return "the server there speaks no TLS", _SPEAK
     if "ALERT" in reason and "CERT" in reason:
         return "the server demands another client certificate", _SHOW_ONE
     return f"TLS failed: {reason.replace('_', ' ').lower() or error.strerror or error}", _LOOK
-
-
-def _distrust(code: int, message: str) -> tuple[str, str]:
-    if code == _EXPIRED:
-        words, remedy = "it has expired", _RENEW
-    elif code == _NOT_YET_VALID:
-        words, remedy = "it is not valid yet", _RENEW
-    elif code in _OTHER_NAME:
-        words, remedy = f"it names another server ({message.rstrip('.')})", _RENAME
-    elif code in _UNKNOWN_AUTHORITY:
-        words, remedy = f"its authority is unknown ({message})", _KNOW_AUTHORITY
-    else:
-        words, remedy = message, _LOOK
-    return f"the certificate is not trusted: {words}", remedy

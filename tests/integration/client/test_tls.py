@@ -106,11 +106,13 @@ def test_an_unknown_authority_is_an_error_at_once_and_nothing_is_sent(
         assert isinstance(error, TlsFailed)
         assert "submit was not sent" in error.message
         assert "the certificate is not trusted" in error.message
+        assert "its authority is unknown" in error.message
         assert "ca=" in error.remedy
         assert error.fate is Fate.UNCHANGED
         assert coordinator.query("refused") is None
 
 
+@SCHEMES
 @ENDPOINTS
 @pytest.mark.parametrize(
     ("issued", "words", "remedy"),
@@ -121,11 +123,11 @@ def test_an_unknown_authority_is_an_error_at_once_and_nothing_is_sent(
     ids=["other name", "expired"],
 )
 def test_another_name_and_an_expired_certificate_are_named(
-    certificates: Certificates, endpoint: Any, issued: dict[str, Any], words: str, remedy: str
+    certificates: Certificates, endpoint: Any, scheme: str, issued: dict[str, Any], words: str, remedy: str
 ) -> None:
     certificates.issue(*issued["names"], expired=issued.get("expired", False))
     with _serving(certificates) as coordinator:
-        error = _refused(endpoint, coordinator.url, ca=certificates.ca)
+        error = _refused(endpoint, _url(coordinator, scheme), ca=certificates.ca)
         assert isinstance(error, TlsFailed)
         assert words in error.message
         assert remedy in error.remedy
@@ -138,6 +140,15 @@ def test_a_server_without_tls_behind_an_https_address_is_named(certificates: Cer
         assert isinstance(error, TlsFailed)
         assert "the server there speaks no TLS" in error.message
         assert "Write http://" in error.remedy
+
+
+@ENDPOINTS
+def test_a_server_without_tls_behind_a_grpcs_address_is_named(certificates: Certificates, endpoint: Any) -> None:
+    with InProcessCoordinator(grpc_port=0) as coordinator:
+        url = coordinator.grpc_url.replace("grpc:", "grpcs:")
+        error = _refused(endpoint, url, ca=certificates.ca, retry=RetryPolicy(total=0.3))
+        assert isinstance(error, CoordinatorUnreachable)
+        assert "does the server speak TLS?" in error.message
 
 
 @ENDPOINTS

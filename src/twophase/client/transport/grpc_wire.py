@@ -21,6 +21,7 @@ from twophase.grpc_wire.messages import SERVICE, Request
 from twophase.grpc_wire.messages import encode_request as encode_protobuf
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
+from twophase.http_client.tls_failure import EXPIRED, NOT_YET_VALID, OTHER_NAME, UNKNOWN_AUTHORITY, distrust
 
 DEFAULT_PORT: Final = 36_790
 METHODS: Final = {
@@ -28,8 +29,8 @@ METHODS: Final = {
     for operation in (Operation.PREPARE, Operation.SUBMIT, Operation.ABORT)
 }
 _REMEDY: Final = f"Write grpc://host:{DEFAULT_PORT}, the address at which `twophase server` listens."
-_DISTRUST: Final = "CERTIFICATE_VERIFY_FAILED"
-_REMEDY_OF_TLS: Final = "Name the PEM file of its authority: Client(url, ca=…) or TWOPHASE_CA."
+_VERIFY_FAILED: Final = "CERTIFICATE_VERIFY_FAILED: "
+_REASONS: Final = {"certificate has expired": EXPIRED, "certificate is not yet valid": NOT_YET_VALID}
 _CANCELLED, _UNKNOWN, _INVALID, _DEADLINE, _NOT_FOUND, _EXHAUSTED = 1, 2, 3, 4, 5, 8
 _FORBIDDEN, _ABORTED, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE, _NO_TOKEN = 7, 10, 11, 12, 14, 16
 _STATUSES: Final = {
@@ -119,10 +120,10 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
         time_ms = int(prepared_at) if prepared_at.isdecimal() else 0
         return HttpAnswer(200, b"", reply=Reply("SUCCESS", prepared_at=time_ms))
     named = metadata.get("twophase-code", "")
-    if code == _UNAVAILABLE and not named and _DISTRUST in details:
-        raise NotTrusted(f"the certificate is not trusted: {details}", _REMEDY_OF_TLS)
     if code == _UNAVAILABLE and not named:
-        raise Disconnected(details or "gRPC status 14")
+        _require_trust(details)
+        hint = " (does the server speak TLS?)" if "Handshake read failed" in details else ""
+        raise Disconnected(f"{details or 'gRPC status 14'}{hint}")
     if code in {_CANCELLED, _DEADLINE} or (code == _EXHAUSTED and not named):
         raise TransportFailure(details or f"gRPC status {code}")
     text = details.encode()
@@ -134,3 +135,15 @@ def answer_of(code: int, details: str, metadata: Mapping[str, str]) -> HttpAnswe
         retry_after = str(int(pushback_ms) / 1000) if pushback_ms.isdecimal() else "1"
         return HttpAnswer(503 if code == _UNAVAILABLE else 429, text, retry_after, reply)
     return HttpAnswer(_STATUSES.get(code, 400), text, reply=reply)
+
+
+def _require_trust(details: str) -> None:
+    """Raise NotTrusted for a certificate.
+
+    gRPC has one status for it and for a server that is away.
+    """
+    if "Hostname Verification Check failed" in details:
+        raise NotTrusted(*distrust(OTHER_NAME, "the host is not among its names"))
+    if _VERIFY_FAILED in details:
+        reason = details.partition(_VERIFY_FAILED)[2].partition(":")[0]
+        raise NotTrusted(*distrust(_REASONS.get(reason, UNKNOWN_AUTHORITY), reason))
