@@ -142,6 +142,9 @@ class _Handshake(asyncio.Protocol):
             self._owner.ended(self)
             if end.value is not None:
                 self._hand_over(end.value)
+        except BaseException:
+            self.cut()  # a fault of the server's, which the event loop reports
+            raise
         else:
             waited_for._asyncio_future_blocking = False  # noqa: SLF001 -- asyncio's protocol of a future and its task
             waited_for.add_done_callback(self._go_on)

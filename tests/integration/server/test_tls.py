@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import logging
 import ssl
@@ -130,6 +131,36 @@ async def test_what_is_no_handshake_is_closed_without_a_trace(
             stranger.close()
         assert (await (await wire.connect()).ask(get("/api/ping"))).status == 200
         assert _handshakes(wire) == 0
+    assert caplog.records == []
+    assert capsys.readouterr().err == ""
+
+
+def _client_hello(context: ssl.SSLContext) -> bytes:
+    outgoing = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1").do_handshake()
+    return outgoing.read()
+
+
+async def test_connections_that_break_in_the_middle_of_a_handshake_leave_nothing_behind(
+    certificates: Certificates, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hello = _client_hello(certificates.context())
+    async with listening(certificates=certificates) as wire:
+        for length in range(0, len(hello) + 1, 16):
+            for end in (Client.reset, Client.close):
+                client = await _silent(wire.port)
+                await client.send(hello[:length])
+                end(client)
+        whole = await _silent(wire.port)
+        await whole.send(hello)
+        assert await whole.reader.read(3) == b"\x16\x03\x03"
+        await whole.send(hello)  # not the end of a handshake
+        assert await whole.is_closed(timeout_s=_PATIENCE_S)
+        whole.close()
+        await _until(lambda: not _handshakes(wire))
+        await _until(lambda: not wire.listener.connections)
+        assert not wire.listener.port.by_address
     assert caplog.records == []
     assert capsys.readouterr().err == ""
 
