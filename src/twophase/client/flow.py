@@ -18,7 +18,7 @@ import msgspec
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.producer import begin_producer, mark, remove_producer, verify_producer, write_branches
 from twophase.client.draft import Draft, Progress, check_url_with, checked_url
-from twophase.client.transport.exchange import Encode, FlowRuntime, Pause, RequestBounds, Send, exchange
+from twophase.client.transport.exchange import Encode, FlowRuntime, Pause, RequestBounds, Send, exchange, not_prepared
 from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
 from twophase.core.errors import (
@@ -30,13 +30,11 @@ from twophase.core.errors import (
     DatabaseSwitched,
     Fate,
     InvalidRequest,
-    NotPrepared,
     NotYetDelivered,
     OpenTransaction,
     RolledBack,
     ServerFault,
     StoreError,
-    TlsFailed,
     TransactionLost,
     TwophaseError,
     Unavailable,
@@ -207,9 +205,7 @@ def prepare_for_transaction(context: FlowContext, check_url: str) -> Generator[C
     try:
         prepared_ms: int = yield from context.request(Operation.PREPARE)
     except (CoordinatorUnreachable, ServerFault) as error:
-        text = f"{error.message} The local transaction was not started."
-        remedy = f"{error.remedy} {NotPrepared.remedy}" if isinstance(error, TlsFailed) else None
-        raise NotPrepared(text, gid=draft.gid, remedy=remedy) from error.__cause__
+        raise not_prepared(error, draft.gid) from error.__cause__
     except (Unavailable, StoreError) as error:
         error.fate = Fate.NOT_STARTED
         raise

@@ -112,7 +112,8 @@ def test_a_misspelt_variable_is_noticed() -> None:
 
 
 def test_variables_of_our_other_parts_are_no_misspelt_settings() -> None:
-    others = ["TWOPHASE_BARRIER_URL", "TWOPHASE_CONFIG", "TWOPHASE_FAILPOINT"]
+    others = ["TWOPHASE_BARRIER_URL", "TWOPHASE_CONFIG", "TWOPHASE_FAILPOINT", "TWOPHASE_TOKEN"]
+    others += ["TWOPHASE_CA", "TWOPHASE_CLIENT_CERTIFICATE", "TWOPHASE_CLIENT_KEY"]
     assert unknown_variables(dict.fromkeys(others, "x")) == []
 
 

@@ -26,6 +26,7 @@ from twophase.core.errors import (
     ConfigurationError,
     CoordinatorUnreachable,
     Fate,
+    NotPrepared,
     ShuttingDown,
     TlsFailed,
     TwophaseError,
@@ -206,6 +207,12 @@ def exchange_many(
             return ended
         yield Pause(pause_ms)
         left_ms = max(1, int((deadline_s - runtime.monotonic_s()) * 1000))
+
+
+def not_prepared(error: TwophaseError, gid: str) -> NotPrepared:
+    """Return the error of a local transaction whose prepare got no usable answer."""
+    remedy = f"{error.remedy} {NotPrepared.remedy}" if isinstance(error, TlsFailed) else None
+    return NotPrepared(f"{error.message} The local transaction was not started.", gid=gid, remedy=remedy)
 
 
 def _no_answer(
