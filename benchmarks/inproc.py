@@ -253,7 +253,24 @@ class Scene:
             transport = _Transport(connection)
             connection.connection_made(transport)
             self._clients.append((connection, transport))
-        await self.wave(counted=False)
+        await self._earn_places()
+
+    async def _earn_places(self) -> None:
+        """Deliver a first message of each client, answering its branch call as soon as it comes.
+
+        Until then the destination has fewer places than there are clients.
+        """
+        bodies = [_body(str(uuid.uuid4())) for _ in self._clients]
+        self._send([_request(b"prepare", body) for body in bodies])
+        await self._until(self._answered)
+        self._send([_request(b"submit", body) for body in bodies])
+        await self._until(self._answered)
+
+        def done() -> bool:
+            self._answer_branches()
+            return self._coordinator.gauges().active == 0
+
+        await self._until(done)
 
     async def stop(self) -> None:
         """Stop everything."""
