@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import logging
+import socket
 import ssl
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tests.support.identities import bearer, write
 from tests.support.server_process import ServerProcess, serving
 from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION
 from twophase.server.handshakes import _BEYOND_BOUND_MAX
+from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.port import Timeouts
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import changing
@@ -103,6 +105,33 @@ async def test_a_client_that_reads_nothing_is_not_read_from(certificates: Certif
         flooding.cancel()
         await asyncio.wait([flooding])
         client.writer.transport.abort()
+
+
+async def test_a_closed_connection_stays_until_a_slow_client_has_everything(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    payload = b"x" * 900_000
+    submit = post("/api/dtmsvr/submit", message("large").replace(b'"{}"', b'"%b"' % payload))
+    async with running(tmp_path, **certificates.settings()) as one:
+        client = await _connect(one.port, certificates.context())
+        assert (await client.ask(submit)).status == 200
+        client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a StreamWriter's transport reads too
+        (connection,) = one.server.listener.port.state.connections
+        assert isinstance(connection, Connection)
+        # What the kernel keeps must not be all of it.
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)
+        client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+        query = "/api/dtmsvr/query?gid=large"
+        await client.send(get(query) + get(query, "Connection: close"))
+        await _until(connection.transport.is_closing)
+        client.writer.write(prepare("unread") * 200)  # unread bytes would reset the connection
+        for _ in range(10):
+            connection.enforce_timeouts(one.server.listener.port.now_s)
+            await asyncio.sleep(0)
+        client.writer.transport.resume_reading()  # type: ignore[attr-defined]  # the same
+        responses = await client.responses(2)
+        assert [(one.status, len(one.body) > len(payload)) for one in responses] == [(200, True)] * 2
+        client.close()
 
 
 async def test_a_client_that_ends_the_connection_behind_its_request_leaves_nothing_in_the_log(
