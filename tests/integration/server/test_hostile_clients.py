@@ -32,6 +32,19 @@ async def _still_serves(wire: Wire) -> None:
     assert (await client.ask(prepare("after"))).status == 200
 
 
+async def test_a_body_that_goes_on_behind_its_answer_gets_no_second_one(wire: Wire) -> None:
+    client = await wire.connect()
+    chunk = b"10000\r\n" + bytes(0x10000) + b"\r\n"
+    await client.send(b"POST /nosuch HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk)
+    assert (await client.response()).status == 404
+    with contextlib.suppress(ConnectionError):
+        for _ in range(80):
+            await client.send(chunk)
+    with pytest.raises(ConnectionError):
+        await client.response()
+    await _still_serves(wire)
+
+
 NOT_HTTP = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     b"HELO mail.example\r\n\r\n",

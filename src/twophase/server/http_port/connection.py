@@ -383,9 +383,8 @@ class Connection(RequestParser):
         in_body, self.reading = self.reading == BODY, NOTHING
         self.ended = self._unread = True
         self._drop_body()
-        last = self._pending[-1] if self._pending else None
-        if in_body and isinstance(last, PendingAsgiResponse) and last.cycle is self.cycle and last.cycle.more_body:
-            # The application has received this very request, so a second response must not be written.
+        if in_body and self.cycle is not None and self.cycle.more_body:
+            # The application has received this very request, or has answered it: no second response is written.
             self.transport.abort()
             return
         self.port.refused(error.code)
