@@ -19,17 +19,18 @@ from msgspec import Meta
 
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.bearer import TOKEN_VARIABLE
-from twophase.core.byte_budget import BYTES_MAX, SHARE_LEAST
+from twophase.core.byte_budget import BYTES_MAX
 from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
-from twophase.core.limits import ATTEMPTS_MAX, BEGIN_DEADLINE_MS
+from twophase.core.limits import ATTEMPTS_MAX
 from twophase.core.schedule import Schedule
 from twophase.core.trust import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
 from twophase.destinations.allow_list import AllowList
 from twophase.server.codecs.sight import HIDDEN_HEADERS
-from twophase.server.codecs.trace import DEFAULT_NAMES, names_of
+from twophase.server.codecs.trace import DEFAULT_NAMES
 from twophase.server.destinations import FIELDS_SHOWN, AllowedDestination, allow_list_of
 from twophase.server.http_port.port import Timeouts
+from twophase.server.setting_conflicts import why_not_together
 from twophase.server.setting_refusals import Port, meant, why_not
 
 PREFIX: Final = "TWOPHASE_"
@@ -46,7 +47,6 @@ _MAY_BE_REFERENCES: Final = frozenset({"store", "alert_webhook"})
 _BOUNDS: Final = CoordinatorSettings()
 _REMEDY: Final = "Correct the named setting; `twophase server --help` lists them all."
 WORKERS_MAX: Final = 64
-_RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value
 
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=1, le=100_000_000)]
@@ -382,7 +382,8 @@ def load(
         if value is not None:
             chosen[name] = _checked(name, value, source)
     settings = Settings(**chosen)
-    _check_together(settings)
+    if wrong := why_not_together(settings):
+        raise _refused(wrong)
     return settings
 
 
@@ -422,31 +423,3 @@ def _checked(name: str, value: object, source: str) -> object:
 
 def _refused(why: str) -> ConfigurationError:
     return ConfigurationError(why, remedy=_REMEDY)
-
-
-def _check_together(settings: Settings) -> None:
-    names_of(settings.trace_headers)
-    if settings.tokens and settings.allow_anonymous:
-        raise _refused("allow_anonymous: with `tokens` every client needs one. Leave out one of the two.")
-    allowed = settings.allow_list()
-    if any(count > settings.in_flight_max for count in allowed.in_flight.values()):
-        raise _refused("destinations: an in_flight is greater than in_flight_max, which bounds it.")
-    if settings.workers > 1 and settings.store.startswith("sqlite"):
-        raise _refused(
-            f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
-            " file. Set store to a postgresql:// URL, or workers to 1."
-        )
-    if settings.bytes_under_way_max < 4 * max(settings.answer_bytes_max, SHARE_LEAST):
-        raise _refused(
-            f"bytes_under_way_max: must be at least {4 * SHARE_LEAST}, and four times answer_bytes_max: a called host"
-            " may keep a quarter of it."
-        )
-    if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
-        raise _refused(
-            f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."
-        )
-    for first, cap in (("retry_first_ms", "retry_cap_ms"), ("check_back_first_ms", "check_back_cap_ms")):
-        if getattr(settings, first) > getattr(settings, cap):
-            raise _refused(f"{first}: is greater than {cap}, which bounds it.")
-    if settings.in_flight_per_destination_max > settings.in_flight_max:
-        raise _refused("in_flight_per_destination_max: is greater than in_flight_max, which bounds it.")

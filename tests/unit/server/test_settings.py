@@ -54,6 +54,8 @@ def test_every_setting_can_be_given_as_text() -> None:
         ({"retry_first_ms": 10, "retry_cap_ms": 5}, {}, "retry_first_ms"),
         ({"check_back_first_ms": 10, "check_back_cap_ms": 5}, {}, "check_back_first_ms"),
         ({"in_flight_max": 1}, {}, "in_flight_per_destination_max"),
+        ({"bytes_under_way_max": 1024 * 1024}, {}, "bytes_under_way_max: must be at least"),
+        ({"answer_bytes_max": 100 * 1024 * 1024}, {}, "bytes_under_way_max: must be at least"),
         ({"attempts_max": -1}, {}, "attempts_max"),
         ({"strict": "perhaps"}, {}, "strict"),
         ({"alert_after": 0}, {}, "alert_after"),

@@ -108,8 +108,7 @@ class RequestParser(HttpToolsProtocol, ABC):
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
         self._body = bytearray()
-        self._account = port.budget.account("")
-        """Counts `_body` against the budget, in the name of the peer's address."""
+        self._account = port.budget.account("")  # for `_body`; opened anew when the peer's address is known
         self._upgrading = False
         self.reserved = False
         """True for a connection beyond the bound; it may only ask for the server's health."""

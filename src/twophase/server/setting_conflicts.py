@@ -1,0 +1,46 @@
+"""Settings that cannot work together, though each alone could."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from twophase.core.byte_budget import SHARE_LEAST
+from twophase.core.limits import BEGIN_DEADLINE_MS
+from twophase.server.codecs.trace import names_of
+
+if TYPE_CHECKING:
+    from twophase.server.settings import Settings
+
+_RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value
+
+
+def why_not_together(settings: Settings) -> str | None:
+    """Return why these settings cannot work together; None when they can.
+
+    Raises:
+        ConfigurationError: one that is a list has an entry that cannot be one.
+    """
+    names_of(settings.trace_headers)
+    if settings.tokens and settings.allow_anonymous:
+        return "allow_anonymous: with `tokens` every client needs one. Leave out one of the two."
+    allowed = settings.allow_list()
+    if any(count > settings.in_flight_max for count in allowed.in_flight.values()):
+        return "destinations: an in_flight is greater than in_flight_max, which bounds it."
+    if settings.workers > 1 and settings.store.startswith("sqlite"):
+        return (
+            f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
+            " file. Set store to a postgresql:// URL, or workers to 1."
+        )
+    if settings.bytes_under_way_max < 4 * max(settings.answer_bytes_max, SHARE_LEAST):
+        return (
+            f"bytes_under_way_max: must be at least {4 * SHARE_LEAST}, and four times answer_bytes_max: a called host"
+            " may keep a quarter of it."
+        )
+    if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
+        return f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."
+    for first, cap in (("retry_first_ms", "retry_cap_ms"), ("check_back_first_ms", "check_back_cap_ms")):
+        if getattr(settings, first) > getattr(settings, cap):
+            return f"{first}: is greater than {cap}, which bounds it."
+    if settings.in_flight_per_destination_max > settings.in_flight_max:
+        return "in_flight_per_destination_max: is greater than in_flight_max, which bounds it."
+    return None
