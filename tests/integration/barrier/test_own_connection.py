@@ -45,6 +45,22 @@ def _shadowed(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def test_a_transaction_that_cannot_be_rolled_back_is_ended_with_its_connection(path: Path) -> None:
+    """SQLite interrupts ROLLBACK too, as long as an earlier statement is under way."""
+    connection = sqlite3.connect(path)
+    ours = open_transaction(connection)
+    cursor = connection.execute("select 1 union select 2 union select 3")
+    assert cursor.fetchone() == (1,)
+    connection.interrupt()
+    with pytest.raises(sqlite3.OperationalError, match="interrupted"):
+        connection.execute("delete from barrier")
+    ours.rollback()
+    ours.close()
+    del cursor
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        assert check_back(other, new_gid()).verdict is Verdict.ROLLED_BACK
+
+
 @pytest.fixture(params=[_bytes, _converted, _shadowed])
 def connect(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Connect:
     """A way to connect; converters are of the whole process, so they are put back."""

@@ -107,14 +107,17 @@ class Sqlite3Transaction:
 
     def rollback(self) -> None:
         if self._is_ours() and self._connection.in_transaction:
-            self._connection.rollback()
+            try:
+                self._connection.rollback()
+            except sqlite3.Error:  # as after `interrupt`, while a statement of the application's is under way
+                self._connection.close()
         self._end()
 
     def close(self) -> None:
         self.rollback()  # an unclear commit, such as SQLITE_BUSY: no transaction may stay open
-        with contextlib.suppress(sqlite3.OperationalError):  # inside another one the stronger setting stays
+        with contextlib.suppress(sqlite3.Error):  # inside another one the stronger setting stays; or it is closed
             self._settings.restore()
-        self._cursor.close()
+            self._cursor.close()
 
     def _is_ours(self) -> bool:
         return _under_way.get(id(self._connection)) is self
