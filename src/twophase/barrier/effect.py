@@ -94,7 +94,6 @@ def require_ended(result: R, advice: str) -> R:
         raise FunctionRefused(f"the function returned what nothing here awaits; {advice}.")
     futures = sys.modules.get("concurrent.futures")
     if futures is not None and isinstance(result, futures.Future):
-        result.cancel()
         raise FunctionRefused("the function returned a thread's Future; return its `result()`, which waits for it.")
     if inspect.isasyncgen(result) or (inspect.isgenerator(result) and result.gi_code.co_name != "<genexpr>"):
         raise FunctionRefused("the function returned a generator: calling it ran nothing of it.")

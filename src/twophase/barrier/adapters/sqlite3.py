@@ -19,7 +19,7 @@ from twophase.core.errors import AutocommitRefused, OpenTransaction, Transaction
 
 _BEGIN = SQLITE.sql("begin")
 _under_way: Final = WeakValueDictionary[int, "Sqlite3Transaction"]()
-"""The transaction under way on a connection, by the connection's id.
+"""The transaction that began last on a connection, by the connection's id.
 
 SQLite names no transaction, and a savepoint's name is the same in all of them. A connection takes no weak reference,
 but its transaction keeps it alive.
@@ -81,16 +81,22 @@ class Sqlite3Transaction:
         self._cursor.row_factory = None  # the application's factory may turn a row into anything
         self._rows = partial(_fetch, connection, self._cursor)
         self._settings = SqliteSettings(self._rows)
+        self._is_open = False
         try:
             self._settings.prepare(lock_timeout_ms)
             self._rows(_BEGIN)
         except BaseException:
             self.close()
             raise
+        former = _under_way.get(id(connection))
+        if former is not None:
+            former._is_open = False  # noqa: SLF001 -- of this class; another task or thread may have ended it
         _under_way[id(connection)] = self
+        self._is_open = True
 
     def execute(self, statement: Statement) -> list[Row]:
-        self._require_ours()
+        if not self._is_open:
+            raise TransactionLost
         connection = self._connection
         factory, connection.text_factory = connection.text_factory, str  # as `_fetch`, without another call
         try:
@@ -99,33 +105,24 @@ class Sqlite3Transaction:
             connection.text_factory = factory
 
     def commit(self, last: Steps[None] | None = None) -> None:
-        self._require_ours()
+        if not self._is_open:
+            raise TransactionLost
         if last is not None:
             perform(last, self)
         self._connection.execute("commit")
-        self._end()
+        self._is_open = False
 
     def rollback(self) -> None:
-        if self._is_ours() and self._connection.in_transaction:
+        if self._is_open and self._connection.in_transaction:
             try:
                 self._connection.rollback()
             except sqlite3.Error:  # as after `interrupt`, while a statement of the application's is under way
                 self._connection.close()
-        self._end()
+        self._is_open = False
 
     def close(self) -> None:
-        self.rollback()  # an unclear commit, such as SQLITE_BUSY: no transaction may stay open
+        if self._is_open:  # an unclear commit, such as SQLITE_BUSY: no transaction may stay open
+            self.rollback()
         with contextlib.suppress(sqlite3.Error):  # inside another one the stronger setting stays; or it is closed
             self._settings.restore()
             self._cursor.close()
-
-    def _is_ours(self) -> bool:
-        return _under_way.get(id(self._connection)) is self
-
-    def _require_ours(self) -> None:
-        if not self._is_ours():
-            raise TransactionLost
-
-    def _end(self) -> None:
-        if self._is_ours():
-            del _under_way[id(self._connection)]
