@@ -256,9 +256,10 @@ class Scene:
         await self._earn_places()
 
     async def _earn_places(self) -> None:
-        """Deliver a first message of each client, answering its branch call as soon as it comes.
+        """Deliver a first message of each client.
 
-        Until then the destination has fewer places than there are clients.
+        Each branch call is answered as soon as it comes, because the destination has fewer places than there are
+        clients at first.
         """
         bodies = [_body(str(uuid.uuid4())) for _ in self._clients]
         self._send([_request(b"prepare", body) for body in bodies])
