@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.conformance.engines import ENGINES
 from tests.support.items import abort
+from twophase.core.audit_log import AuditEntry
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Batch, Insert, Item
 
@@ -39,7 +40,8 @@ async def _write(engine_name: str, folder: Path, life: int, speaks: Connection) 
         gids = [f"life{life}-{number}-{place}" for place in range(number % 7 + 1)]
         items: list[Item] = [Insert(gid, State.PREPARED, 0, gid.encode()) for gid in gids]
         items += [abort(gid) for gid in before]
-        result = await store.flush(Batch(items, []))
+        acts = {at: AuditEntry("eve", "", "stop", gid) for at, gid in enumerate(before, len(gids))}
+        result = await store.flush(Batch(items, [], acts))
         assert not result.refused
         speaks.send([(gid, False) for gid in gids] + [(gid, True) for gid in before])
         before = gids

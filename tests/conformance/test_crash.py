@@ -17,6 +17,7 @@ import pytest
 from tests.conformance.crash_writer import write_until_killed
 from tests.conformance.engines import ENGINES, Engine
 from tests.support.items import SetClock
+from twophase.core.audit_log import NO_HASH, recomputed
 from twophase.stores.base import Store
 from twophase.stores.rows import HistoryRow
 
@@ -78,8 +79,14 @@ async def _check(engine: Engine, folder: Path, said: list[tuple[str, bool]], beg
     known = set(finished)
     for gid in {gid for gid, _ in said[begin:]}:
         await _check_row(store, gid, must_be_final=gid in known)
+    audit_log = await store.audit_chain(0, len(history) + 1)
+    end = await store.audit_head()
     await store.stop()
 
+    assert [row.target for row in audit_log] == [gid for _, gid in history], "an act and its row, or neither"
+    assert (end.seq, end.hash) == (len(audit_log), audit_log[-1].hash)
+    assert [row.previous for row in audit_log] == [NO_HASH, *(row.hash for row in audit_log[:-1])]
+    assert [row.hash for row in audit_log] == [recomputed(row) for row in audit_log]
     assert [seq for seq, _ in history] == list(range(1, len(history) + 1)), "no number left out or used twice"
     in_history = [gid for _, gid in history]
     assert len(set(in_history)) == len(in_history)

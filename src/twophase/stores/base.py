@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 if TYPE_CHECKING:
+    from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch
     from twophase.stores.batch import Batch, FlushResult
     from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
     from twophase.stores.search import Found, Search
@@ -197,9 +198,11 @@ class Store(Protocol):
 
         Removed are at most `limit` history rows with finished_ms < before_ms, and at most `limit` attempts with
         at_ms < before_ms, of a live message only those that are not among its newest `ATTEMPTS_SHOWN`; nothing that an
-        archive still needs (`store_meta` name `archived_until_ms`, when there is one). Rows dated later than now, under
-        a clock that was ahead, hide none behind them. The horizon never falls, and lies just behind the births and ends
-        of what was removed (`stores.forgetting`). Served by indexes; blocks no flush for longer than these rows take.
+        archive still needs (`store_meta` name `archived_until_ms`, when there is one). The audit log loses as many
+        rows at its beginning, and none while there is an archive, which does not have them. Rows dated later than now,
+        under a clock that was ahead, hide none behind them. The horizon never falls, and lies just behind the births
+        and ends of what was removed (`stores.forgetting`). Served by indexes; blocks no flush for longer than these
+        rows take.
         """
         ...
 
@@ -238,13 +241,34 @@ class Store(Protocol):
         """
         ...
 
-    async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+    async def change_topic(
+        self, revision: int, name: str, subscribers: Sequence[Subscriber] | None, entry: AuditEntry | None = None
+    ) -> bool:
         """Give a topic these subscribers, durably, with the next revision.
 
         A missing topic is made; None removes one. False, and nothing is changed, when the topics are not at `revision`
         any more. It is tried once: after `StoreUnavailable` it may have happened, and the next reading of the topics
         shows whether it has. The name
-        is text that every database takes.
+        is text that every database takes. `entry`: the act's row of the audit log, in the same commit.
+        """
+        ...
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Write acts that change no row of the store into the audit log, in one commit."""
+        ...
+
+    async def audit_head(self) -> AuditHead:
+        """Return both ends of the audit log's chain."""
+        ...
+
+    async def audit_chain(self, after_seq: int, limit: int) -> Sequence[AuditRow]:
+        """Return the rows of the audit log behind a number, in the order of the chain."""
+        ...
+
+    async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
+        """Return a page of the audit log, the newest first; `position` 0 begins.
+
+        It looks at `AUDIT_LOOKED_AT_MAX` rows at most.
         """
         ...
 

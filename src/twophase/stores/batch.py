@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from twophase.core.audit_log import AuditEntry
 from twophase.core.lifecycle import State
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow
 
@@ -96,10 +97,15 @@ Item = Insert | Decide | Reschedule | Park | Finish | Redirect
 
 
 class Batch(msgspec.Struct):
-    """The changes that one flush makes durable."""
+    """The changes that one flush makes durable.
+
+    `audited`: the operator's act behind an item, by the item's index. Its row of the audit log is written with the
+    item, and not when the item is refused.
+    """
 
     items: list[Item]
     attempts: list[Attempt]
+    audited: dict[int, AuditEntry] = {}
 
 
 class Rejected(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ from twophase.stores.sqlite import SqliteStore, statements
 from twophase.stores.sqlite.connection import open_writer
 from twophase.stores.sqlite.statements import RowsStatement
 
-TABLES = {"message", "history", "attempt", "node", "store_meta"}
+TABLES = {"message", "history", "attempt", "node", "store_meta", "audit_log", "audit_head"}
 ROWS, A_BATCH = 50_000, 10_000
 WALL_S_MAX = 20
 """Bound on a start: far more than a busy machine adds to it.
@@ -65,6 +65,14 @@ SINGLE = {
     "bump_topics": {"store_meta"},
     "put_topic": set[str](),
     "remove_topic": {"topic"},
+    "audit_append": set[str](),
+    "audit_advance": {"audit_head"},
+    "audit_anchor": {"audit_head", "audit_log"},
+    "audit_forget": {"audit_log"},
+    "audit_oldest": {"audit_log"},
+    "audit_head": {"audit_head"},
+    "audit_chain": {"audit_log"},
+    "audit_search": {"audit_log"},
 }
 
 

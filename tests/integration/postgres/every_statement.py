@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tests.support.items import abort, failed_call, prepare
+from twophase.core.audit_log import AuditEntry, AuditSearch
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
@@ -34,6 +35,7 @@ async def execute_all(store: Store, name: str, *, sizes: Sequence[int] = SIZES, 
             gids = [f"{name}-{time}-{size}-{number}" for number in range(size)]
             for items in _lives(gids):
                 await store.flush(Batch(list(items), [failed_call(gids[0])]))
+            await _act(store, f"{name}-{time}-{size}-act", size)
         await _read_all(store, f"{name}-{time}-{sizes[0]}-0")
     while await store.adopt(60):
         pass
@@ -56,6 +58,23 @@ def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
     yield [abort(gids[0])]
     yield [Decide(gids[0], 9, 0, "submit")]
     yield [Insert(gid, State.SUBMITTED, 0, b"body", 7) for gid in gids]
+
+
+async def _act(store: Store, name: str, size: int) -> None:
+    """Flush operators' acts, some of them refused, and read the audit log."""
+    entry = AuditEntry("eve", "", "stop", name)
+    gids = [f"{name}-{number}" for number in range(size)]
+    acts = dict.fromkeys(range(size), entry)
+    await store.flush(Batch([prepare(gid) for gid in gids], [], acts))
+    await store.flush(Batch([Redirect(gid, 1, 5, 0, b"new") for gid in gids], [], acts))
+    await store.flush(Batch([abort(gid, 2 if at % 2 else 9) for at, gid in enumerate(gids)], [], acts))
+    taken: list[Item] = [Insert(f"{gid}-taken", State.SUBMITTED, 0, b"body", 7) for gid in gids]
+    await store.flush(Batch(taken, [], acts))
+    await store.append_audit([entry])
+    await store.audit_head()
+    await store.audit_chain(0, 100)
+    await store.audit_search(AuditSearch(who="eve"), 0, 100)
+    await store.purge(await store.now_ms() + 60_000, 1)
 
 
 async def _read_all(store: Store, gid: str) -> None:

@@ -6,13 +6,15 @@ whether it is an array itself, so columns whose values are all the same, as most
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from twophase.core.audit_log import AuditEntry
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.lifecycle import FINAL, State
 from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.postgres import statements
+from twophase.stores.postgres.auditing import Acts, act_columns
 from twophase.stores.rows import Attempt
 
 Column = list[Any] | None
@@ -32,11 +34,17 @@ class Columns:
     Arguments:
         items: (index in the batch, item); one item a gid: the caller keeps that.
         attempts: evidence to append.
+        audited: acts of operators, by index in the batch; those of other items are left out.
     """
 
-    __slots__ = ("arrays", "births", "gids", "oldest_born_ms", "order", "owners", "redirects")
+    __slots__ = ("acts", "arrays", "births", "gids", "oldest_born_ms", "order", "owners", "redirects")
 
-    def __init__(self, items: Sequence[tuple[int, Item]], attempts: Sequence[Attempt]) -> None:
+    def __init__(
+        self,
+        items: Sequence[tuple[int, Item]],
+        attempts: Sequence[Attempt],
+        audited: Mapping[int, AuditEntry] | None = None,
+    ) -> None:
         finishes: list[Finish] = []
         decides: list[Decide] = []
         changes: list[Reschedule | Park] = []
@@ -63,6 +71,8 @@ class Columns:
         insert_columns = _insert_columns(inserts)
         self.order: list[int] = [index for part in indexes for index in part]
         """The batch's index of the function's first, second … place."""
+        self.acts: Acts | None = _acts(self.order, audited) if audited else None
+        """The arrays of operators' acts; None where there is no act."""
         self.gids: list[str] = insert_columns[0] or []
         """The gids of the new messages."""
         self.births: Column = None
@@ -86,11 +96,14 @@ class Columns:
     def arguments(self) -> tuple[Column | int, ...]:
         """The statement's parameters behind the node's slot and the clock."""
         births = () if self.births is None else (self.births,)
-        return (self.oldest_born_ms, *self.arrays, *births, self.owners)
+        arguments = (self.oldest_born_ms, *self.arrays, *births, self.owners)
+        return arguments if self.acts is None else (*arguments, *self.acts)
 
     @property
     def statement(self) -> str:
         """The text that is executed."""
+        if self.acts is not None:
+            return statements.FLUSH_AUDITED if self.births is None else statements.FLUSH_BORN_AUDITED
         return statements.FLUSH if self.births is None else statements.FLUSH_BORN
 
 
@@ -100,13 +113,19 @@ class RedirectColumns:
     Arguments:
         items: (index in the batch, redirect).
         attempts: evidence to append.
+        audited: acts of operators, by index in the batch.
     """
 
     __slots__ = ("arguments", "order")
 
     statement: ClassVar[str] = statements.REDIRECT
 
-    def __init__(self, items: Sequence[tuple[int, Redirect]], attempts: Sequence[Attempt]) -> None:
+    def __init__(
+        self,
+        items: Sequence[tuple[int, Redirect]],
+        attempts: Sequence[Attempt],
+        audited: Mapping[int, AuditEntry],
+    ) -> None:
         self.order: list[int] = [index for index, _ in items]
         self.arguments: tuple[Column | int, ...] = (
             [item.gid for _, item in items],
@@ -115,6 +134,7 @@ class RedirectColumns:
             [item.done for _, item in items],
             [item.body for _, item in items],
             *attempt_columns(attempts),
+            *(_acts(self.order, audited) or act_columns(())),
         )
 
 
@@ -131,6 +151,11 @@ def oldest_born_ms(gids: Sequence[str]) -> int:
         return born
     # Somebody else's gid that looks like one of ours was the least.
     return min((born for gid in ours if (born := born_ms(gid)) is not None), default=_NEVER_MS)
+
+
+def _acts(order: Sequence[int], audited: Mapping[int, AuditEntry]) -> Acts | None:
+    found = [(place, audited[index]) for place, index in enumerate(order, 1) if index in audited]
+    return act_columns([entry for _, entry in found], [place for place, _ in found]) if found else None
 
 
 def attempt_columns(attempts: Sequence[Attempt]) -> tuple[Column, ...]:

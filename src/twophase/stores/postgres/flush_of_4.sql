@@ -1,4 +1,4 @@
--- The flushes of nodes of version 4, which know no owners. The next version takes them away.
+-- The flushes of nodes of version 4, which know no owners. A later version takes them away.
 -- Served by: what twophase_flush_owned names.
 create function twophase_flush(
     of_node integer, of_epoch integer, of_fence bigint, clock_ms bigint, oldest_born_ms bigint,

@@ -18,7 +18,7 @@ import msgspec
 
 from twophase.stores.base import ATTEMPTS_SHOWN, Purged
 from twophase.stores.forgetting import Bound, Fate, horizon_behind
-from twophase.stores.postgres import statements
+from twophase.stores.postgres import auditing, statements
 from twophase.stores.postgres.connection import Connection
 
 _LOOKED_AT_MAX = 4
@@ -39,6 +39,8 @@ class Removable(msgspec.Struct):
     attempts: list[tuple[int, int]]
     """(at_ms, id)."""
     more: bool = False
+    audit_before_ms: int = 0
+    """The age of the rows of the audit log that go; 0 while there is an archive."""
 
 
 class Sweep:
@@ -65,6 +67,8 @@ class Sweep:
         They are older than `before_ms`, and no archive needs them.
         """
         found = await self._find(connection, before_ms, now_ms, limit)
+        if found.audit_before_ms:
+            await auditing.forget(connection, found.audit_before_ms, limit)
         horizon_ms = await connection.fetchval(
             statements.FORGET,
             *(horizon_behind(found.rows), found.nodes, found.seqs),
@@ -78,7 +82,7 @@ class Sweep:
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)
         bound = Bound(max(0, before_ms), now_ms)
-        found = Removable([], [], [], [])
+        found = Removable([], [], [], [], audit_before_ms=bound.before_ms if archived_until_ms is None else 0)
         for (node,) in await connection.fetch(statements.NODES):
             await self._find_history(connection, node, bound, limit, found)
         if not found.more:

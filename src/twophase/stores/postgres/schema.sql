@@ -1,5 +1,5 @@
 -- The store of coordinators on one database, as of the newest schema version. An older one reaches it through
--- migrations/. The tables stand in the current schema of the store's URL; the functions of flush.sql and adopt.sql go with them.
+-- migrations/. The tables stand in the current schema of the store's URL; the functions of flush.sql, audit.sql and adopt.sql go with them.
 
 -- Live messages. Small: a message leaves it the moment it is final. Every change moves the row (due_ms is in an
 -- index), so dead rows are many and short-lived: they are cleaned early and without pauses. `owner` is the name of the
@@ -94,7 +94,7 @@ create table store_meta (
     value bigint not null,
     constraint store_meta_pkey primary key (name)
 );
-insert into store_meta (name, value) values ('schema_version', 5), ('history_horizon_ms', 0);
+insert into store_meta (name, value) values ('schema_version', 6), ('history_horizon_ms', 0);
 
 -- Topics: who is called for `topic://name`. `id` is the revision that made it, so a topic that is made anew is another;
 -- `version` counts its changes.
@@ -110,3 +110,33 @@ create table topic (
 
 -- Grows by one with every change of any topic, in the same commit.
 insert into store_meta (name, value) values ('topics_revision', 0);
+
+-- The audit log: a row for each operator's act, written in the transaction of the act. Append-only, in the order of `seq`,
+-- which all nodes share. `hash` covers the row and `previous`, the hash of the row before.
+create table audit_log (
+    seq bigint not null,
+    at_ms bigint not null,
+    node integer not null,
+    who text not null,
+    peer text not null,
+    act text not null,
+    target text not null,
+    reason text not null,
+    state_before text not null,
+    state_after text not null,
+    previous text not null,
+    hash text not null,
+    constraint audit_log_pkey primary key (seq)
+);
+
+-- Both ends of the chain: the last row, and the last row that cleaning has removed. A transaction with an act locks it,
+-- last of all that it locks, so that nodes append one after the other.
+create table audit_head (
+    id integer not null check (id = 1),
+    seq bigint not null,
+    hash text not null,
+    anchor_seq bigint not null,
+    anchor_hash text not null,
+    constraint audit_head_pkey primary key (id)
+);
+insert into audit_head (id, seq, hash, anchor_seq, anchor_hash) values (1, 0, '0000000000000000000000000000000000000000000000000000000000000000', 0, '0000000000000000000000000000000000000000000000000000000000000000');

@@ -20,6 +20,8 @@ def read(name: str, folder: str = "sql") -> str:
 
 FLUSH: Final = read("flush")
 FLUSH_BORN: Final = read("flush_born")
+FLUSH_AUDITED: Final = read("flush_audited")
+FLUSH_BORN_AUDITED: Final = read("flush_born_audited")
 REDIRECT: Final = read("redirect")
 SETTLE: Final = read("settle")
 
@@ -50,6 +52,13 @@ NODES: Final = read("nodes")
 OLDEST_HISTORY: Final = read("oldest_history")
 OLDEST_ATTEMPTS: Final = read("oldest_attempts")
 FORGET: Final = read("forget")
+
+AUDIT_APPEND: Final = read("audit_append")
+AUDIT_OLDEST: Final = read("audit_oldest")
+AUDIT_FORGET: Final = read("audit_forget")
+AUDIT_HEAD: Final = read("audit_head")
+AUDIT_CHAIN: Final = read("audit_chain")
+AUDIT_SEARCH: Final = read("audit_search")
 
 TOPICS: Final = read("topics")
 CHANGE_TOPIC: Final = read("change_topic")

@@ -12,11 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from secrets import token_hex
 
+from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch
 from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.postgres import node_slots, purge, reader, searching, statements
+from twophase.stores.postgres import auditing, node_slots, purge, reader, searching, statements
+from twophase.stores.postgres.auditing import act_columns
 from twophase.stores.postgres.failures import FAILURES, store_error
 from twophase.stores.postgres.grouped import GroupedReads
 from twophase.stores.postgres.migrating import make_ready
@@ -206,7 +208,9 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(lambda connection: reader.topics(connection, known))
 
-    async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+    async def change_topic(
+        self, revision: int, name: str, subscribers: Sequence[Subscriber] | None, entry: AuditEntry | None = None
+    ) -> bool:
         """See `Store.change_topic`.
 
         It passes no fence: the revision decides, and no node owns a topic.
@@ -214,12 +218,41 @@ class PostgresStore:
         readers = await self._settled_readers()
         text = None if subscribers is None else subscribers_text(subscribers)
         clock_ms = self._clock.now_ms() if self._clock else None
+        node, acts = self._writer.node_epoch.node, act_columns(() if entry is None else (entry,))
         next_revision: int | None = await readers.ask(
-            lambda connection: connection.fetchval(statements.CHANGE_TOPIC, revision, name, text, clock_ms),
+            lambda connection: connection.fetchval(
+                statements.CHANGE_TOPIC, revision, name, text, clock_ms, node, *acts
+            ),
             "changing a topic",
             repeat=False,
         )
         return next_revision is not None
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """See `Store.append_audit`. It passes no fence: the chain belongs to no node."""
+        readers = await self._settled_readers()
+        clock_ms = self._clock.now_ms() if self._clock else None
+        node, acts = self._writer.node_epoch.node, act_columns(entries)
+        await readers.ask(
+            lambda connection: connection.fetchval(statements.AUDIT_APPEND, node, clock_ms, *acts),
+            "writing the audit log",
+            repeat=False,
+        )
+
+    async def audit_head(self) -> AuditHead:
+        """See `Store.audit_head`."""
+        readers = await self._settled_readers()
+        return await readers.ask(auditing.head)
+
+    async def audit_chain(self, after_seq: int, limit: int) -> Sequence[AuditRow]:
+        """See `Store.audit_chain`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: auditing.chain(connection, after_seq, limit))
+
+    async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
+        """See `Store.audit_search`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: auditing.search(connection, search, position, limit))
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`."""

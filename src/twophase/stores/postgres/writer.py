@@ -9,11 +9,12 @@ node's row, which counts flushes, shows whether it happened. Only when it did no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 
+from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
 from twophase.core.gid import born_ms
 from twophase.core.hooks import Clock
@@ -68,6 +69,8 @@ class Writer:
         self._connection: Connection | None = None
         """The one on which the slot was taken or settled."""
         self._horizon_ms = 0
+        self._audited: Mapping[int, AuditEntry] = {}
+        """The operators' acts of the flush under way, by index in its batch."""
 
     @property
     def node_epoch(self) -> NodeEpoch:
@@ -111,6 +114,7 @@ class Writer:
         async with self._reconnecting.lock:
             deadline = self._reconnecting.deadline()
             clock_ms = self._clock_ms()
+            self._audited = batch.audited
             try:
                 answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
             except _BadData as error:
@@ -182,7 +186,7 @@ class Writer:
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
     ) -> Answer:
         while True:
-            columns = Columns(items, attempts)
+            columns = Columns(items, attempts, self._audited)
             if columns.redirects:
                 return await self._put_redirects_first(items, attempts, clock_ms, deadline)
             if columns.oldest_born_ms < self._horizon_ms:
@@ -201,7 +205,7 @@ class Writer:
         redirects = [(index, item) for index, item in items if isinstance(item, Redirect)]
         rest = [one for one in items if not isinstance(one[1], Redirect)]
         try:
-            first = await self._send(RedirectColumns(redirects, attempts), clock_ms, deadline)
+            first = await self._send(RedirectColumns(redirects, attempts, self._audited), clock_ms, deadline)
         except _BadData as error:
             if attempts or len(items) > 1:
                 return await self._put_in_parts(items, attempts, clock_ms, deadline, str(error))

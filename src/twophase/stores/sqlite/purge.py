@@ -20,7 +20,7 @@ import msgspec
 
 from twophase.stores.base import ATTEMPTS_SHOWN
 from twophase.stores.forgetting import Bound, Fate, horizon_behind
-from twophase.stores.sqlite import statements
+from twophase.stores.sqlite import auditing, statements
 from twophase.stores.sqlite.statements import NODE
 
 _LOOKED_AT_MAX = 4
@@ -39,6 +39,8 @@ class Removable(msgspec.Struct, frozen=True):
     history: list[int]
     attempts: list[int]
     more: bool
+    audit_until: int = 0
+    """The number of the last row of the audit log that goes."""
 
 
 class Sweep:
@@ -60,7 +62,8 @@ class Sweep:
         history, history_left = self._old_history(connection, bound, limit)
         attempts, attempts_left = self._old_attempts(connection, bound, limit)
         horizon_ms = horizon_behind(history.values())
-        return Removable(horizon_ms, list(history), attempts, history_left or attempts_left)
+        audit_until = 0 if archived_until_ms is not None else auditing.oldest(connection, before_ms, limit)
+        return Removable(horizon_ms, list(history), attempts, history_left or attempts_left, audit_until)
 
     def _old_history(
         self, connection: sqlite3.Connection, bound: Bound, limit: int

@@ -15,13 +15,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
+from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch
 from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock, WallClock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
 from twophase.stores.search import Found, Search
-from twophase.stores.sqlite import purge, reader, schema, searching
+from twophase.stores.sqlite import auditing, purge, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
@@ -208,11 +209,32 @@ class SqliteStore:
         """See `Store.topics`."""
         return await self._read(lambda connection: reader.topics(connection, known))
 
-    async def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+    async def change_topic(
+        self, revision: int, name: str, subscribers: Sequence[Subscriber] | None, entry: AuditEntry | None = None
+    ) -> bool:
         """See `Store.change_topic`. A write like a flush, under the same fence."""
         if self._write_thread is None or self._writer is None:
             raise _not_open(self._path)
-        return await self._write_thread.call(functools.partial(self._writer.change_topic, revision, name, subscribers))
+        change = functools.partial(self._writer.change_topic, revision, name, subscribers, entry)
+        return await self._write_thread.call(change)
+
+    async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """See `Store.append_audit`. A write like a flush, under the same fence."""
+        if self._write_thread is None or self._writer is None:
+            raise _not_open(self._path)
+        await self._write_thread.call(functools.partial(self._writer.append_audit, entries))
+
+    async def audit_head(self) -> AuditHead:
+        """See `Store.audit_head`."""
+        return await self._read(auditing.head)
+
+    async def audit_chain(self, after_seq: int, limit: int) -> Sequence[AuditRow]:
+        """See `Store.audit_chain`."""
+        return await self._read(lambda connection: auditing.chain(connection, after_seq, limit))
+
+    async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
+        """See `Store.audit_search`."""
+        return await self._read(lambda connection: auditing.search(connection, search, position, limit))
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`: there is no lease to renew."""

@@ -21,12 +21,13 @@ from typing import Final
 
 import msgspec
 
+from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.batch import Batch, Finish, FlushResult, Forgotten, NotApplied
 from twophase.stores.rows import Subscriber
+from twophase.stores.sqlite import auditing, reader, schema, statements
 from twophase.stores.sqlite import connection as opening
-from twophase.stores.sqlite import reader, schema, statements
 from twophase.stores.sqlite.changes import Applying, CountShort, sort_by_kind
 from twophase.stores.sqlite.failures import OPENING, is_busy, reported, store_error
 from twophase.stores.sqlite.purge import Removable
@@ -190,6 +191,8 @@ class Writer:
                 ):
                     for start in range(0, len(keys), ROWS_MAX):
                         statement.run(connection, (NODE,), [(key,) for key in keys[start : start + ROWS_MAX]])
+                if found.audit_until:
+                    auditing.forget(connection, found.audit_until)
                 horizon_ms = reader.horizon_ms(connection)
             except BaseException:
                 self._roll_back(connection)
@@ -210,7 +213,22 @@ class Writer:
                 raise
             self._commit(connection, commit_count)
 
-    def change_topic(self, revision: int, name: str, subscribers: Sequence[Subscriber] | None) -> bool:
+    def append_audit(self, entries: Sequence[AuditEntry]) -> None:
+        """Write acts in a commit of their own, see `Store.append_audit`."""
+        self._check_files()
+        with reported(self._path, "writing the audit log"):
+            connection = self._ready()
+            try:
+                begun, commit_count, _ = self._begin(connection, 0)
+                auditing.append(connection, begun.at_ms, NODE, entries)
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            self._commit(connection, commit_count)
+
+    def change_topic(
+        self, revision: int, name: str, subscribers: Sequence[Subscriber] | None, entry: AuditEntry | None
+    ) -> bool:
         """Change one topic in a commit of its own, see `Store.change_topic`."""
         self._check_files()
         with reported(self._path, "changing a topic"):
@@ -225,6 +243,8 @@ class Writer:
                 else:
                     row = (name, revision + 1, begun.at_ms, subscribers_text(subscribers))
                     connection.execute(statements.PUT_TOPIC, row)
+                if entry is not None:
+                    auditing.append(connection, begun.at_ms, NODE, (entry,))
             except BaseException:
                 self._roll_back(connection)
                 raise
@@ -240,6 +260,10 @@ class Writer:
             applying.apply(applying.sift(changes) if sifting else changes)
             if batch.attempts:
                 applying.record(batch.attempts)
+            if batch.audited:
+                not_applied = applying.lost | applying.rejected.keys()
+                acts = [entry for index, entry in batch.audited.items() if index not in not_applied]
+                auditing.append(connection, applying.at_ms, NODE, acts)
             if applying.seq != seq:
                 connection.execute(statements.CORRECT_SEQ, (NODE, applying.seq))
         except BaseException:

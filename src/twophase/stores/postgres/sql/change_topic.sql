@@ -1,6 +1,7 @@
 -- One topic as it is to be, if the topics still stand at the revision that is known; no row when they do not. Whoever
 -- comes second waits for the first at the revision's row, and then finds another one.
--- $1 the revision that is known, $2 name, $3 subscribers, null: remove it, $4 the clock or null.
+-- $1 the revision that is known, $2 name, $3 subscribers, null: remove it, $4 the clock or null, $5 node,
+-- $6 to $13 the columns of acts, null without, see ../audit.sql.
 -- Served by: the primary keys of store_meta and topic.
 with bumped as (
     update store_meta set value = value + 1 where name = 'topics_revision' and value = $1
@@ -13,4 +14,4 @@ with bumped as (
 ), removed as (
     delete from topic using bumped where topic.name = any (array[$2]) and $3::text is null
 )
-select value from bumped
+select value, twophase_audit(array[now_ms, 0], $5, $6, $7, $8, $9, $10, $11, $12, $13) from bumped

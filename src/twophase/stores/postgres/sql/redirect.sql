@@ -1,7 +1,7 @@
 -- A flush of redirects and evidence alone, in one statement: fence, changes, evidence, and what a flush leaves in the
 -- node's row. Beside twophase_flush_owned, as operators redirect seldom, and every flush would carry the column of bodies.
 -- $1 node, $2 epoch, $3 fence, $4 the clock or null, $5 gids, $6 versions, $7 dues, $8 dones, $9 bodies, $10 to $18 the
--- columns of attempts, null without. Answers as twophase_flush does: no row when the fence is down; else
+-- columns of attempts, null without, $19 to $26 those of acts, see ../audit.sql. Answers as twophase_flush does: no row when the fence is down; else
 -- {at_ms, horizon_ms, refused...}.
 -- Served by: the primary keys of node, message and store_meta.
 with place as (
@@ -35,5 +35,8 @@ told as (
     from place where node.id = place.id
     returning node.seen_ms, node.refused
 )
-select array[told.seen_ms, (select value from store_meta where name = 'history_horizon_ms')] || told.refused::bigint[]
+select twophase_audit(
+    array[told.seen_ms, (select value from store_meta where name = 'history_horizon_ms')] || told.refused::bigint[],
+    $1, $19, $20, $21, $22, $23, $24, $25, $26
+)
 from told
