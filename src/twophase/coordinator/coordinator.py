@@ -32,12 +32,14 @@ from twophase.coordinator.operator import Operator
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.search_page import page_of
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Owner, Reply, Trigger
+from twophase.coordinator.state.active_message import ActiveMessage, Audited, OnReply, Owner, Reply, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.acts import Acts
 from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.state.times import Times
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.coordinator.view import MessageView, view_of
+from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch
 from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, StoreFenced
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
@@ -110,6 +112,7 @@ class Coordinator:
         self.owners = runtime.owners
         self.probing = Probing(runtime, destinations, self._alerts)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._dispatcher.delivery.carry)
+        self.acts = Acts(store, machine.group_commit)
         self.operator = Operator(runtime, memory, machine, self._admission.find)
         # The state machine's listener; the busiest are the parts' own methods, which saves a call a message.
         self.submitted: Callable[[ActiveMessage], None] = self._dispatcher.delivery.begin
@@ -206,13 +209,19 @@ class Coordinator:
         self._memory.due_times.tick()
 
     def prepare(
-        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+        self,
+        message: Message,
+        on_reply: OnReply,
+        created_ms: int | None = None,
+        owner: Owner | None = None,
+        audited: Audited | None = None,
     ) -> None:
         """Keep a message whose fate its producer's local transaction will decide.
 
         Arguments:
             created_ms: when it was begun at another coordinator, 0 for unknown; None: now.
             owner: the client, where clients have tokens; another owner's message is refused.
+            audited: the act of taking it over.
         """
         if self._settings.strict and not message.check_url:
             self._admission.refuse(InvalidRequest(_NO_CHECK_ADDRESS, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
@@ -221,18 +230,26 @@ class Coordinator:
         if active is not None:
             if message.options.explicit_verdict and message.check_url not in self.probing.seen:
                 self.probing.notice(message)
-            self._machine.handle(active, Trigger(_PREPARE, message, on_reply, created_ms=created_ms, owner=owner))
+            trigger = Trigger(_PREPARE, message, on_reply, created_ms=created_ms, owner=owner, audited=audited)
+            self._machine.handle(active, trigger)
 
     def submit(
-        self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
+        self,
+        message: Message,
+        on_reply: OnReply,
+        created_ms: int | None = None,
+        owner: Owner | None = None,
+        audited: Audited | None = None,
     ) -> None:
         """Call the branches of a message with a committed local transaction, or none.
 
-        `created_ms`, `owner`: as `prepare`.
+        `created_ms`, `owner`, `audited`: as `prepare`.
         """
         active = self._admission.admit(message, on_reply, is_submit=True)
         if active is not None:
-            trigger = Trigger(_SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms, owner=owner)
+            trigger = Trigger(
+                _SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms, owner=owner, audited=audited
+            )
             self._machine.handle(active, trigger)
 
     def abort(self, gid: str, on_reply: OnReply, owner: Owner | None = None) -> None:
@@ -300,6 +317,23 @@ class Coordinator:
     async def history_horizon_ms(self) -> int:
         """Return the history horizon; 0 when history was never cleaned."""
         return await self._runtime.store.history_horizon_ms()
+
+    async def note_act(self, entry: AuditEntry) -> None:
+        """Write an act that changes no message into the audit log.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        await self._runtime.store.append_audit([entry])
+
+    async def audit_chain(self, after_seq: int, limit: int) -> tuple[Sequence[AuditRow], AuditHead]:
+        """Return rows of the audit log in their order, and both ends as they are afterwards."""
+        rows = await self._runtime.store.audit_chain(after_seq, limit)
+        return rows, await self._runtime.store.audit_head()
+
+    async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
+        """Return a page of the audit log, the newest first; see `Store.audit_search`."""
+        return await self._runtime.store.audit_search(search, position, limit)
 
     async def note_takeover(self, *, again: bool) -> None:
         """Note that messages of another coordinator were taken over now.

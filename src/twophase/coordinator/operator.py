@@ -15,9 +15,11 @@ import msgspec
 
 from twophase.coordinator.dispatch.evidence import excerpt
 from twophase.coordinator.runtime import Runtime
-from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, Trigger, answers
+from twophase.coordinator.state.active_message import ActiveMessage, Audited, OnReply, Reply, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.acts import Acts
 from twophase.coordinator.state.machine import StateMachine
+from twophase.core.audit_log import NOBODY, Actor, AuditEntry
 from twophase.core.errors import StateConflict, StoreCorrupt, UnknownMessage
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message, decode
@@ -36,12 +38,24 @@ Validate = Callable[[Message, Sequence[Move]], None]
 class Act(msgspec.Struct, frozen=True):
     """The operator and the reason of an act, in the operator's own words.
 
-    Both may be empty. `override`: a stop counts although the producer of a prepared message gives no verdict.
+    Both may be empty. `override`: a stop counts although the producer of a prepared message gives no verdict. `actor`:
+    the client, for the audit log.
     """
 
     by: str = ""
     reason: str = ""
     override: bool = False
+    actor: Actor = NOBODY
+
+    def entry(self, verb: str, gid: str) -> AuditEntry:
+        """Return the act for the audit log.
+
+        >>> Act("eve", "fraud", override=True, actor=Actor("desk")).entry("stop", "order-17").act
+        'stop-override'
+        """
+        name = f"{verb}-override" if self.override else verb
+        said = ": ".join([text for text in (self.by, self.reason) if text])
+        return AuditEntry(self.actor.who, self.actor.peer, name, gid, said)
 
     def describe(self, verb: str) -> str:
         """Return the act in a few words, on one line.
@@ -75,6 +89,7 @@ class Operator:
         self._machine = machine
         self._clock = runtime.clock
         self._find = find
+        self._acts = Acts(runtime.store, machine.group_commit)
         self.attempts_max = runtime.settings.attempts_max
         """Default number of consecutive failed rounds before a message is parked.
 
@@ -99,7 +114,7 @@ class Operator:
         trigger = Trigger(
             Event.FORCE_STOP, None, None, DecidedBy.OPERATOR, act.describe("stopped"), override=act.override
         )
-        reply = await self._handle(gid, trigger, "stop")
+        reply = await self._handle(gid, trigger, "stop", act)
         if reply.error is None and reply.state is not State.FAILED:
             how = "its producer has committed" if row.state is State.PREPARED else "it is delivered"
             error = StateConflict(f"current status '{reply.state}', cannot stop: {how}.", gid=gid)
@@ -109,12 +124,12 @@ class Operator:
     async def park(self, gid: str, act: Act) -> Reply:
         """Ask and call no more until a redrive; the message is kept. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "park")
-        return refused if row is None else await self._perform(gid, Event.PARK, "park", act.describe("parked"))
+        return refused if row is None else await self._perform(gid, Event.PARK, "park", act, "parked")
 
     async def redrive(self, gid: str, act: Act) -> Reply:
         """End the parking, and begin anew with all attempts. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "redrive")
-        return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act.describe("redriven"))
+        return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act, "redriven")
 
     async def retry_now(self, gid: str, act: Act) -> Reply:
         """Ask or call now instead of after the pause.
@@ -128,7 +143,7 @@ class Operator:
         if row.parked:
             error = StateConflict("the message is parked, and is not tried.", gid=gid, remedy="Redrive it.")
             return Reply(error, row.state, row.created_ms)
-        return await self._perform(gid, Event.HURRY, "retry-now", act.describe("tried now"))
+        return await self._perform(gid, Event.HURRY, "retry-now", act, "tried now")
 
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act, gid_prefix: str = "") -> tuple[int, bool]:
         """Try messages now that would wait longer than `after_ms`; at most `limit`.
@@ -147,9 +162,8 @@ class Operator:
             if len(rows) < _PAGE_ROWS or len(waiting) > limit:
                 break
             position = (rows[-1].due_ms, rows[-1].gid)
-        reason = act.describe("tried now")
         replies = await asyncio.gather(
-            *(self._perform(gid, Event.HURRY, "retry-now", reason) for gid in waiting[:limit])
+            *(self._perform(gid, Event.HURRY, "retry-now", act, "tried now") for gid in waiting[:limit])
         )
         return sum(reply.error is None for reply in replies), len(waiting) > limit
 
@@ -190,7 +204,7 @@ class Operator:
         trigger = Trigger(
             Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.describe("redirected"), redirection=redirection
         )
-        reply = await self._handle(gid, trigger)
+        reply = await self._handle(gid, trigger, "redirect", act)
         return reply, trigger.moves if reply.error is None else ()
 
     async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, Reply]:
@@ -204,24 +218,25 @@ class Operator:
         final = StateConflict(f"current status '{row.state}', cannot {verb}.", gid=gid)
         return None, Reply(final, row.state, row.created_ms)
 
-    async def _perform(self, gid: str, event: Event, verb: str, reason: str) -> Reply:
-        return await self._handle(gid, Trigger(event, None, None, DecidedBy.OPERATOR, reason), verb)
+    async def _perform(self, gid: str, event: Event, verb: str, act: Act, done: str) -> Reply:
+        trigger = Trigger(event, None, None, DecidedBy.OPERATOR, act.describe(done))
+        return await self._handle(gid, trigger, verb, act)
 
-    async def _handle(self, gid: str, trigger: Trigger, verb: str = "") -> Reply:
-        """Apply an operator's act, and record it under `verb`.
+    async def _handle(self, gid: str, trigger: Trigger, verb: str, act: Act) -> Reply:
+        """Apply an operator's act; record it with the message and in the audit log."""
 
-        An empty verb: the action makes its own record.
-        """
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        trigger.on_reply = answers(future)
-        active = self._find(gid, trigger.on_reply)
-        if active is not None:
-            if verb:
+        def begin(on_reply: OnReply, audited: Audited) -> None:
+            trigger.on_reply, trigger.audited = on_reply, audited
+            active = self._find(gid, on_reply)
+            if active is None:
+                return
+            if trigger.event is not Event.REDIRECT:  # whose action records each move
                 # Recorded first, so that both go with one flush.
                 attempt = Attempt(gid, AttemptKind.OPERATOR, "", "", self._clock.now_ms(), 0, 0, verb, trigger.reason)
                 self._machine.group_commit.record(attempt)
             self._machine.handle(active, trigger)
-        return await future
+
+        return await self._acts.perform(act.entry(verb, gid), begin)
 
 
 def _message_of(row: LiveRow) -> Message:

@@ -13,6 +13,7 @@ from typing import Final
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.topics import Topics
 from twophase.core.address import refused_address, why_no_scheme, why_reserved
+from twophase.core.audit_log import NOBODY, Actor, AuditEntry
 from twophase.core.errors import InvalidRequest, Overloaded, StoreUnavailable, TopicRefused
 from twophase.core.hooks import Chance
 from twophase.core.limits import REMARK_BYTES_MAX, SUBSCRIBERS_MAX, TOPICS_MAX, URL_BYTES_MAX, require
@@ -51,10 +52,10 @@ class ChangeableTopics(Topics):
         self._chance = chance
         self._check_address = check_address
 
-    async def subscribe(self, name: str, url: str, remark: str = "") -> None:
+    async def subscribe(self, name: str, url: str, remark: str = "", actor: Actor = NOBODY) -> None:
         """Call `url` for every message to the topic from now on.
 
-        A topic is made by its first subscriber.
+        A topic is made by its first subscriber. `actor`: the client, for the audit log.
 
         Raises:
             TopicRefused: a name or address is missing, or it is subscribed already.
@@ -84,12 +85,12 @@ class ChangeableTopics(Topics):
             require(SUBSCRIBERS_MAX, len(known.subscribers) + 1)
             return (*known.subscribers, subscriber)
 
-        await self._change(name, added)
+        await self._change(name, added, "subscribe", actor)
 
-    async def unsubscribe(self, name: str, url: str) -> None:
+    async def unsubscribe(self, name: str, url: str, actor: Actor = NOBODY) -> None:
         """Call `url` no more for new messages to the topic.
 
-        The topic stays, also without subscribers.
+        The topic stays, also without subscribers. `actor`: as `subscribe`.
 
         Raises:
             TopicRefused: there is no such topic, or `url` is not subscribed. Overloaded, StoreError: as `subscribe`.
@@ -106,10 +107,10 @@ class ChangeableTopics(Topics):
                 raise TopicRefused("no such an url ")  # dtm's text, with its blank
             return left
 
-        await self._change(name, without)
+        await self._change(name, without, "unsubscribe", actor)
 
-    async def delete(self, name: str) -> None:
-        """Remove a topic with its subscribers.
+    async def delete(self, name: str, actor: Actor = NOBODY) -> None:
+        """Remove a topic with its subscribers. `actor`: as `subscribe`.
 
         Raises:
             TopicRefused: there is no such topic. Overloaded, StoreError: as `subscribe`.
@@ -119,9 +120,9 @@ class ChangeableTopics(Topics):
             if known is None:
                 raise TopicRefused("storage: NotFound")
 
-        await self._change(name, without_subscribers)
+        await self._change(name, without_subscribers, "delete-topic", actor)
 
-    async def _change(self, name: str, change: NewSubscribers) -> None:
+    async def _change(self, name: str, change: NewSubscribers, act: str, actor: Actor) -> None:
         """Change the present topic; again when another change came in between.
 
         Each try starts from the topic as it is then.
@@ -136,8 +137,10 @@ class ChangeableTopics(Topics):
                     if lost is not None:
                         return  # the topic has changed as wanted: an answer was lost, the change was not
                     raise
+                before = None if known is None else known.subscribers
+                entry = AuditEntry(actor.who, actor.peer, act, name, before=_listed(before), after=_listed(changed))
                 try:
-                    done = await self._store.change_topic(self._now.revision, name, changed)
+                    done = await self._store.change_topic(self._now.revision, name, changed, entry)
                 except StoreUnavailable as error:
                     done, lost = False, error
                 if done:
@@ -152,3 +155,8 @@ def _require_both(name: str, url: str) -> None:
         raise TopicRefused("empty topic")
     if not url:
         raise TopicRefused("empty url")
+
+
+def _listed(subscribers: Sequence[Subscriber] | None) -> str:
+    """Return the addresses of a topic for the audit log; empty for no topic."""
+    return "" if subscribers is None else f"[{', '.join([one.url for one in subscribers])}]"

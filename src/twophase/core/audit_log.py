@@ -21,6 +21,16 @@ AUDIT_LOOKED_AT_MAX: Final = 10_000
 """Rows that one search looks at."""
 
 
+class Actor(msgspec.Struct, frozen=True):
+    """A client that acts: the name of its token or certificate, and its address; each may be empty."""
+
+    who: str = ""
+    peer: str = ""
+
+
+NOBODY: Final = Actor()
+
+
 class AuditEntry(msgspec.Struct, frozen=True):
     """An act, before the store has numbered it.
 

@@ -173,7 +173,13 @@ class Server:
             *operators(coordinator, decoder, settings.timeout_to_fail_ms),
             *StatusApi(coordinator, clock, lease_ms).served(),
             *ManyApi(coordinator, decoder, on_refused).served(),
-            *ProbesApi(coordinator.probing, self._why_not_callable, settings.request_timeout_ms, clock).served(),
+            *ProbesApi(
+                coordinator.probing,
+                self._why_not_callable,
+                settings.request_timeout_ms,
+                clock,
+                coordinator.note_act,
+            ).served(),
         ]
 
     async def start(self) -> list[str]:

@@ -377,10 +377,10 @@ async def test_changes_at_once_all_come_through(harness: Harness) -> None:
 async def test_a_change_whose_answer_was_lost_is_not_reported_as_a_failure(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    change = harness.store.change_topic
+    change: Any = harness.store.change_topic
 
-    async def lost(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
-        await change(revision, name, subscribers)
+    async def lost(revision: int, name: str, subscribers: list[Subscriber] | None, entry: object) -> bool:
+        await change(revision, name, subscribers, entry)
         raise StoreUnavailable
 
     monkeypatch.setattr(harness.store, "change_topic", lost)
@@ -396,7 +396,7 @@ async def test_a_change_whose_answer_was_lost_is_not_reported_as_a_failure(
 async def test_a_change_that_is_always_too_late_is_refused_in_the_end(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def beaten(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
+    async def beaten(revision: int, name: str, subscribers: list[Subscriber] | None, entry: object) -> bool:
         return False
 
     monkeypatch.setattr(harness.store, "change_topic", beaten)
@@ -405,7 +405,7 @@ async def test_a_change_that_is_always_too_late_is_refused_in_the_end(
 
 
 async def test_a_database_that_stays_away_is_reported(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def away(revision: int, name: str, subscribers: list[Subscriber] | None) -> bool:
+    async def away(revision: int, name: str, subscribers: list[Subscriber] | None, entry: object) -> bool:
         raise StoreUnavailable
 
     monkeypatch.setattr(harness.store, "change_topic", away)

@@ -16,7 +16,7 @@ import msgspec
 
 from twophase.coordinator.dispatch.check_back import DECIDING, CheckBack
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, Trigger, deliver
+from twophase.coordinator.state.active_message import ActiveMessage, Audited, OnReply, Reply, Trigger, deliver
 from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import Overloaded, StateConflict
 from twophase.core.lifecycle import FINAL, Event, State
@@ -42,7 +42,7 @@ class ForceStop:
         The state of a reply without error is the outcome: FAILED, or another where the stop came too late.
         """
         assert active.state is State.PREPARED, "only a prepared message has a producer to ask"
-        asking = _Stop(self._machine, active, on_reply, stop.reason, stop.override)
+        asking = _Stop(self._machine, active, on_reply, stop.reason, stop.override, stop.audited)
         if not active.message.check_url:
             asking.end(Verdict.UNKNOWN, None, "it has no check-back address")
             return
@@ -61,6 +61,7 @@ class _Stop(msgspec.Struct, eq=False):
     on_reply: OnReply
     reason: str
     override: bool
+    audited: Audited | None
     deadline: asyncio.TimerHandle | None = None
     ended: bool = False
 
@@ -94,13 +95,15 @@ class _Stop(msgspec.Struct, eq=False):
             return
         if event is not None:
             reason = f"the producer answered {verdict.value}"
-            trigger = Trigger(event, answered, self.on_reply, DecidedBy.CHECK_BACK, reason)
+            trigger = Trigger(event, answered, self.on_reply, DecidedBy.CHECK_BACK, reason, audited=self.audited)
         elif active.state is State.PREPARED and not self.override:
             self._refuse(why)
             return
         else:
             reason = f"{self.reason}; {why}"
-            trigger = Trigger(Event.FORCE_STOP, None, self.on_reply, DecidedBy.OPERATOR, reason, asked=True)
+            trigger = Trigger(
+                Event.FORCE_STOP, None, self.on_reply, DecidedBy.OPERATOR, reason, asked=True, audited=self.audited
+            )
         self.machine.handle(active, trigger)
 
     def _refuse(self, why: str) -> None:

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import TwophaseError
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message
@@ -83,6 +84,13 @@ def answers(future: asyncio.Future[Reply]) -> OnReply:
     return on_reply
 
 
+class Audited(msgspec.Struct, eq=False):
+    """An operator's act on a message, and whether its row of the audit log is written."""
+
+    entry: AuditEntry
+    written: bool = False
+
+
 class Trigger(msgspec.Struct, eq=False):
     """An event of a message with its request, reply or evidence.
 
@@ -94,6 +102,7 @@ class Trigger(msgspec.Struct, eq=False):
     `created_ms`: the birth of a message that was begun at another coordinator; see `stores.base.Insert`.
     `owner`: the client of the request; None for one that may act on every owner's messages.
     `redirection`: the address that an operator wants; `moves`: the changes that follow from it.
+    `audited`: an operator's act, whose row goes with the change.
     """
 
     event: Event
@@ -110,6 +119,7 @@ class Trigger(msgspec.Struct, eq=False):
     moves: tuple[Move, ...] = ()
     created_ms: int | None = None
     owner: Owner | None = None
+    audited: Audited | None = None
 
     def outdate(self, state: State) -> None:
         """Become a try without a decision: its address is no longer the message's."""

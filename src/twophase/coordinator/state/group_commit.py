@@ -14,6 +14,7 @@ from typing import Protocol
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.acts import entries_of
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
@@ -86,6 +87,8 @@ class GroupCommit:
         self._in_flush = 0
         self.waiting = 0
         """The number of changes that are not durable yet."""
+        self.acts = 0
+        """The number of operators' acts under way; a flush looks for them only then."""
         self._halted = False
 
     def add(self, active: ActiveMessage, trigger: Trigger, item: Item, *, urgent: bool = True) -> None:
@@ -168,7 +171,8 @@ class GroupCommit:
             about, self._about = self._about[:size], self._about[size:]
         attempts, self._attempts = self._attempts, []
         self._in_flush = len(items)
-        self._flush = asyncio.get_running_loop().create_task(self._run(Batch(items, attempts), about))
+        audited = entries_of(items, about) if self.acts else {}
+        self._flush = asyncio.get_running_loop().create_task(self._run(Batch(items, attempts, audited), about))
         self._unfinished.add(self._flush)
         self._flush.add_done_callback(self._unfinished.discard)
 
@@ -205,6 +209,8 @@ class GroupCommit:
             self._flush = None
             self.waiting -= self._in_flush
             self._in_flush = 0
+            if batch.audited:
+                _note_written(batch, about, result)
             seconds = time.perf_counter() - started
             await self._report(batch.items, about, result)
             self._start()
@@ -240,3 +246,10 @@ class GroupCommit:
         for active, trigger in about:
             active.busy = False
             self._outcomes.fail_and_evict(active, trigger, error)
+
+
+def _note_written(batch: Batch, about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
+    for index in batch.audited.keys() - result.refused.keys():
+        audited = about[index][1].audited
+        assert audited is not None, "its act is in the batch"
+        audited.written = True

@@ -109,6 +109,12 @@ class Connection(Control, asyncio.Protocol):
         found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
         return found
 
+    @property
+    def address(self) -> str:
+        """The peer's address without its port; empty for a peer that has none."""
+        found = self._transport.get_extra_info("peername")
+        return found[0] if isinstance(found, tuple) else ""
+
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's
         """Forget the peer.
 

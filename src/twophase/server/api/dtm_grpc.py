@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import structlog
 from google.protobuf import empty_pb2
 
+from twophase.core.audit_log import Actor
 from twophase.core.byte_budget import ByteBudget
 from twophase.core.errors import (
     Forbidden,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from twophase.coordinator.topic_changes import ChangeableTopics
 
     Hot = Callable[[UnaryCall, bytes, Caller], None]
-    Cold = Callable[[bytes, Caller], Awaitable[bytes]]
+    Cold = Callable[[bytes, Caller, str], Awaitable[bytes]]
 
 _log = structlog.get_logger("twophase.grpc")
 _EMPTY: Final = empty_pb2.Empty().SerializeToString()
@@ -289,7 +290,7 @@ class GrpcApi:
             try:
                 caller = self._caller(call)
                 caller.require(scopes)
-                return await method(raw, caller)
+                return await method(raw, caller, call.connection.address)
             except TwophaseError as error:
                 self._refused(error.code)
                 raise _ended(error, refusal(error)) from error
@@ -329,11 +330,11 @@ class GrpcApi:
             self._successes[reply.prepared_at_ms] = answer
         call.finish(answer)
 
-    async def _new_gid(self, _raw: bytes, caller: Caller) -> bytes:
+    async def _new_gid(self, _raw: bytes, caller: Caller, _peer: str) -> bytes:
         return encode_gid(caller.gid_prefix + fresh_gid(self._clock.now_ms()))
 
     def _not_served(self, what: str) -> Cold:
-        async def refuse(_raw: bytes, _caller: Caller) -> bytes:
+        async def refuse(_raw: bytes, _caller: Caller, _peer: str) -> bytes:
             raise UnsupportedType(what)
 
         return refuse
@@ -345,19 +346,19 @@ class GrpcApi:
 
 
 def _topic_methods(topics: ChangeableTopics) -> dict[str, Cold]:
-    async def subscribe(raw: bytes, caller: Caller) -> bytes:
+    async def subscribe(raw: bytes, caller: Caller, peer: str) -> bytes:
         request = _read_topic(raw)
         caller.require_address(request.url)
-        await topics.subscribe(request.topic, request.url, request.remark)
+        await topics.subscribe(request.topic, request.url, request.remark, Actor(caller.name, peer))
         return _EMPTY
 
-    async def unsubscribe(raw: bytes, _caller: Caller) -> bytes:
+    async def unsubscribe(raw: bytes, caller: Caller, peer: str) -> bytes:
         request = _read_topic(raw)
-        await topics.unsubscribe(request.topic, request.url)
+        await topics.unsubscribe(request.topic, request.url, Actor(caller.name, peer))
         return _EMPTY
 
-    async def delete(raw: bytes, _caller: Caller) -> bytes:
-        await topics.delete(_read_topic(raw).topic)
+    async def delete(raw: bytes, caller: Caller, peer: str) -> bytes:
+        await topics.delete(_read_topic(raw).topic, Actor(caller.name, peer))
         return _EMPTY
 
     return {"Subscribe": subscribe, "Unsubscribe": unsubscribe, "DeleteTopic": delete}

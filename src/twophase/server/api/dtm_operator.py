@@ -29,6 +29,7 @@ from twophase.server.api.operation import (
     Parameter,
     Served,
     WrongByDtm,
+    actor_of,
     caller_of,
 )
 from twophase.server.codecs.decode import Decoder
@@ -232,7 +233,7 @@ class DtmOperator:
 
 
 def _act(request: Request) -> Act:
-    return Act(by_of(caller_of(request), _BY_DTM))
+    return Act(by_of(caller_of(request), _BY_DTM), actor=actor_of(request))
 
 
 def _without_payloads(view: MessageView) -> MessageView:

@@ -34,11 +34,19 @@ from twophase.core.operating import (
 )
 from twophase.core.redirect import Move, Redirection
 from twophase.server.api.dtm_operator import PAGE_ROWS_MAX, DtmOperator, MessageReader, OperatorActions, by_of
-from twophase.server.api.operation import FORGOTTEN, NO_MESSAGE, Handler, Operation, Parameter, Served, caller_of
+from twophase.server.api.operation import (
+    FORGOTTEN,
+    NO_MESSAGE,
+    Handler,
+    Operation,
+    Parameter,
+    Served,
+    actor_of,
+    caller_of,
+)
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer, Failure, refusal
 from twophase.server.codecs.operator_json import Earliest, shown
-from twophase.server.identity.caller import Caller
 from twophase.stores.search import Search
 
 _PATH: Final = "/api/twophase/messages"
@@ -202,7 +210,7 @@ class MessagesApi:
                 caller.require_address(move.after, message.protocol)
 
         reply, moves = await self._acting.redirect(
-            gid, redirection, _act_of(asked, caller), validate, dry_run=asked.dry_run
+            gid, redirection, _act_of(asked, request), validate, dry_run=asked.dry_run
         )
         if reply.error is not None:
             return _refusal_answer(reply.error, reply.state)
@@ -216,7 +224,7 @@ class MessagesApi:
             gid = validate_gid(request.path_params["gid"])
             caller = caller_of(request)
             caller.require_reach(gid)
-            reply = await act(gid, _read(await request.body(), caller))
+            reply = await act(gid, _read(await request.body(), request))
             if reply.error is not None:
                 return _refusal_answer(reply.error, reply.state)
             return _json(Acted(gid, WIRE_STATES.get(reply.state, "")))
@@ -224,14 +232,14 @@ class MessagesApi:
         return handle
 
 
-def _read(body: bytes, caller: Caller) -> Act:
+def _read(body: bytes, request: Request) -> Act:
     if not body:
-        return Act(by_of(caller, ""))
+        return Act(by_of(caller_of(request), ""), actor=actor_of(request))
     try:
-        request = _decode_request(body)
+        asked = _decode_request(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f'body: a JSON object {{"by": …, "reason": …}} is needed: {error}') from error
-    return _act_of(request, caller)
+    return _act_of(asked, request)
 
 
 def _redirecting(body: bytes) -> Redirecting:
@@ -248,12 +256,12 @@ def _redirecting(body: bytes) -> Redirecting:
     return asked
 
 
-def _act_of(request: ActRequest, caller: Caller) -> Act:
-    for field, text in (("by", request.by), ("reason", request.reason)):
+def _act_of(asked: ActRequest, request: Request) -> Act:
+    for field, text in (("by", asked.by), ("reason", asked.reason)):
         if len(text) > _REASON_CHARACTERS_MAX:
             raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")
-    override = isinstance(request, StopRequest) and request.override
-    return Act(by_of(caller, request.by), request.reason, override)
+    override = isinstance(asked, StopRequest) and asked.override
+    return Act(by_of(caller_of(request), asked.by), asked.reason, override, actor_of(request))
 
 
 def _search_of(request: Request) -> tuple[Search, str, int]:

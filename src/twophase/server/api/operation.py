@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from twophase.core.audit_log import Actor
 from twophase.core.errors import InvalidRequest, TwophaseError
 from twophase.server.codecs.encode import CHALLENGE, JSON_TYPE, Answer, failure
 from twophase.server.identity.caller import UNKNOWN, Caller
@@ -132,6 +133,16 @@ def caller_of(request: Request) -> Caller:
     caller = request.scope.get("state", {}).get("caller", UNKNOWN)
     assert isinstance(caller, Caller), "set by the port"
     return caller
+
+
+def actor_of(request: Request) -> Actor:
+    """Return who sends a request, for the audit log."""
+    return Actor(caller_of(request).name, peer_of(request))
+
+
+def peer_of(request: Request) -> str:
+    """Return the address that a request came from; a proxy's where there is one."""
+    return "" if request.client is None else request.client.host
 
 
 def respond(answer: Answer) -> Response:

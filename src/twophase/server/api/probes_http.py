@@ -6,7 +6,7 @@ itself a GET, which begins none.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -14,10 +14,11 @@ from starlette.requests import Request
 
 from twophase.coordinator.maintenance.probing import CheckAddress, Probing
 from twophase.core.address import refused_address
+from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeShown, ShownAddress, ShownAddresses
-from twophase.server.api.operation import Operation, Served, caller_of
+from twophase.server.api.operation import Operation, Served, actor_of, caller_of
 from twophase.server.codecs.encode import Answer, harmless
 
 LIST: Final = Operation(
@@ -47,6 +48,7 @@ class ProbesApi:
         why_not_callable: None for an address that can be called; else the reason.
         request_timeout_ms: how long a check-back may take, for comparison with the route's own bound.
         clock: the time of the store.
+        note_act: writes an act into the audit log.
     """
 
     def __init__(
@@ -55,7 +57,9 @@ class ProbesApi:
         why_not_callable: Callable[[str], str | None],
         request_timeout_ms: int,
         clock: Clock,
+        note_act: Callable[[AuditEntry], Awaitable[None]],
     ) -> None:
+        self._note_act = note_act
         self._probing = probing
         self._why_not_callable = why_not_callable
         self._request_timeout_ms = request_timeout_ms
@@ -78,6 +82,8 @@ class ProbesApi:
         if wrong is not None:
             raise refused_address("url: ", wrong)
         caller_of(request).require_address(url)
+        actor = actor_of(request)
+        await self._note_act(AuditEntry(actor.who, actor.peer, "probe", url.partition("?")[0]))
         probed, latency_ms = await self._probing.probe(url)
         report = probed.report or ProbeReport(probed.state)
         return _json(

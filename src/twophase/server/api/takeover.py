@@ -25,9 +25,11 @@ from typing import Final, Protocol
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.state.active_message import OnReply, Reply, answers
+from twophase.coordinator.state.active_message import Audited, OnReply, Owner, Reply
+from twophase.coordinator.state.acts import Acts
 from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.view import MessageView
+from twophase.core.audit_log import Actor, AuditEntry
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
@@ -53,7 +55,7 @@ from twophase.core.takeover import (
     TakeoverReply,
     TakeoverRequest,
 )
-from twophase.server.api.operation import Operation, Served, caller_of
+from twophase.server.api.operation import Operation, Served, actor_of, caller_of
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer
 from twophase.server.codecs.wire import WireRequest, WireStep
@@ -83,9 +85,25 @@ class ImportTarget(Protocol):
 
     clock: Clock
 
-    def prepare(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None: ...
+    acts: Acts
 
-    def submit(self, message: Message, on_reply: OnReply, created_ms: int | None = None) -> None: ...
+    def prepare(
+        self,
+        message: Message,
+        on_reply: OnReply,
+        created_ms: int | None = None,
+        owner: Owner | None = None,
+        audited: Audited | None = None,
+    ) -> None: ...
+
+    def submit(
+        self,
+        message: Message,
+        on_reply: OnReply,
+        created_ms: int | None = None,
+        owner: Owner | None = None,
+        audited: Audited | None = None,
+    ) -> None: ...
 
     async def query(self, gid: str) -> MessageView | None: ...
 
@@ -115,12 +133,13 @@ class TakeoverApi:
     async def _answer(self, request: Request) -> Answer:
         asked = _read(await request.body())
         caller = caller_of(request)
-        results = await asyncio.gather(*(self._take(message, asked, caller) for message in asked.messages))
+        actor = actor_of(request)
+        results = await asyncio.gather(*(self._take(message, asked, caller, actor) for message in asked.messages))
         if not asked.dry_run:
             await self._coordinator.note_takeover(again=any(one.outcome is Outcome.COPIED for one in results))
         return Answer(200, _encode(TakeoverReply(tuple(results))))
 
-    async def _take(self, taken: TakenMessage, asked: TakeoverRequest, caller: Caller) -> TakenResult:
+    async def _take(self, taken: TakenMessage, asked: TakeoverRequest, caller: Caller, actor: Actor) -> TakenResult:
         try:
             message = self._message(taken)
             caller.require_message(message)
@@ -136,7 +155,7 @@ class TakeoverApi:
                 await self._require_remembered(taken)
             if asked.dry_run:
                 return TakenResult(taken.gid, Outcome.COPIED)
-            reply = await self._hand_in(taken, message)
+            reply = await self._hand_in(taken, message, actor)
             if reply.error is None:
                 return TakenResult(taken.gid, Outcome.COPIED)
             return await self._refused(taken, message, reply.error)
@@ -151,11 +170,13 @@ class TakeoverApi:
         if horizon_ms and taken.created_ms < horizon_ms + CLOCKS_APART_MS:
             raise ForgottenMessage(gid=taken.gid, remedy=_OLDER_THAN_HISTORY)
 
-    async def _hand_in(self, taken: TakenMessage, message: Message) -> Reply:
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+    async def _hand_in(self, taken: TakenMessage, message: Message, actor: Actor) -> Reply:
         hand_in = self._coordinator.prepare if taken.state is TakenState.PREPARED else self._coordinator.submit
-        hand_in(message, answers(future), self._birth_ms(taken))
-        return await future
+        born_ms = self._birth_ms(taken)
+        entry = AuditEntry(actor.who, actor.peer, "import", taken.gid)
+        return await self._coordinator.acts.perform(
+            entry, lambda on_reply, audited: hand_in(message, on_reply, born_ms, None, audited)
+        )
 
     def _birth_ms(self, taken: TakenMessage) -> int:
         """Return a time before which nothing of the message happened; 0 when unknown.

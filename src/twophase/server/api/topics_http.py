@@ -13,7 +13,16 @@ from starlette.requests import Request
 
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import InvalidRequest, TopicNotFound, TopicRefused, TwophaseError
-from twophase.server.api.operation import DTM_PREFIX, Done, Operation, Parameter, Served, caller_of, refusal_answer
+from twophase.server.api.operation import (
+    DTM_PREFIX,
+    Done,
+    Operation,
+    Parameter,
+    Served,
+    actor_of,
+    caller_of,
+    refusal_answer,
+)
 from twophase.server.codecs.encode import Answer, harmless
 from twophase.server.codecs.query import timestamp
 from twophase.stores.rows import Topic
@@ -200,12 +209,14 @@ class TopicRoutes:
     async def _subscribe_by_get(self, request: Request) -> Answer:
         query = request.query_params
         caller_of(request).require_address(query.get("url", ""))
-        await self._topics.subscribe(query.get("topic", ""), query.get("url", ""), query.get("remark", ""))
+        await self._topics.subscribe(
+            query.get("topic", ""), query.get("url", ""), query.get("remark", ""), actor_of(request)
+        )
         return _SUCCESS
 
     async def _unsubscribe_by_get(self, request: Request) -> Answer:
         query = request.query_params
-        await self._topics.unsubscribe(query.get("topic", ""), query.get("url", ""))
+        await self._topics.unsubscribe(query.get("topic", ""), query.get("url", ""), actor_of(request))
         return _SUCCESS
 
     async def _query(self, request: Request) -> Answer:
@@ -241,16 +252,16 @@ class TopicRoutes:
     async def _subscribe(self, request: Request) -> Answer:
         subscription = await _subscription(request)
         caller_of(request).require_address(subscription.url)
-        await self._topics.subscribe(subscription.topic, subscription.url, subscription.remark)
+        await self._topics.subscribe(subscription.topic, subscription.url, subscription.remark, actor_of(request))
         return _SUCCESS
 
     async def _unsubscribe(self, request: Request) -> Answer:
         subscription = await _subscription(request)
-        await self._topics.unsubscribe(subscription.topic, subscription.url)
+        await self._topics.unsubscribe(subscription.topic, subscription.url, actor_of(request))
         return _SUCCESS
 
     async def _delete(self, request: Request) -> Answer:
-        await self._topics.delete(request.path_params["name"])
+        await self._topics.delete(request.path_params["name"], actor_of(request))
         return _SUCCESS
 
     async def _delete_ours(self, request: Request) -> Answer:
