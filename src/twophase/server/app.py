@@ -58,6 +58,7 @@ from twophase.server.codecs.trace import TraceHeaders, names_of
 from twophase.server.destinations import contexts_of
 from twophase.server.http_port.listener import Listener
 from twophase.server.identity.gate import Gate
+from twophase.server.identity.refusals import Refusals
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
@@ -125,7 +126,8 @@ class Server:
             store, self._destinations, settings.coordinator(), clock, random.random, observer, alerts
         )
         clock = self.coordinator.clock
-        self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners)
+        self._refusals = Refusals(store.append_audit)
+        self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners, self._refusals)
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         served = self._served(decoder, clock, store.lease_ms)
         browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
@@ -192,6 +194,7 @@ class Server:
         exposure.require_known_clients(self.settings)
         self.metrics.anonymous = exposure.is_anonymous(self.settings)
         await self.coordinator.start()
+        self._refusals.start()
         shares_ports = self._exchange is not None
         try:
             self.urls = await self.listener.start(self.settings.host, self.settings.http_port, shares_port=shares_ports)
@@ -267,6 +270,7 @@ class Server:
         await self._grpc.stop()
         if self._exchange is not None:
             await self._exchange.stop()
+        await self._refusals.stop()
         await self.coordinator.stop()
 
     def _http_client(self, names: Names, connections_per_host: int, connections_max: int) -> HttpClient:

@@ -275,7 +275,7 @@ class GrpcApi:
         def guarded(call: UnaryCall, raw: bytes) -> None:
             try:
                 caller = self._caller(call)
-                caller.require(scopes)
+                caller.require(scopes, path, call.connection.address)
                 method(call, raw, caller)
             except TwophaseError as error:
                 self._refused(error.code)
@@ -289,7 +289,7 @@ class GrpcApi:
         async def guarded(call: UnaryCall, raw: bytes) -> bytes:
             try:
                 caller = self._caller(call)
-                caller.require(scopes)
+                caller.require(scopes, path, call.connection.address)
                 return await method(raw, caller, call.connection.address)
             except TwophaseError as error:
                 self._refused(error.code)

@@ -19,7 +19,7 @@ from twophase.coordinator.state.active_message import Reply, answers
 from twophase.core.errors import InvalidRequest, TwophaseError, UnsupportedType
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
-from twophase.server.api.operation import Operation, Served, caller_of
+from twophase.server.api.operation import Operation, Served, caller_of, peer_of
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Answer, Failure, Route, refusal
 from twophase.server.codecs.trace import Trace
@@ -116,9 +116,9 @@ class JsonRpcApi:
             what = "nested too deeply" if isinstance(error, RecursionError) else str(error)
             return _response(RpcReply(RpcError(PARSE_ERROR, f"Parse json error: {what}"), ""), 400)
         trace = self._decoder.trace.among(request.headers.raw)
-        return _response(await self._reply(call, trace, caller_of(request)))
+        return _response(await self._reply(call, trace, caller_of(request), peer_of(request)))
 
-    async def _reply(self, call: RpcCall, trace: Trace, caller: Caller) -> RpcReply:
+    async def _reply(self, call: RpcCall, trace: Trace, caller: Caller, peer: str) -> RpcReply:
         id_, method = call.id or "", call.method or ""
         if call.jsonrpc != _VERSION or not id_:
             self._on_refused(InvalidRequest.code)
@@ -129,7 +129,7 @@ class JsonRpcApi:
             self._on_refused(InvalidRequest.code)
             return RpcReply(RpcError(UNKNOWN_METHOD, f"Method not found: {method[:_SHOWN_MAX]}"), id_)
         try:
-            caller.require(scopes)
+            caller.require(scopes, f"json-rpc {method}", peer)
             if method == "newGid":
                 return RpcReply(None, id_, {"gid": caller.gid_prefix + fresh_gid(self._clock.now_ms())})
             if method == "registerBranch":

@@ -116,7 +116,7 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
 
     async def endpoint(request: Request) -> Response:
         try:
-            caller_of(request).require(scopes)
+            caller_of(request).require(scopes, operation.path, peer_of(request))
             answer = await served.handler(request)
         except ClientDisconnect:
             return Response(status_code=400)

@@ -42,6 +42,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ABORT: Final = Route.ABORT
 _PREPARE: Final = Route.PREPARE
 _SCOPES: Final = scopes_of("/api/dtmsvr/prepare")
+_ROUTES: Final = "/api/dtmsvr/{prepare,submit,abort}"
 """The scopes of the three hot routes."""
 
 
@@ -247,7 +248,7 @@ class Connection(RequestParser):
         try:
             owner = None
             if caller.limited:
-                caller.require(_SCOPES)
+                caller.require(_SCOPES, _ROUTES, self._address)
                 owner = caller
             if route is _ABORT:
                 gid = port.decoder.gid(body)

@@ -18,6 +18,7 @@ from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
 from twophase.server.codecs.sight import EVERYTHING, Sight
 from twophase.server.identity.quotas import Meter
+from twophase.server.identity.refusals import Refusals
 from twophase.server.identity.scopes import CROSSING, EVERY_SCOPE, Scopes
 from twophase.stores.search import Search
 
@@ -37,6 +38,7 @@ class Caller:
         gid_prefix: the beginning of every gid that it may name.
         destinations: prefixes of the addresses that its messages may call; none: every address.
         meter: counts its use against its quota.
+        refusals: counts its refusals by scope.
 
     Raises:
         ConfigurationError: one of the destinations cannot be a prefix.
@@ -51,6 +53,7 @@ class Caller:
         gid_prefix: str = "",
         destinations: tuple[str, ...] = (),
         meter: Meter | None = None,
+        refusals: Refusals | None = None,
         limited: bool = True,
     ) -> None:
         self.name = name
@@ -60,6 +63,7 @@ class Caller:
         self.limited = limited
         self.crosses = not limited or bool(scopes & CROSSING)
         self._meter = meter
+        self._refusals = refusals
         self._topics = {one for one in destinations if one.startswith(TOPIC_PREFIX)}
         self._bound = bool(destinations)
         self._allowed: set[str] = set()
@@ -69,17 +73,21 @@ class Caller:
             raise ConfigurationError(f"tokens: destinations of {name}: {error}.") from error
         self._has_urls = len(self._topics) < len(destinations)
 
-    def require(self, scopes: Scopes) -> None:
+    def require(self, scopes: Scopes, route: str = "", peer: str = "") -> None:
         """Refuse a request that needs one of these scopes; count it otherwise.
+
+        `route` and `peer`, the client's address, are for the audit log.
 
         Raises:
             Unauthenticated: the caller has no name. Forbidden: it has none of the scopes. QuotaExceeded.
         """
         if not self.limited or not scopes:
             return
-        if not self.scopes:
-            raise Unauthenticated
         if not scopes & self.scopes:
+            if self._refusals is not None:
+                self._refusals.note(self.name, scopes, route, peer)
+            if not self.scopes:
+                raise Unauthenticated
             needed = " or ".join(sorted(scopes))
             raise Forbidden(f"the token {self.name!r} has not the scope {needed}.")
         self.count()
@@ -219,5 +227,11 @@ class Caller:
 
 UNLIMITED: Final = Caller(limited=False)
 """A client of a server that has no tokens."""
-UNKNOWN: Final = Caller(scopes=frozenset(), sight=Sight(payloads=False))
-"""A client without a token, where tokens are needed."""
+
+
+def unknown(refusals: Refusals | None = None) -> Caller:
+    """Return a client without a token, where tokens are needed."""
+    return Caller(scopes=frozenset(), sight=Sight(payloads=False), refusals=refusals)
+
+
+UNKNOWN: Final = unknown()

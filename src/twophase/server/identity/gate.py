@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from twophase.coordinator.owners import Owners as CoordinatorsOwners
 from twophase.server.codecs.sight import Sight, hidden_headers
-from twophase.server.identity.caller import UNKNOWN, Caller
+from twophase.server.identity.caller import Caller, unknown
 from twophase.server.identity.quotas import Meter, Owners
+from twophase.server.identity.refusals import Refusals
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Token, digest_of, read_tokens
 
@@ -33,17 +34,25 @@ class Gate:
         tokens: the file of tokens; empty: every client may do everything.
         hidden: names of headers whose values are never shown, separated by commas; None: the usual ones.
         owners: count what waits of each owner, for quotas.
+        refusals: counts refusals by scope.
 
     Raises:
         ConfigurationError: the file cannot be read, or an entry of it cannot work.
     """
 
-    def __init__(self, tokens: str = "", hidden: str | None = None, owners: Owners | None = None) -> None:
+    def __init__(
+        self,
+        tokens: str = "",
+        hidden: str | None = None,
+        owners: Owners | None = None,
+        refusals: Refusals | None = None,
+    ) -> None:
         self._file = Path(tokens) if tokens else None
         self._hidden = Sight().hidden if hidden is None else hidden_headers(hidden)
         self._owners = owners or CoordinatorsOwners()
         self.anonymous = Caller(sight=Sight(hidden=self._hidden), limited=False)
-        self.unknown = self.anonymous if self._file is None else UNKNOWN
+        self._refusals = refusals
+        self.unknown = self.anonymous if self._file is None else unknown(refusals)
         """A caller that gives no token, or a wrong one."""
         self._by_digest: tuple[tuple[str, Caller], ...] = ()
         self._by_name: dict[str, Caller] = {}
@@ -141,5 +150,6 @@ class Gate:
             Sight(Scope.PAYLOAD in token.scopes, self._hidden),
             gid_prefix=token.gid_prefix,
             destinations=token.destinations,
+            refusals=self._refusals,
             meter=meter,
         )

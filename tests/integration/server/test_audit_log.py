@@ -1,0 +1,161 @@
+"""Every route that changes something for an operator leaves a row, and so does every refusal by scope.
+
+The table of `identity.scopes` says which routes there are; one that is not here fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import grpc.aio
+import msgspec
+import pytest
+from google.protobuf.message_factory import GetMessageClass
+
+from tests.integration.server.running import running
+from tests.integration.server.test_grpc import grpc_url, method
+from tests.integration.server.test_identities import GRPC_METHODS, HTTP_ROUTES, Api, HttpRoute
+from tests.support.fake_coordinator import get, post
+from tests.support.identities import bearer, token_of, write
+from twophase.core.audit_log import AuditRow
+from twophase.core.takeover import PATH, TakenBranch, TakenMessage, TakenState, TakeoverRequest
+from twophase.grpc_wire.messages import pool
+from twophase.server.identity.scopes import Scope, scopes_of
+
+CHANGING: Final = frozenset({Scope.OPERATE, Scope.TOPICS, Scope.ADMIN})
+URL: Final = "http://127.0.0.1:1/in"
+GRPC_URL: Final = "127.0.0.1:1/bank.Bank/In"
+
+
+class Asked(NamedTuple):
+    """A request that a route carries out, and the act that its row names."""
+
+    act: str
+    body: bytes = b""
+    path: str = ""
+    prepared: bool = False
+    """The request needs a message `g` that waits."""
+    subscribed: bool = False
+    """The request needs a topic `rates`."""
+
+
+SUBSCRIPTION: Final = json.dumps({"topic": "rates", "url": URL}).encode()
+TOPIC: Final = GetMessageClass(pool().FindMessageTypeByName("dtmgimp.DtmTopicRequest"))(
+    Topic="rates", URL=GRPC_URL
+).SerializeToString()
+GID: Final = b'{"gid":"g","trans_type":"msg"}'
+TAKEN: Final = msgspec.json.encode(
+    TakeoverRequest((TakenMessage("taken", TakenState.SUBMITTED, (TakenBranch(URL, b"{}"),), delay_ms=86_400_000),))
+)
+ACTS: Final = {
+    "/api/dtmsvr/forceStop": Asked("stop", GID, prepared=True),
+    "/api/dtmsvr/resetNextCronTime": Asked("retry-now", GID, prepared=True),
+    "/api/dtmsvr/subscribe": Asked("subscribe", path=f"?topic=rates&url={URL}"),
+    "/api/dtmsvr/unsubscribe": Asked("unsubscribe", path=f"?topic=rates&url={URL}", subscribed=True),
+    "/api/dtmsvr/topic/{name}": Asked("delete-topic", subscribed=True),
+    "/api/twophase/check-addresses/probe": Asked("probe", json.dumps({"url": URL}).encode()),
+    "/api/twophase/messages/{gid:path}/stop": Asked("stop", prepared=True),
+    "/api/twophase/messages/{gid:path}/park": Asked("park", prepared=True),
+    "/api/twophase/messages/{gid:path}/redrive": Asked("redrive", prepared=True),
+    "/api/twophase/messages/{gid:path}/retry-now": Asked("retry-now", prepared=True),
+    "/api/twophase/messages/{gid:path}/redirect": Asked(
+        "redirect", json.dumps({"to": "http://127.0.0.1:2/in"}).encode(), prepared=True
+    ),
+    "/api/twophase/topics/subscribe": Asked("subscribe", SUBSCRIPTION),
+    "/api/twophase/topics/unsubscribe": Asked("unsubscribe", SUBSCRIPTION, subscribed=True),
+    "/api/twophase/topics/{name:path}": Asked("delete-topic", subscribed=True),
+    PATH: Asked("import", TAKEN),
+    "/dtmgimp.Dtm/Subscribe": Asked("subscribe"),
+    "/dtmgimp.Dtm/Unsubscribe": Asked("unsubscribe", subscribed=True),
+    "/dtmgimp.Dtm/DeleteTopic": Asked("delete-topic", subscribed=True),
+}
+MANY: Final = "/api/dtmsvr/resetCronTime"
+"""Its messages have a row each; see the coordinator's tests."""
+READING: Final = {
+    "GET /api/dtmsvr/scanKV",
+    "GET /api/dtmsvr/queryKV",
+    "GET /api/twophase/topics",
+    "GET /api/twophase/topics/{name:path}",
+    "GET /api/twophase/log",
+    "GET /api/twophase/log/chain",
+    f"GET {MANY}",
+}
+CHANGING_ROUTES: Final = [
+    *(
+        route
+        for route in HTTP_ROUTES
+        if route.verb != "HEAD"
+        and scopes_of(route.path, route.verb) & CHANGING
+        and f"{route.verb} {route.path}" not in READING
+    ),
+    *(HttpRoute("", path) for path in GRPC_METHODS if scopes_of(path) & CHANGING),
+]
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[Api]:
+    write(tmp_path, "desk", [*Scope])
+    tokens = write(tmp_path, "shop", [Scope.PRODUCE])
+    async with running(tmp_path, grpc_port=0, tokens=tokens, timeout_to_fail_ms=86_400_000) as server:
+        yield Api(server)
+
+
+async def _rows(api: Api) -> list[AuditRow]:
+    return list(await api.server.server._store.audit_chain(0, 1_000))
+
+
+async def _call(api: Api, route: HttpRoute, asked: Asked, name: str | None) -> None:
+    if not route.verb:
+        metadata = [] if name is None else [("authorization", f"Bearer {token_of(name)}")]
+        async with grpc.aio.insecure_channel(grpc_url(api.server).removeprefix("grpc://")) as channel:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await method(channel, route.path)(TOPIC, metadata=metadata, timeout=20)
+        return
+    path = route.path.replace("{gid:path}", "g").replace("{name}", "rates").replace("{name:path}", "rates") + asked.path
+    request = post(path, asked.body, *bearer(name)) if route.verb != "GET" else get(path, *bearer(name))
+    if route.verb == "DELETE":
+        request = b"DELETE" + request.removeprefix(b"POST")
+    await api.http(request)
+
+
+def test_every_route_that_changes_something_is_here() -> None:
+    assert {route.path for route in CHANGING_ROUTES} == ACTS.keys()
+
+
+@pytest.mark.parametrize("route", CHANGING_ROUTES, ids=lambda route: f"{route.verb} {route.path}")
+async def test_a_route_that_changes_something_leaves_a_row(api: Api, route: HttpRoute) -> None:
+    asked = ACTS[route.path]
+    if asked.prepared:
+        await api.say("submit", "g", "shop", delay_ms=86_400_000)
+    if asked.subscribed:
+        await api.server.server.coordinator.topics.subscribe("rates", URL if route.verb else GRPC_URL)
+    before = len(await _rows(api))
+    await _call(api, route, asked, "desk")
+    rows = (await _rows(api))[before:]
+    assert [(row.act, row.who, row.peer) for row in rows] == [(asked.act, "desk", "127.0.0.1")]
+
+
+@pytest.mark.parametrize("name", ["shop", None])
+@pytest.mark.parametrize("route", CHANGING_ROUTES, ids=lambda route: f"{route.verb} {route.path}")
+async def test_a_refusal_by_scope_leaves_a_row(api: Api, route: HttpRoute, name: str | None) -> None:
+    for _ in range(3):
+        await _call(api, route, ACTS[route.path], name)
+    await api.server.server._refusals.flush()
+    (row,) = await _rows(api)
+    assert (row.act, row.who, row.peer, row.target) == ("refused", name or "", "127.0.0.1", route.path)
+    assert row.reason.endswith("refused 3 times")
+
+
+async def test_refusals_of_the_other_doors_leave_rows_when_the_server_stops(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "desk", [Scope.OPERATE])
+    async with running(tmp_path, tokens=tokens) as server:
+        api = Api(server)
+        await api.say("prepare", "g", "desk")
+        await api.json_rpc("prepare", "g", "desk")
+    async with running(tmp_path, tokens=tokens) as server:
+        rows = await server.server._store.audit_chain(0, 10)
+        assert {row.target for row in rows} == {"/api/dtmsvr/{prepare,submit,abort}", "json-rpc prepare"}
