@@ -45,6 +45,7 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
         "explain", "twophase.cli.operating.explain", "operator", "Say in plain words what a message is waiting for."
     ),
     LazyCommand("topic", "twophase.cli.operating.topic", "operator", "Show and change who is called for topic://NAME."),
+    LazyCommand("log", "twophase.cli.operating.log", "operator", "Show the audit log, and verify its chain."),
     LazyCommand(
         "import", "twophase.dtm_import.command", "dtm-import", "Import unfinished messages and topics from dtm."
     ),

@@ -327,7 +327,7 @@ class Coordinator:
         await self._runtime.store.append_audit([entry])
 
     async def audit_chain(self, after_seq: int, limit: int) -> tuple[Sequence[AuditRow], AuditHead]:
-        """Return rows of the audit log in their order, and both ends as they are afterwards."""
+        """Return rows of the audit log in their order, and both ends afterwards."""
         rows = await self._runtime.store.audit_chain(after_seq, limit)
         return rows, await self._runtime.store.audit_head()
 

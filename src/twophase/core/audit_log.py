@@ -22,7 +22,10 @@ AUDIT_LOOKED_AT_MAX: Final = 10_000
 
 
 class Actor(msgspec.Struct, frozen=True):
-    """A client that acts: the name of its token or certificate, and its address; each may be empty."""
+    """A client that acts: the name of its token or certificate, and its address.
+
+    Each may be empty.
+    """
 
     who: str = ""
     peer: str = ""

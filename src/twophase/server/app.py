@@ -41,6 +41,7 @@ from twophase.http_client.names import Names
 from twophase.server import exposure, logs
 from twophase.server.alerting import alerts_of
 from twophase.server.api import grpc_port
+from twophase.server.api.audit_http import AuditApi
 from twophase.server.api.dtm_http import HOT_OPERATIONS, ColdRoutes, application
 from twophase.server.api.dtm_jsonrpc import JsonRpcApi
 from twophase.server.api.grpc_port import GrpcPort
@@ -174,6 +175,7 @@ class Server:
             *TopicRoutes(coordinator.topics).served(),
             *operators(coordinator, decoder, settings.timeout_to_fail_ms),
             *StatusApi(coordinator, clock, lease_ms).served(),
+            *AuditApi(coordinator).served(),
             *ManyApi(coordinator, decoder, on_refused).served(),
             *ProbesApi(
                 coordinator.probing,

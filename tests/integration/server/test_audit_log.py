@@ -1,4 +1,4 @@
-"""Every route that changes something for an operator leaves a row, and so does every refusal by scope.
+"""Every route of an operator leaves a row, and so does every refusal by scope.
 
 The table of `identity.scopes` says which routes there are; one that is not here fails.
 """

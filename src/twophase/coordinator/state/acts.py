@@ -74,7 +74,10 @@ def entries_of(items: Sequence[Item], about: Sequence[tuple[ActiveMessage, Trigg
 
 
 def _described(entry: AuditEntry, active: ActiveMessage, trigger: Trigger, item: Item) -> AuditEntry:
-    """Return an act with the state before it, which the store compares, and the state after it."""
+    """Return an act with the state before it and the state after it.
+
+    The store compares the former: it refuses a change of another version.
+    """
     before = _state(active.state, parked=active.parked)
     match item:
         case Finish() | Insert():

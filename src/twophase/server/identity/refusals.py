@@ -1,4 +1,4 @@
-"""Refusals by scope, for the audit log: counted, so that a flood of them is a few rows.
+"""Refusals by scope, counted, so that a flood of them is a few rows.
 
 Promise: a refusal costs its request no statement. Each (who, route, needed scopes) is one row a minute, with its count;
 beyond `KINDS_MAX` of them in a minute the rest share one row.
@@ -17,7 +17,7 @@ from twophase.core.errors import StoreError
 KINDS_MAX: Final = 256
 EVERY_S: Final = 60.0
 _KEPT: Final = 4
-"""Minutes of refusals that are kept while the store fails; then the oldest counts go."""
+"""Minutes of refusals that are kept while the store fails."""
 _Kind = tuple[str, str, str]
 
 
@@ -53,7 +53,7 @@ class Refusals:
         self._background.start(self._loop())
 
     async def stop(self) -> None:
-        """Write what is left, and no more. Safe to call twice, and where nothing was started."""
+        """Write what is left, and no more. Safe to call twice, and before a start."""
         await self._background.stop()
         await self.flush()
 

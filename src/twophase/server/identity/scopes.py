@@ -25,7 +25,7 @@ class Scope(enum.StrEnum):
     TOPICS = "topics"
     """Change the subscribers of topics."""
     ADMIN = "admin"
-    """Take over messages of another coordinator."""
+    """Take over messages of another coordinator, and read the audit log."""
 
 
 Scopes = frozenset[Scope]
@@ -39,6 +39,7 @@ _PRODUCE: Final = frozenset({Scope.PRODUCE})
 _OBSERVE: Final = frozenset({Scope.OBSERVE})
 _OPERATE: Final = frozenset({Scope.OPERATE})
 _TOPICS: Final = frozenset({Scope.TOPICS})
+_ADMIN: Final = frozenset({Scope.ADMIN})
 _OBSERVE_OR_TOPICS: Final = _OBSERVE | _TOPICS
 _PRODUCE_OR_OBSERVE: Final = _PRODUCE | _OBSERVE
 
@@ -92,7 +93,9 @@ ROUTES: Final[Mapping[str, Scopes]] = {
     "DELETE /api/twophase/topics/{name:path}": _TOPICS,
     "/api/twophase/topics/subscribe": _TOPICS,
     "/api/twophase/topics/unsubscribe": _TOPICS,
-    "/api/twophase/import": frozenset({Scope.ADMIN}),
+    "/api/twophase/import": _ADMIN,
+    "/api/twophase/log": _ADMIN,
+    "/api/twophase/log/chain": _ADMIN,
     "/dtmgimp.Dtm/Prepare": _PRODUCE,
     "/dtmgimp.Dtm/Submit": _PRODUCE,
     "/dtmgimp.Dtm/Abort": _PRODUCE,

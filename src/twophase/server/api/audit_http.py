@@ -1,0 +1,97 @@
+"""The routes behind `twophase log`: a search, and the rows in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import msgspec
+from starlette.requests import Request
+
+from twophase.core.audit_chain import AUDIT_PATH, CHAIN_ROWS_MAX, ShownAuditLog, ShownChain
+from twophase.core.audit_log import AuditHead, AuditPage, AuditRow, AuditSearch
+from twophase.core.errors import InvalidRequest
+from twophase.server.api.operation import Operation, Parameter, Served
+from twophase.server.codecs.encode import Answer
+
+_ROWS_DEFAULT: Final = 100
+SEARCH: Final = Operation(
+    path=AUDIT_PATH,
+    tag="operators",
+    summary="The audit log, a page at a time: the newest rows first",
+    description="A page looks at 10 000 rows at most, so it may be short, or even empty, before the end.",
+    parameters=(
+        Parameter("gid", "only acts on this gid, topic, route or token"),
+        Parameter("who", "only acts with this token or certificate"),
+        Parameter("act", "only this act, such as `stop` or `refused`"),
+        Parameter("since", "only rows written at or after this, in milliseconds since 1970", int),
+        Parameter("position", "`position` of the page before", int),
+        Parameter("limit", "rows of a page, 1 to 1000", int),
+    ),
+    answer=ShownAuditLog,
+)
+CHAIN: Final = Operation(
+    path=f"{AUDIT_PATH}/chain",
+    tag="operators",
+    summary="The audit log in the order of its chain, and both ends of the chain",
+    description="`twophase log verify` computes each hash anew.",
+    parameters=(
+        Parameter("after", "`seq` behind which the page begins", int),
+        Parameter("limit", "rows of a page, 1 to 1000", int),
+    ),
+    answer=ShownChain,
+)
+
+
+class AuditLog(Protocol):
+    """The part of the coordinator that these routes use."""
+
+    async def audit_chain(self, after_seq: int, limit: int) -> tuple[Sequence[AuditRow], AuditHead]: ...
+
+    async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage: ...
+
+
+class AuditApi:
+    """The handlers.
+
+    Arguments:
+        log: the coordinator.
+    """
+
+    def __init__(self, log: AuditLog) -> None:
+        self._log = log
+
+    def served(self) -> list[Served]:
+        """Return the operations with their handlers."""
+        return [Served(SEARCH, self._search), Served(CHAIN, self._chain)]
+
+    async def _search(self, request: Request) -> Answer:
+        asked = request.query_params
+        search = AuditSearch(
+            asked.get("gid", ""), asked.get("who", ""), asked.get("act", ""), _number(request, "since", 0)
+        )
+        for text in (search.target, search.who, search.act):
+            if not text.isprintable():
+                raise InvalidRequest("gid, who, act: one contains an unprintable character.")
+        found = await self._log.audit_search(search, _number(request, "position", 0), _limit(request))
+        return Answer(200, msgspec.json.encode(ShownAuditLog(list(found.rows), found.position)))
+
+    async def _chain(self, request: Request) -> Answer:
+        rows, head = await self._log.audit_chain(_number(request, "after", 0), _limit(request))
+        return Answer(200, msgspec.json.encode(ShownChain(list(rows), head)))
+
+
+def _limit(request: Request) -> int:
+    limit = _number(request, "limit", _ROWS_DEFAULT)
+    if not 1 <= limit <= CHAIN_ROWS_MAX:
+        raise InvalidRequest(f"limit: {limit} is not from 1 to {CHAIN_ROWS_MAX}.")
+    return limit
+
+
+def _number(request: Request, name: str, default: int) -> int:
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise InvalidRequest(f"{name}: {text[:45]!r} is no whole number.")
+    return int(text)
