@@ -187,3 +187,16 @@ async def test_nodes_that_write_at_once_make_one_chain(
     await _assert_chained(stores[0])
     for store in stores:
         await store.stop()
+
+
+async def test_tokens_are_noted_with_their_rows_by_who_knows_the_last(store: Store) -> None:
+    none = await store.tokens_seen()
+    assert none.by_name == {}
+    assert await store.note_tokens(none, {"shop": "produce", "desk": "operate"}, [_act("shop", "token")])
+    assert not await store.note_tokens(none, {}, [_act("shop", "token")])
+    some = await store.tokens_seen()
+    assert some.by_name == {"shop": "produce", "desk": "operate"}
+    assert await store.note_tokens(some, {"shop": "observe"}, [_act("shop", "token"), _act("desk", "token")])
+    assert (await store.tokens_seen()).by_name == {"shop": "observe"}
+    assert [row.target for row in await _rows(store)] == ["shop", "shop", "desk"]
+    await _assert_chained(store)

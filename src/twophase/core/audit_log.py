@@ -99,6 +99,16 @@ class AuditHead(msgspec.Struct, frozen=True):
     anchor_hash: str = NO_HASH
 
 
+class TokensSeen(msgspec.Struct, frozen=True):
+    """The tokens that the store has noted: what each name may do.
+
+    `revision` grows by one with every noticed change.
+    """
+
+    revision: int
+    by_name: dict[str, str]
+
+
 class AuditSearch(msgspec.Struct, frozen=True):
     """The rows that a person looks for; an empty text is any.
 

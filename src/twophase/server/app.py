@@ -60,6 +60,7 @@ from twophase.server.destinations import contexts_of
 from twophase.server.http_port.listener import Listener
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.refusals import Refusals
+from twophase.server.identity.token_changes import TokenChanges
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.settings import Settings, unknown_variables
@@ -129,6 +130,7 @@ class Server:
         clock = self.coordinator.clock
         self._refusals = Refusals(store.append_audit)
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners, self._refusals)
+        self._token_changes = TokenChanges(store, lambda: self.gate.tokens)
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         served = self._served(decoder, clock, store.lease_ms)
         browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
@@ -197,6 +199,7 @@ class Server:
         self.metrics.anonymous = exposure.is_anonymous(self.settings)
         await self.coordinator.start()
         self._refusals.start()
+        self._token_changes.start()
         shares_ports = self._exchange is not None
         try:
             self.urls = await self.listener.start(self.settings.host, self.settings.http_port, shares_port=shares_ports)
@@ -229,6 +232,7 @@ class Server:
             _log.error("the tokens were not read again, the earlier ones stay in force", what=error.message)
         else:
             _log.info("the tokens were read again")
+            self._token_changes.wake()
 
     def _reread_certificate(self, tls: ServerTls) -> None:
         try:
@@ -273,6 +277,7 @@ class Server:
         if self._exchange is not None:
             await self._exchange.stop()
         await self._refusals.stop()
+        await self._token_changes.stop()
         await self.coordinator.stop()
 
     def _http_client(self, names: Names, connections_per_host: int, connections_max: int) -> HttpClient:

@@ -42,7 +42,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 if TYPE_CHECKING:
-    from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch
+    from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch, TokensSeen
     from twophase.stores.batch import Batch, FlushResult
     from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
     from twophase.stores.search import Found, Search
@@ -255,6 +255,17 @@ class Store(Protocol):
 
     async def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Write acts that change no row of the store into the audit log, in one commit."""
+        ...
+
+    async def tokens_seen(self) -> TokensSeen:
+        """Return the tokens that were noted last."""
+        ...
+
+    async def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool:
+        """Note the tokens as they are, with a row of the audit log for each change, in one commit.
+
+        False, and nothing is changed, when others than `known` are noted by now.
+        """
         ...
 
     async def audit_head(self) -> AuditHead:

@@ -71,6 +71,9 @@ async def _act(store: Store, name: str, size: int) -> None:
     taken: list[Item] = [Insert(f"{gid}-taken", State.SUBMITTED, 0, b"body", 7) for gid in gids]
     await store.flush(Batch(taken, [], acts))
     await store.append_audit([entry])
+    seen = await store.tokens_seen()
+    await store.note_tokens(seen, {"shop": name}, [entry])
+    await store.note_tokens(seen, {}, [entry])
     await store.audit_head()
     await store.audit_chain(0, 100)
     await store.audit_search(AuditSearch(who="eve"), 0, 100)

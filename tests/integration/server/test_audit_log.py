@@ -5,9 +5,10 @@ The table of `identity.scopes` says which routes there are; one that is not here
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,10 +22,12 @@ from tests.integration.server.test_grpc import grpc_url, method
 from tests.integration.server.test_identities import GRPC_METHODS, HTTP_ROUTES, Api, HttpRoute
 from tests.support.fake_coordinator import get, post
 from tests.support.identities import bearer, token_of, write
-from twophase.core.audit_log import AuditRow
+from twophase.core.audit_log import AuditEntry, AuditRow, TokensSeen
 from twophase.core.takeover import PATH, TakenBranch, TakenMessage, TakenState, TakeoverRequest
 from twophase.grpc_wire.messages import pool
+from twophase.server.app import Server
 from twophase.server.identity.scopes import Scope, scopes_of
+from twophase.server.identity.tokens import changing, digest_of
 
 CHANGING: Final = frozenset({Scope.OPERATE, Scope.TOPICS, Scope.ADMIN})
 URL: Final = "http://127.0.0.1:1/in"
@@ -105,7 +108,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 
 
 async def _rows(api: Api) -> list[AuditRow]:
-    return list(await api.server.server._store.audit_chain(0, 1_000))
+    return [row for row in await api.server.server._store.audit_chain(0, 1_000) if row.act != "token"]
 
 
 async def _call(api: Api, route: HttpRoute, asked: Asked, name: str | None) -> None:
@@ -158,4 +161,51 @@ async def test_refusals_of_the_other_doors_leave_rows_when_the_server_stops(tmp_
         await api.json_rpc("prepare", "g", "desk")
     async with running(tmp_path, tokens=tokens) as server:
         rows = await server.server._store.audit_chain(0, 10)
-        assert {row.target for row in rows} == {"/api/dtmsvr/{prepare,submit,abort}", "json-rpc prepare"}
+        assert {row.target for row in rows if row.act == "refused"} == {
+            "/api/dtmsvr/{prepare,submit,abort}",
+            "json-rpc prepare",
+        }
+
+
+async def test_a_change_of_the_file_of_tokens_is_a_row_once_and_also_while_no_server_ran(tmp_path: Path) -> None:
+    async def rows(server: Server) -> list[tuple[str, str, str]]:
+        await server._token_changes.note()
+        return [(row.target, row.before[:7], row.after[:7]) for row in await server._store.audit_chain(0, 100)]
+
+    tokens = write(tmp_path, "desk", [Scope.OPERATE])
+    async with running(tmp_path, tokens=tokens) as one:
+        first = [("desk", "", "operate")]
+        assert await rows(one.server) == first
+        write(tmp_path, "shop", [Scope.PRODUCE])
+        one.server.reread()
+        second = [*first, ("shop", "", "produce")]
+        assert await rows(one.server) == second
+    with changing(Path(tokens)) as entries:
+        entries[:] = [
+            msgspec.structs.replace(entry, scopes=(Scope.TOPICS,)) for entry in entries if entry.name == "desk"
+        ]
+    async with running(tmp_path, tokens=tokens) as again:
+        assert await rows(again.server) == [*second, ("desk", "operate", "topics,"), ("shop", "produce", "")]
+        written = [row.after for row in await again.server._store.audit_chain(0, 100)]
+        assert digest_of(token_of("desk"))[:16] in written[0]
+        assert not any(digest_of(token_of("desk")) in one or token_of("desk") in one for one in written)
+
+
+async def test_sighup_writes_the_row_without_another_request(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "desk", [Scope.OPERATE])
+    async with running(tmp_path, tokens=tokens) as one:
+        store = one.server._store
+        noted = asyncio.Event()
+        note = store.note_tokens
+
+        async def watched(known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool:
+            done = await note(known, now, entries)
+            if "shop" in now:
+                noted.set()
+            return done
+
+        store.note_tokens = watched  # type: ignore[method-assign]
+        write(tmp_path, "shop", [Scope.PRODUCE])
+        one.server.reread()
+        await asyncio.wait_for(noted.wait(), 20)
+        assert [row.target for row in await store.audit_chain(0, 100)] == ["desk", "shop"]

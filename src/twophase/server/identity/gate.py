@@ -54,6 +54,8 @@ class Gate:
         self._refusals = refusals
         self.unknown = self.anonymous if self._file is None else unknown(refusals)
         """A caller that gives no token, or a wrong one."""
+        self.tokens: tuple[Token, ...] = ()
+        """The entries that are in force."""
         self._by_digest: tuple[tuple[str, Caller], ...] = ()
         self._by_name: dict[str, Caller] = {}
         self._by_owner: dict[str, list[Caller]] = {}
@@ -89,6 +91,7 @@ class Gate:
         self._by_name = {name.lower(): caller for token, caller in callers for name in token.san}
         for name in earlier.keys() - self._by_name.keys():
             earlier[name].revoke()
+        self.tokens = tokens
         self._by_owner = {}
         for token, caller in callers:
             self._by_owner.setdefault(token.name, []).append(caller)

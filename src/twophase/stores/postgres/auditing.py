@@ -14,6 +14,7 @@ from twophase.core.audit_log import (
     AuditPage,
     AuditRow,
     AuditSearch,
+    TokensSeen,
     old_until,
     page_bounds,
     page_of,
@@ -60,6 +61,12 @@ async def search(connection: Connection, wanted: AuditSearch, position: int, lim
     filters = (wanted.target, wanted.who, wanted.act, wanted.since_ms)
     rows = await connection.fetch(statements.AUDIT_SEARCH, before, least, *filters, limit)
     return page_of([AuditRow(*row) for row in rows], limit, least, ends.anchor_seq)
+
+
+async def tokens(connection: Connection) -> TokensSeen:
+    """Return the tokens that were noted last."""
+    rows = await connection.fetch(statements.TOKENS)
+    return TokensSeen(rows[0][0], {name: description for _, name, description in rows if name is not None})
 
 
 async def forget(connection: Connection, before_ms: int, limit: int) -> None:

@@ -140,3 +140,13 @@ create table audit_head (
     constraint audit_head_pkey primary key (id)
 );
 insert into audit_head (id, seq, hash, anchor_seq, anchor_hash) values (1, 0, '0000000000000000000000000000000000000000000000000000000000000000', 0, '0000000000000000000000000000000000000000000000000000000000000000');
+
+-- The tokens that a server has last read from its file, so that a change of the file is noticed: what each name may do.
+create table token_seen (
+    name text collate "C" not null,
+    description text not null,
+    constraint token_seen_pkey primary key (name)
+);
+
+-- Grows by one with every noticed change of tokens, in the same commit.
+insert into store_meta (name, value) values ('tokens_revision', 0);

@@ -60,6 +60,9 @@ AUDIT_HEAD: Final = read("audit_head")
 AUDIT_CHAIN: Final = read("audit_chain")
 AUDIT_SEARCH: Final = read("audit_search")
 
+TOKENS: Final = read("tokens")
+NOTE_TOKENS: Final = read("note_tokens")
+
 TOPICS: Final = read("topics")
 CHANGE_TOPIC: Final = read("change_topic")
 NOTE_TAKEOVER: Final = read("note_takeover")

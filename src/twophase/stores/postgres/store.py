@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from secrets import token_hex
 
-from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch
+from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch, TokensSeen
 from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
@@ -238,6 +238,23 @@ class PostgresStore:
             "writing the audit log",
             repeat=False,
         )
+
+    async def tokens_seen(self) -> TokensSeen:
+        """See `Store.tokens_seen`."""
+        readers = await self._settled_readers()
+        return await readers.ask(auditing.tokens)
+
+    async def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool:
+        """See `Store.note_tokens`. It passes no fence: the revision decides."""
+        readers = await self._settled_readers()
+        clock_ms = self._clock.now_ms() if self._clock else None
+        gone = list(known.by_name.keys() - now.keys())
+        node, acts = self._writer.node_epoch.node, act_columns(entries)
+        change = (known.revision, gone, list(now), list(now.values()), clock_ms, node, *acts)
+        revision: int | None = await readers.ask(
+            lambda connection: connection.fetchval(statements.NOTE_TOKENS, *change), "noting tokens", repeat=False
+        )
+        return revision is not None
 
     async def audit_head(self) -> AuditHead:
         """See `Store.audit_head`."""

@@ -16,6 +16,7 @@ from twophase.core.audit_log import (
     AuditPage,
     AuditRow,
     AuditSearch,
+    TokensSeen,
     chained,
     old_until,
     page_bounds,
@@ -49,6 +50,21 @@ def search(connection: sqlite3.Connection, wanted: AuditSearch, position: int, l
     filters = (wanted.target, wanted.who, wanted.act, wanted.since_ms)
     rows = connection.execute(statements.AUDIT_SEARCH, (before, least, *filters, limit))
     return page_of([AuditRow(*row) for row in rows], limit, least, ends.anchor_seq)
+
+
+def tokens(connection: sqlite3.Connection) -> TokensSeen:
+    """Return the tokens that were noted last."""
+    rows = connection.execute(statements.TOKENS).fetchall()
+    return TokensSeen(rows[0][0], {name: description for _, name, description in rows if name is not None})
+
+
+def put_tokens(connection: sqlite3.Connection, known: TokensSeen, now: dict[str, str]) -> bool:
+    """Note tokens in the transaction that is open; False when others than `known` are noted."""
+    if connection.execute(statements.BUMP_TOKENS, (known.revision,)).rowcount != 1:
+        return False
+    connection.executemany(statements.REMOVE_TOKEN, [(name,) for name in known.by_name.keys() - now.keys()])
+    connection.executemany(statements.PUT_TOKEN, list(now.items()))
+    return True
 
 
 def oldest(connection: sqlite3.Connection, before_ms: int, limit: int) -> int:

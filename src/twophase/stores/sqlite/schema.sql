@@ -120,3 +120,12 @@ create table audit_head (
     anchor_hash text not null
 );
 insert into audit_head (id, seq, hash, anchor_seq, anchor_hash) values (1, 0, '0000000000000000000000000000000000000000000000000000000000000000', 0, '0000000000000000000000000000000000000000000000000000000000000000');
+
+-- The tokens that a server has last read from its file, so that a change of the file is noticed: what each name may do.
+create table token_seen (
+    name text not null primary key,
+    description text not null
+) without rowid;
+
+-- Grows by one with every noticed change of tokens, in the same commit.
+insert into store_meta (name, value) values ('tokens_revision', 0);

@@ -115,6 +115,11 @@ AUDIT_HEAD: Final = read("audit_head")
 AUDIT_CHAIN: Final = read("audit_chain")
 AUDIT_SEARCH: Final = read("audit_search")
 
+TOKENS: Final = read("tokens")
+BUMP_TOKENS: Final = read("bump_tokens")
+PUT_TOKEN: Final = read("put_token")
+REMOVE_TOKEN: Final = read("remove_token")
+
 TOPICS: Final = read("topics")
 BUMP_TOPICS: Final = read("bump_topics")
 PUT_TOPIC: Final = read("put_topic")

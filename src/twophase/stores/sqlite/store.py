@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
-from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch
+from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch, TokensSeen
 from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock, WallClock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
@@ -223,6 +223,16 @@ class SqliteStore:
         if self._write_thread is None or self._writer is None:
             raise _not_open(self._path)
         await self._write_thread.call(functools.partial(self._writer.append_audit, entries))
+
+    async def tokens_seen(self) -> TokensSeen:
+        """See `Store.tokens_seen`."""
+        return await self._read(auditing.tokens)
+
+    async def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool:
+        """See `Store.note_tokens`. A write like a flush, under the same fence."""
+        if self._write_thread is None or self._writer is None:
+            raise _not_open(self._path)
+        return await self._write_thread.call(functools.partial(self._writer.note_tokens, known, now, entries))
 
     async def audit_head(self) -> AuditHead:
         """See `Store.audit_head`."""

@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.core.audit_log import AuditEntry
+from twophase.core.audit_log import AuditEntry, TokensSeen
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.batch import Batch, Finish, FlushResult, Forgotten, NotApplied
@@ -225,6 +225,23 @@ class Writer:
                 self._roll_back(connection)
                 raise
             self._commit(connection, commit_count)
+
+    def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool:
+        """Note tokens in a commit of their own, see `Store.note_tokens`."""
+        self._check_files()
+        with reported(self._path, "noting tokens"):
+            connection = self._ready()
+            try:
+                begun, commit_count, _ = self._begin(connection, 0)
+                if not auditing.put_tokens(connection, known, now):
+                    self._roll_back(connection)
+                    return False
+                auditing.append(connection, begun.at_ms, NODE, entries)
+            except BaseException:
+                self._roll_back(connection)
+                raise
+            self._commit(connection, commit_count)
+        return True
 
     def change_topic(
         self, revision: int, name: str, subscribers: Sequence[Subscriber] | None, entry: AuditEntry | None

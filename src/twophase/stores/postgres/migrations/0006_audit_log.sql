@@ -28,6 +28,16 @@ create table audit_head (
 );
 insert into audit_head (id, seq, hash, anchor_seq, anchor_hash) values (1, 0, '0000000000000000000000000000000000000000000000000000000000000000', 0, '0000000000000000000000000000000000000000000000000000000000000000');
 
+-- The tokens that a server has last read from its file, so that a change of the file is noticed: what each name may do.
+create table token_seen (
+    name text collate "C" not null,
+    description text not null,
+    constraint token_seen_pkey primary key (name)
+);
+
+-- Grows by one with every noticed change of tokens, in the same commit.
+insert into store_meta (name, value) values ('tokens_revision', 0);
+
 -- Appends the acts of a flush to the audit log, in the transaction of the flush; `answer` is the flush's, and is returned.
 --
 -- Arrays have an element an act. `places` are the items that the acts changed, from 1 as in the answer: an act whose item

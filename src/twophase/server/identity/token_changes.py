@@ -1,0 +1,122 @@
+"""Changes of the file of tokens, noted in the audit log.
+
+The file changes outside every transaction of the store. Promise: what a server has read, at its start or at SIGHUP, is
+compared with what the store has noted last, and each name that came, went or changed is a row, once, whichever node or
+worker reads it first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from twophase.coordinator.background import Background, rest
+from twophase.core.audit_log import AuditEntry, TokensSeen
+from twophase.core.errors import StoreError
+from twophase.server.identity.tokens import Token
+
+_AGAIN_S: Final = 60.0
+_EVER_S: Final = 86_400.0
+_DIGEST_SHOWN: Final = 16
+_log = structlog.get_logger("twophase.server")
+
+
+class TokenStore(Protocol):
+    """The part of a store that notes tokens."""
+
+    async def tokens_seen(self) -> TokensSeen: ...
+
+    async def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool: ...
+
+
+class TokenChanges:
+    """Notes the tokens that a server has read.
+
+    Arguments:
+        store: keeps what was noted.
+        tokens: returns the entries that are in force.
+    """
+
+    def __init__(self, store: TokenStore, tokens: Callable[[], Iterable[Token]]) -> None:
+        self._store = store
+        self._tokens = tokens
+        self._background = Background("twophase tokens")
+        self._woken = asyncio.Event()
+
+    def start(self) -> None:
+        """Note the tokens now, and after each `wake`."""
+        self._background.start(self._loop())
+
+    async def stop(self) -> None:
+        """Note nothing more. Safe to call twice."""
+        await self._background.stop()
+
+    def wake(self) -> None:
+        """Note the tokens: the file was read again."""
+        self._woken.set()
+
+    async def note(self) -> None:
+        """Write a row for each name that came, went or changed since the store noted the tokens last.
+
+        Raises:
+            StoreError: they cannot be read or written.
+        """
+        while True:
+            now = described(self._tokens())
+            known = await self._store.tokens_seen()
+            if now == known.by_name or await self._store.note_tokens(known, now, _changes(known.by_name, now)):
+                return
+
+    async def _loop(self) -> None:
+        while True:
+            pause_s = _EVER_S
+            try:
+                await self.note()
+            except StoreError as error:
+                _log.error("a change of tokens is not in the audit log yet", code=error.code, what=error.message)
+                pause_s = _AGAIN_S
+            await rest(pause_s, self._woken)
+            self._woken.clear()
+
+
+def described(tokens: Iterable[Token]) -> dict[str, str]:
+    """Return what each name may do; of a digest its beginning, and no token.
+
+    >>> from twophase.server.identity.scopes import Scope
+    >>> described([Token("shop", (Scope.PRODUCE,), "ab" * 32, gid_prefix="shop-")])
+    {'shop': 'produce, sha256 abababababababab, gid prefix shop-'}
+    """
+    found: dict[str, list[str]] = {}
+    for token in tokens:
+        found.setdefault(token.name, []).append(_description(token))
+    return {name: "; ".join(sorted(entries)) for name, entries in found.items()}
+
+
+def _description(token: Token) -> str:
+    parts = [" ".join(sorted(token.scopes))]
+    parts += [f"sha256 {token.sha256[:_DIGEST_SHOWN]}"] if token.sha256 else []
+    parts += [f"san {' '.join(token.san)}"] if token.san else []
+    parts += [f"gid prefix {token.gid_prefix}"] if token.gid_prefix else []
+    parts += [f"destinations {' '.join(token.destinations)}"] if token.destinations else []
+    quota = token.quota
+    parts += [
+        f"{name} {value}"
+        for name, value in (
+            ("requests_per_s", quota.requests_per_s),
+            ("bytes_stored", quota.bytes_stored),
+            ("waiting_messages", quota.waiting_messages),
+        )
+        if value is not None
+    ]
+    return ", ".join(parts)
+
+
+def _changes(known: dict[str, str], now: dict[str, str]) -> list[AuditEntry]:
+    return [
+        AuditEntry("", "", "token", name, "the file of tokens was read", known.get(name, ""), now.get(name, ""))
+        for name in sorted(known.keys() | now.keys())
+        if known.get(name) != now.get(name)
+    ]
