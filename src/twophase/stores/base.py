@@ -262,7 +262,7 @@ class Store(Protocol):
         ...
 
     async def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool:
-        """Note the tokens as they are, with a row of the audit log for each change, in one commit.
+        """Note the tokens as they are, in one commit with a row for each change.
 
         False, and nothing is changed, when others than `known` are noted by now.
         """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 
 from tests.spark.source import reads
@@ -23,6 +24,7 @@ from tests.spark.source.stores import (
     live,
     reach,
 )
+from twophase.core.audit_log import AuditEntry, AuditHead, AuditRow, chained, recomputed
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
@@ -133,7 +135,30 @@ def test_attempts(store: StoreUnderTest, driver: str) -> None:
     ]
 
 
-@pytest.mark.parametrize("table", ["message", "history", "attempt", "journal"])
+def test_the_audit_log_is_read_with_its_chain_and_filtered_by_time(store: StoreUnderTest, driver: str) -> None:
+    head, written = AuditHead(), list[AuditRow]()
+    for number in range(3):
+        entry = AuditEntry("desk", "192.0.2.7", "stop", f"g{number}", "fraud", "prepared")
+        written += chained(head, BORN_MS + number, 1, [entry])
+        head = AuditHead(written[-1].seq, written[-1].hash)
+    store.many(
+        f"insert into audit_log values ({', '.join('?' * 12)})", [msgspec.structs.astuple(row) for row in written]
+    )
+
+    found = reads.batch(url=store.url, table="audit_log", driver=driver)
+    names = ["seq", "at_ms", "node", "who", "peer", "act", "target", "reason", "state_before", "state_after"]
+    names += ["previous", "hash"]
+    read = [AuditRow(*(row[name] for name in names)) for row in sorted(found, key=lambda row: row["seq"])]
+    later = reads.batch(url=store.url, table="audit_log", driver=driver, columns="target", createdAfter=BORN_MS + 2)
+
+    assert read == written
+    assert [recomputed(row) for row in read] == [row.hash for row in read]
+    assert later == [{"target": "g2"}]
+    with pytest.raises(ConfigurationError, match="gids is not one of table audit_log"):
+        reads.batch(url=store.url, table="audit_log", gids="g1")
+
+
+@pytest.mark.parametrize("table", ["message", "history", "attempt", "journal", "audit_log"])
 def test_an_empty_store_has_no_rows(store: StoreUnderTest, table: str) -> None:
     assert reads.batch(url=store.url, table=table) == []
 

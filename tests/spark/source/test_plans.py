@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.spark.source import reads
 from tests.spark.source.stores import SqliteUnderTest, fail, finish, gid_of, live
 from twophase.barrier.installing import install
+from twophase.core.audit_log import AuditEntry, AuditHead, chained
 from twophase_spark.datasource.options.choosing import schema_of, target_of
 from twophase_spark.datasource.options.read_options import parse
 from twophase_spark.datasource.partitions.parts import Part, Range
@@ -26,6 +28,7 @@ BEHIND = "history USING INDEX sqlite_autoindex_history_1 (node=? AND seq>?)"
 SEQS = BEHIND.replace("seq>?", "seq>? AND seq<?")
 GIDS_OF_MESSAGES = {"message USING PRIMARY KEY (gid<?)", "message USING PRIMARY KEY (gid>?)"}
 GIDS = [gid_of(2, number) for number in range(MANY)]
+AUDIT_LOG = f"insert into audit_log values ({', '.join('?' * 12)})"
 BARRIER = (
     "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason) values ('msg', ?, '01', 'a', '1', 'a')"
 )
@@ -37,6 +40,8 @@ def full(sqlite_store: SqliteUnderTest) -> SqliteUnderTest:
     finish(sqlite_store, 1, 1, MANY)
     live(sqlite_store, GIDS)
     fail(sqlite_store, GIDS)
+    acts = chained(AuditHead(), 5, 1, [AuditEntry("eve", "", "stop", gid) for gid in GIDS])
+    sqlite_store.many(AUDIT_LOG, [msgspec.structs.astuple(act) for act in acts])
     install(sqlite_store.url)
     sqlite_store.many(BARRIER, [(gid,) for gid in GIDS])
     sqlite_store.many("create table booking (number integer, gid text, branch_id text)", [()])
@@ -61,6 +66,7 @@ def statements(parts: list[Part], reader: Reader) -> Iterator[str]:
         ({"table": "message"}, GIDS_OF_MESSAGES),
         ({"table": "journal"}, {SEQS, BEHIND, *GIDS_OF_MESSAGES}),
         ({"table": "attempt"}, {f"attempt USING {NUMBERS}"}),
+        ({"table": "audit_log"}, {f"audit_log USING {NUMBERS}"}),
         ({"table": "barrier"}, {f"barrier USING {NUMBERS}"}),
         ({"table": "ledger", "tableName": "booking"}, {f"booking USING {NUMBERS}"}),
         (

@@ -59,7 +59,7 @@ class TokenChanges:
         self._woken.set()
 
     async def note(self) -> None:
-        """Write a row for each name that came, went or changed since the store noted the tokens last.
+        """Write a row for each name that came, went or changed since the last note.
 
         Raises:
             StoreError: they cannot be read or written.

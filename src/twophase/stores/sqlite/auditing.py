@@ -59,7 +59,7 @@ def tokens(connection: sqlite3.Connection) -> TokensSeen:
 
 
 def put_tokens(connection: sqlite3.Connection, known: TokensSeen, now: dict[str, str]) -> bool:
-    """Note tokens in the transaction that is open; False when others than `known` are noted."""
+    """Note tokens in the open transaction; False when others than `known` are noted."""
     if connection.execute(statements.BUMP_TOKENS, (known.revision,)).rowcount != 1:
         return False
     connection.executemany(statements.REMOVE_TOKEN, [(name,) for name in known.by_name.keys() - now.keys()])

@@ -46,7 +46,7 @@ OPTIONS = (
         "Which columns, comma-separated. What is not named is not read; Spark alone would read all.",
     ),
     Option("states", Fits.ANY, "all", "Of messages: any of `prepared,submitted,succeeded,failed`."),
-    Option("createdAfter", Fits.ANY, "", "Created at or after this time; of `attempt`, made then."),
+    Option("createdAfter", Fits.ANY, "", "Created at or after this time; of `attempt` and `audit_log`, made then."),
     Option("createdBefore", Fits.ANY, "", "Created before this time."),
     Option("gidPrefix", Fits.ANY, "", "Gids that begin so."),
     Option("gids", Fits.ANY, "all", "These gids, comma-separated, at most 1000; looked up by the index of the table."),

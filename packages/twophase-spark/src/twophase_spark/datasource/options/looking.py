@@ -68,8 +68,8 @@ def _expected(options: ReadOptions) -> dict[str, frozenset[str]]:
         named = {options.gid_column, options.branch_column, options.key_column} - {""}
         extra = {name for name in options.columns if name not in {"gid", "branch_id"}}
         return {options.relation: frozenset(named | extra)}
-    if options.kind is Kind.ATTEMPT:
-        return {"attempt": STORED["attempt"]}
+    if options.kind in {Kind.ATTEMPT, Kind.AUDIT_LOG}:
+        return {options.kind.value: STORED[options.kind.value]}
     tables = {"message", "history"} if options.kind is Kind.JOURNAL else {options.kind.value}
     assert options.kind in OF_COORDINATOR, "the others are above"
     return {table: STORED[table] | {BODY} for table in tables}

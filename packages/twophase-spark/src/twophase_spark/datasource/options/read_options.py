@@ -133,6 +133,8 @@ def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -
         _refuse(
             given, ("createdAfter", "createdBefore", "asOf"), f"of table {kind}: which column is the time is not known"
         )
+    if kind is Kind.AUDIT_LOG:
+        _refuse(given, ("gids", "gidPrefix"), f"of table {kind}")
     if kind is Kind.BARRIER:
         _refuse(given, names_of(Fits.LEDGER), f"of table {kind}")
 

@@ -49,6 +49,8 @@ def plan(options: ReadOptions) -> list[Part]:
             return _journal(options, database, engine)
         if options.kind is Kind.ATTEMPT:
             return _attempts(options, database, engine)
+        if options.kind is Kind.AUDIT_LOG:
+            return _audit_log(options, database, engine)
         return _business(options, database, engine)
 
 
@@ -107,6 +109,12 @@ def _attempts(options: ReadOptions, database: Database, engine: str) -> list[Par
     else:
         ranges = text_ranges(database, engine, "attempt", "gid", options.partitions)
     return [Part((Range("attempt", (*one, *pushed)),)) for one in ranges]
+
+
+def _audit_log(options: ReadOptions, database: Database, engine: str) -> list[Part]:
+    pushed = filters.conditions(options, engine)
+    ranges = _by_number(database, "audit_log", "seq", options.partitions)
+    return [Part((Range("audit_log", (*one, *pushed)),)) for one in ranges]
 
 
 def _by_number(database: Database, table: str, key: str, parts_max: int) -> list[tuple[str, ...]]:

@@ -94,4 +94,4 @@ def stored_columns(table: str, columns_: Iterable[str], body_columns: frozenset[
     """
     names = list(columns_)
     taken = [name for name in names if name in STORED[table]]
-    return [*taken, BODY] if body_columns.intersection(names) else taken or ["gid"]
+    return [*taken, BODY] if body_columns.intersection(names) else taken or ["gid" if "gid" in STORED[table] else "seq"]

@@ -25,6 +25,7 @@ class Kind(enum.StrEnum):
     HISTORY = "history"
     JOURNAL = "journal"
     ATTEMPT = "attempt"
+    AUDIT_LOG = "audit_log"
     BARRIER = "barrier"
     LEDGER = "ledger"
 
@@ -96,6 +97,21 @@ COLUMNS: dict[Kind, tuple[Column, ...]] = {
         ("error", _TEXT),
         ("at", _TIME),
     ),
+    Kind.AUDIT_LOG: _columns(
+        ("seq", _LONG),
+        ("at_ms", _LONG),
+        ("node", _INT),
+        ("who", _TEXT),
+        ("peer", _TEXT),
+        ("act", _TEXT),
+        ("target", _TEXT),
+        ("reason", _TEXT),
+        ("state_before", _TEXT),
+        ("state_after", _TEXT),
+        ("previous", _TEXT),
+        ("hash", _TEXT),
+        ("at", _TIME),
+    ),
     Kind.BARRIER: _columns(
         ("id", _LONG),
         ("trans_type", _TEXT),
@@ -139,7 +155,7 @@ def _stored(kind: Kind) -> frozenset[str]:
     return frozenset(column.name for column in COLUMNS[kind]) - made
 
 
-STORED = {kind.value: _stored(kind) for kind in (Kind.MESSAGE, Kind.HISTORY, Kind.ATTEMPT)}
+STORED = {kind.value: _stored(kind) for kind in (Kind.MESSAGE, Kind.HISTORY, Kind.ATTEMPT, Kind.AUDIT_LOG)}
 """The columns of a coordinator's own tables that are read unchanged."""
 
 MAY_LACK: dict[Kind, frozenset[str]] = {kind: frozenset() for kind in Kind} | {
@@ -156,6 +172,7 @@ TIME_OF_CREATION: dict[Kind, str] = {
     Kind.HISTORY: "created_ms",
     Kind.JOURNAL: "created_ms",
     Kind.ATTEMPT: "at_ms",
+    Kind.AUDIT_LOG: "at_ms",
     Kind.BARRIER: "created_ms",
 }
 """Columns that createdAfter and createdBefore compare. A ledger's is not known."""
@@ -164,7 +181,7 @@ TIME_OF_CUT: dict[Kind, str] = TIME_OF_CREATION | {Kind.HISTORY: "finished_ms"}
 """Columns that asOf compares."""
 
 HAS_STATE = frozenset({Kind.MESSAGE, Kind.HISTORY, Kind.JOURNAL})
-OF_COORDINATOR = HAS_STATE | {Kind.ATTEMPT}
+OF_COORDINATOR = HAS_STATE | {Kind.ATTEMPT, Kind.AUDIT_LOG}
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
