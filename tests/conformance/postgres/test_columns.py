@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tests.conformance.postgres.conftest import Join
 from tests.support.items import abort, flush, live, plain, prepare
+from twophase.core.audit_log import AuditEntry
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Decide, Finish, Item, Park, Reschedule
+from twophase.stores.postgres import statements
 from twophase.stores.postgres.columns import Columns, oldest_born_ms
 
 NEVER_MS = 2**63 - 1
@@ -61,3 +63,14 @@ def test_the_oldest_birth_is_that_of_our_own_gids_alone() -> None:
     assert oldest_born_ms([looks_like_ours, young, old]) == 1_000
     assert oldest_born_ms([looks_like_ours, "order-17"]) == NEVER_MS
     assert oldest_born_ms([]) == NEVER_MS
+
+
+def test_only_a_flush_with_an_act_carries_the_columns_of_acts() -> None:
+    items: list[tuple[int, Item]] = [(0, abort("a")), (1, abort("b"))]
+    entry = AuditEntry("eve", "", "stop", "b")
+
+    usual, acted = Columns(items, [], {}), Columns(items, [], {1: entry, 7: entry})
+
+    assert (usual.statement, acted.statement) == (statements.FLUSH, statements.FLUSH_AUDITED)
+    assert acted.arguments[: len(usual.arguments)] == usual.arguments
+    assert acted.arguments[len(usual.arguments)] == [2]

@@ -153,6 +153,13 @@ async def test_a_refusal_by_scope_leaves_a_row(api: Api, route: HttpRoute, name:
     assert row.reason.endswith("refused 3 times")
 
 
+async def test_the_row_of_an_import_goes_with_its_message(api: Api) -> None:
+    route = HttpRoute("POST", PATH)
+    await _call(api, route, ACTS[PATH], "desk")
+    await _call(api, route, ACTS[PATH], "desk")
+    assert [(row.target, row.before, row.after) for row in await _rows(api)] == [("taken", "", "submitted")]
+
+
 async def test_refusals_of_the_other_doors_leave_rows_when_the_server_stops(tmp_path: Path) -> None:
     tokens = write(tmp_path, "desk", [Scope.OPERATE])
     async with running(tmp_path, tokens=tokens) as server:

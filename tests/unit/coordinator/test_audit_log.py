@@ -114,6 +114,19 @@ async def test_the_row_goes_with_the_flush_of_the_change(harness: Harness, monke
     assert harness.coordinator._machine.group_commit.acts == 0
 
 
+async def test_an_act_that_ends_leaves_the_row_of_another_with_its_change(harness: Harness) -> None:
+    await harness.prepare(message("g"))
+    await waiting(harness, "h")
+    harness.destination.hold(CHECK)
+    harness.destination.script[CHECK].append(Answer(409, b"FAILURE"))
+    stop = asyncio.create_task(harness.coordinator.operator.stop("g", EVE))
+    await harness.until(lambda: CHECK in harness.destination.urls())
+    await harness.coordinator.operator.park("h", EVE)
+    harness.destination.release(CHECK)
+    assert (await stop).state is State.FAILED
+    assert await acts(harness) == [("park", "h", "submitted", "submitted, parked"), ("stop", "g", "prepared", "failed")]
+
+
 async def test_an_act_whose_flush_fails_is_no_row(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     await waiting(harness)
 
