@@ -89,7 +89,7 @@ class Connection(Control, asyncio.Protocol):
         self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_REMEMBERED_MAX)
         self._out: list[bytes] = []
         self.address = ""
-        """The peer's."""
+        """The peer's, without its port; empty for a peer that has none."""
         self._account = port.budget.account("")
         self._reading = False
 
@@ -97,7 +97,7 @@ class Connection(Control, asyncio.Protocol):
         """Take the peer; beyond the bound, cut it off."""
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self.address = str(peer[0]) if peer else ""
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
         self._account = self.port.budget.account(self.address, self.limits.per_address_percent)
         if not self.port.joined(self):
             self.deaf = True
@@ -108,12 +108,6 @@ class Connection(Control, asyncio.Protocol):
         """The peer's verified certificate; None without one."""
         found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
         return found
-
-    @property
-    def address(self) -> str:
-        """The peer's address without its port; empty for a peer that has none."""
-        found = self._transport.get_extra_info("peername")
-        return found[0] if isinstance(found, tuple) else ""
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's
         """Forget the peer.
