@@ -27,7 +27,7 @@ _SMALL = {
     "grpc": (8, 0.3),
     "sdk": (200, 0.0),
     "filled": (200, 0.3),
-    "cleaning": (40_000, 0.2),
+    "cleaning": (160_000, 0.2),
     "abandoned": (100, 1.0),
     "receiver-down": (100, 0.2),
     "sizes": (2, 0.3),
