@@ -100,3 +100,8 @@ def test_a_chain_that_was_written_anew_is_told_by_a_hash_that_was_kept() -> None
     assert walk(anew[:3], AuditHead(3, anew[2].hash), since=(4, ROWS[3].hash))[0] == Broken(
         4, "the row 4, whose hash was kept, is missing"
     )
+
+
+def test_a_kept_hash_of_a_row_that_cleaning_has_removed_cannot_be_compared() -> None:
+    broken, _ = walk(ROWS[3:], AuditHead(6, HEAD.hash, 3, ROWS[2].hash), since=(2, ROWS[1].hash))
+    assert broken == Broken(2, "cleaning has removed it, or its hash is another one than was kept")
