@@ -10,6 +10,7 @@ from benchmarks.scenarios.abandoned import play_abandoned
 from benchmarks.scenarios.cleaning import play_cleaning
 from benchmarks.scenarios.figure import Scenario
 from benchmarks.scenarios.filled import play_filled
+from benchmarks.scenarios.floods import play_floods
 from benchmarks.scenarios.latency import play_latency
 from benchmarks.scenarios.memory import play_memory
 from benchmarks.scenarios.plain import play_plain
@@ -50,5 +51,6 @@ SCENARIOS: Final[dict[str, Entry]] = {
         "from the command to ready, on an empty store and on a full one, half of it due",
         _HEEDED - {"seconds"},
     ),
+    "floods": Entry(play_floods, "one hostile client beside an ordinary one, by eight attacks"),
     "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),
 }

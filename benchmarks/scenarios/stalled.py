@@ -19,7 +19,7 @@ from benchmarks.load.run import Run
 from benchmarks.load.workload import Mode, Workload
 from benchmarks.scenarios.figure import Figure, Stage, api, play
 from benchmarks.scenarios.retried import EVERY, RetriedRun
-from benchmarks.servers.processes import Process, memory_bytes
+from benchmarks.servers.processes import highest_memory_mb
 from benchmarks.servers.setups import store
 from benchmarks.servers.started import Started
 from twophase.core.schedule import Schedule
@@ -83,7 +83,7 @@ async def _stalled(stage: Stage, server: Started, rate: float, length: _Length) 
     stage.tell(f"beside it {rate:g} msg/s to one that never answers, for {seconds:g} s")
     hanging = Run(address, msgspec.structs.replace(load, seconds=seconds))
     hanging.sink.holding = True
-    memory = asyncio.ensure_future(_highest_memory_mb(server.processes[0]))
+    memory = asyncio.ensure_future(highest_memory_mb(server.processes[0]))
     beside = RetriedRun(address, msgspec.structs.replace(others, seconds=seconds, warmup_s=warmup_s))
     release = asyncio.ensure_future(_release_after(hanging, seconds + 2 * warmup_s))
     stalled, during = await asyncio.gather(hanging.measure(), beside.measure())
@@ -128,14 +128,3 @@ async def _release_after(run: Run, seconds: float) -> None:
     await asyncio.sleep(seconds)
     # The calls that hang in its connections by now are never answered: the caller must give them up itself.
     run.sink.holding = False
-
-
-async def _highest_memory_mb(process: Process) -> float:
-    """Watch a process until cancelled; return its highest memory."""
-    highest = 0
-    try:
-        while True:
-            highest = max(highest, memory_bytes(process.pid))
-            await asyncio.sleep(0.2)
-    except asyncio.CancelledError:
-        return highest / 1e6

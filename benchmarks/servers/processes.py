@@ -6,6 +6,7 @@ a database share count once. Elsewhere (another user's processes, another system
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import time
@@ -154,3 +155,14 @@ def _inodes(pid: int) -> set[str]:
                 if target.startswith("socket:["):
                     inodes.add(target[8:-1])
     return inodes
+
+
+async def highest_memory_mb(process: Process) -> float:
+    """Watch a process until cancelled; return its highest memory."""
+    highest = 0
+    try:
+        while True:
+            highest = max(highest, memory_bytes(process.pid))
+            await asyncio.sleep(0.2)
+    except asyncio.CancelledError:
+        return highest / 1e6

@@ -20,9 +20,9 @@ from twophase.coordinator.gauges import Gauges
 from twophase.coordinator.maintenance.horizon import Horizon
 from twophase.coordinator.state.active_message import OnReply, Owner, Reply
 from twophase.coordinator.view import MessageView
-from twophase.core.byte_budget import ByteBudget
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.api.dtm_http import ColdRoutes, application
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.connection import Connection

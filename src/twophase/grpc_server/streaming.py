@@ -10,13 +10,13 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from twophase.core.byte_budget import NO_ROOM
 from twophase.grpc_server.calls import TOO_MANY
 from twophase.grpc_server.heads import CallHead
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import Incoming
 from twophase.grpc_server.status import HEADERS, Ended, Status, ended, framed, trailers
+from twophase.http_client.byte_budget import NO_ROOM
 from twophase.http_client.timeouts import Deadline
 
 _WIDEN_AT: Final = DEFAULT_WINDOW // 2

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 
-from twophase.core.byte_budget import NO_ROOM
 from twophase.grpc_server.calls import TOO_MANY
 from twophase.grpc_server.heads import CallHead
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
 from twophase.grpc_server.status import Ended, Metadata, Status, ended
+from twophase.http_client.byte_budget import NO_ROOM
 from twophase.http_client.timeouts import Deadline
 
 

@@ -16,8 +16,8 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 
-from twophase.core.byte_budget import ByteBudget
 from twophase.http_client.address import AddressBook
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, OnDone, Outcome

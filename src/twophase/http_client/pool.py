@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from functools import partial
 from typing import NamedTuple, Protocol
 
-from twophase.core.byte_budget import ByteBudget
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.http_client.connection import Connection
 from twophase.http_client.dial import Dialer
 from twophase.http_client.outcome import HttpError, HttpErrorKind

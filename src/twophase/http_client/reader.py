@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import httptools
 
-from twophase.core.byte_budget import Account
+from twophase.http_client.byte_budget import Account
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, split_headers
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})

@@ -27,7 +27,6 @@ import uvloop
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
 from twophase.coordinator.dispatch.calls import why_not_callable
-from twophase.core.byte_budget import ByteBudget
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock
@@ -35,6 +34,7 @@ from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names

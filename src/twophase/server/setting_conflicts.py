@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from twophase.core.byte_budget import SHARE_LEAST
 from twophase.core.limits import BEGIN_DEADLINE_MS
+from twophase.http_client.byte_budget import SHARE_LEAST
 from twophase.server.codecs.trace import names_of
 
 if TYPE_CHECKING:

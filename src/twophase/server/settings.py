@@ -19,13 +19,13 @@ from msgspec import Meta
 
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.bearer import TOKEN_VARIABLE
-from twophase.core.byte_budget import BYTES_MAX
 from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import ATTEMPTS_MAX
 from twophase.core.schedule import Schedule
 from twophase.core.trust import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
 from twophase.destinations.allow_list import AllowList
+from twophase.http_client.byte_budget import BYTES_MAX
 from twophase.server.codecs.sight import HIDDEN_HEADERS
 from twophase.server.codecs.trace import DEFAULT_NAMES
 from twophase.server.destinations import FIELDS_SHOWN, AllowedDestination, allow_list_of

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from twophase.core.byte_budget import ByteBudget
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.port import Port
 from twophase.grpc_server.services import Services
 from twophase.grpc_server.status import Ended, Status, ended, success
 from twophase.grpc_server.streaming import StreamingCall
 from twophase.grpc_server.unary import UnaryCall
+from twophase.http_client.byte_budget import ByteBudget
 
 MESSAGE_BYTES_MAX = 4 << 20
 

@@ -16,8 +16,8 @@ import pytest
 
 from tests.integration.grpc_server.served import serving
 from tests.support.fake_coordinator import Client, listening, post, prepare
-from twophase.core.byte_budget import MEBIBYTE, NO_ROOM, ByteBudget
 from twophase.grpc_server.http2.limits import Limits
+from twophase.http_client.byte_budget import MEBIBYTE, NO_ROOM, ByteBudget
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 

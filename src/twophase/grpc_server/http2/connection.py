@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, cast
 
-from twophase.core.byte_budget import ByteBudget
 from twophase.grpc_server.http2.control import Control
 from twophase.grpc_server.http2.faults import ConnectionFault, StreamFault
 from twophase.grpc_server.http2.frames import (
@@ -36,6 +35,7 @@ from twophase.grpc_server.http2.headers import Blocks, Known, Malformed, require
 from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, TURN_BYTES, Limits
 from twophase.grpc_server.http2.reader import NotHttp2, unpadded
 from twophase.grpc_server.http2.stream import Stream
+from twophase.http_client.byte_budget import ByteBudget
 
 _RESET_REMEMBERED_MAX: Final = 256
 _SKIPPED_REMEMBERED_MAX: Final = 16

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from twophase.core.byte_budget import ByteBudget
 from twophase.grpc_server.http2.connection import Connection
 from twophase.grpc_server.http2.frames import (
     HEADER_TABLE_SIZE,
@@ -21,6 +20,7 @@ from twophase.grpc_server.http2.frames import (
 from twophase.grpc_server.http2.headers import Fields, Known
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.stream import Head
+from twophase.http_client.byte_budget import ByteBudget
 
 H = TypeVar("H", bound=Head)
 Before = Callable[[Callable[[asyncio.Transport], asyncio.BaseProtocol]], Callable[[], asyncio.Protocol]]

@@ -18,7 +18,6 @@ import structlog
 from google.protobuf import empty_pb2
 
 from twophase.core.audit_log import Actor
-from twophase.core.byte_budget import ByteBudget
 from twophase.core.errors import (
     Forbidden,
     ForgottenMessage,
@@ -43,6 +42,7 @@ from twophase.grpc_server.services import Services, UnaryCoroutine, UnaryMethod
 from twophase.grpc_server.status import Ended, Status, ended, success
 from twophase.grpc_server.unary import UnaryCall
 from twophase.grpc_wire.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.api.grpc_operators import Operators
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from twophase.coordinator.topic_changes import ChangeableTopics
-from twophase.core.byte_budget import ByteBudget
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import Clock
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.port import Requests

@@ -17,7 +17,7 @@ import msgspec
 from starlette.types import ASGIApp
 from uvicorn import Config
 
-from twophase.core.byte_budget import ByteBudget
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import SAFE_HEADERS, head

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from twophase.core.byte_budget import NO_ROOM
 from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX
+from twophase.http_client.byte_budget import NO_ROOM
 from twophase.server.browsers import FIELDS
 from twophase.server.codecs.decode import too_large
 from twophase.server.codecs.encode import Route, failure

@@ -18,8 +18,8 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from twophase.coordinator.state.active_message import OnReply, Owner
-from twophase.core.byte_budget import ByteBudget
 from twophase.core.message import Message
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.known_heads import KnownHeads

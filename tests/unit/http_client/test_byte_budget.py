@@ -10,7 +10,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.core.byte_budget import MEBIBYTE, SHARE_LEAST, ByteBudget
+from twophase.http_client.byte_budget import MEBIBYTE, SHARE_LEAST, ByteBudget
 
 _HOLDERS = ("a", "b", "c", "d", "e")
 

@@ -1,0 +1,74 @@
+"""One hostile client beside an ordinary one.
+
+Each attack has a server of its own. The ordinary client submits 50 messages a second from another address; its receiver
+answers. It may notice the attack, but must not wait for long, and the server must stay within its memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Final
+
+from benchmarks.load.histogram import Histogram
+from benchmarks.load.run import Run
+from benchmarks.load.workload import Mode, Workload
+from benchmarks.scenarios.figure import Figure, Stage, api, play
+from benchmarks.scenarios.flood import ATTACKS
+from benchmarks.servers.processes import highest_memory_mb
+from benchmarks.servers.setups import store
+from benchmarks.servers.started import REPOSITORY, Started, free_port
+
+SECONDS: Final = 6.0
+_RATE: Final = 50.0
+_CONNECTIONS: Final = 16
+_MIDDLE_MS: Final = 100.0
+_SLOWEST_MS: Final = 1_500.0
+_MEMORY_MB: Final = 400.0
+
+
+def play_floods(stage: Stage) -> list[Figure]:
+    """Play the scenario of the module.
+
+    `seconds` is the time of each attack, `size` the number of attacks.
+    """
+    figures: list[Figure] = []
+    for name in list(ATTACKS)[: stage.size or None]:
+        stage.tell(f"{name}, for {stage.seconds or SECONDS:g} s")
+        grpc = free_port()
+        with store(stage.kind, stage.directory) as made, made.served((f"grpc_port={grpc}",)) as server:
+            figures += play(_beside(stage, server, grpc, name))
+    return figures
+
+
+async def _beside(stage: Stage, server: Started, grpc: int, name: str) -> list[Figure]:
+    address = api(server.url)
+    arguments = ("-m", "benchmarks.scenarios.flood", name, str(address.port), str(grpc))
+    attacker = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=REPOSITORY)
+    workload = Workload(
+        Mode.SUBMIT, _CONNECTIONS, _RATE, seconds=stage.seconds or SECONDS, warmup_s=max(0.5, stage.warmup_s)
+    )
+    memory = asyncio.ensure_future(highest_memory_mb(server.processes[0]))
+    try:
+        run = await Run(address, workload).measure(server.processes)
+        assert attacker.returncode is None, "it attacks until it is ended"
+    finally:
+        if attacker.returncode is None:
+            attacker.kill()
+        await attacker.wait()
+        memory.cancel()
+    (highest_mb,) = await asyncio.gather(memory, return_exceptions=True)
+    assert isinstance(highest_mb, float), "it ends only by being told to"
+    submits = run.histograms.get("submit", Histogram())
+    return [
+        Figure(f"{name}: another client's submit, p50", submits.percentile_ms(50), "ms", _MIDDLE_MS),
+        Figure(f"{name}: another client's submit, slowest", submits.percentile_ms(100), "ms", _SLOWEST_MS),
+        Figure(f"{name}: another client's messages at their receiver", run.findings.delivered, "messages"),
+        Figure(f"{name}: highest memory", highest_mb, "MB", _MEMORY_MB),
+        Figure(
+            f"{name}: another client's messages lost or refused",
+            run.findings.lost + sum(run.findings.errors.values()),
+            "messages",
+            0,
+        ),
+    ]
