@@ -1,7 +1,8 @@
 """One hostile client, as a process of its own.
 
-`python -m benchmarks.scenarios.flood NAME HTTP_PORT GRPC_PORT` attacks until it is ended, from an address of its own (127.0.0.2), as fast as the server lets it. Each attack is one
-that stalled a server or used up its memory before there were bounds.
+`python -m benchmarks.scenarios.flood NAME HTTP_PORT GRPC_PORT` attacks until it is ended, from an address of its own
+(127.0.0.2), as fast as the server lets it. Each attack is one that stalled a server or used up its memory before there
+were bounds.
 """
 
 from __future__ import annotations
