@@ -144,11 +144,19 @@ def begin_producer(
 
 
 def _insert_row(
-    dialect: Dialect, statement: str, table: str, gid: str, token: str, prepared_at_ms: int | None
+    dialect: Dialect,
+    statement: str,
+    table: str,
+    gid: str,
+    token: str,
+    prepared_at_ms: int | None,
+    *,
+    again: bool = False,
 ) -> Steps[Sequence[Row]]:
     """Write the producer's row.
 
-    It raises CheckBackCameFirst when the message has a row, and the errors that `refusal_of` names.
+    It raises CheckBackCameFirst when the message has a row, and the errors that `refusal_of` names. `again`: the second
+    and last try, after one that neither wrote a row nor found one.
     """
     try:
         rows = yield say(
@@ -172,9 +180,12 @@ def _insert_row(
             raise refusal from error
         raise
     if not rows and "read_producer" in dialect.statements:
-        # Read, never inferred: a trigger may have dropped the row.
-        taken = yield say(dialect, "read_producer", table, gid=gid)
-        raise CheckBackCameFirst(gid=gid) if taken else BarrierRowRefused(gid=gid)
+        # Read, never inferred: a trigger may have dropped the row, or a cleaner removed the one that stood there.
+        if (yield say(dialect, "read_producer", table, gid=gid)):
+            raise CheckBackCameFirst(gid=gid)
+        if again:
+            raise BarrierRowRefused(gid=gid)
+        rows = yield from _insert_row(dialect, statement, table, gid, token, prepared_at_ms, again=True)
     return rows
 
 
