@@ -135,7 +135,7 @@ class _OneCall(msgspec.Struct, eq=False):
         active = self._entry
         call = None if self._calls.draining or active.detached else self._build(active)
         if call is None:
-            self._calls.limiter.leave(self._key)
+            self._calls.limiter.leave(self._key, answered=None)
             return
         active.calls += 1
         self._starting = True

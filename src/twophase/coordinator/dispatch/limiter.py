@@ -90,10 +90,10 @@ class ConcurrencyLimiter:
         self._queue_up(key, queue)
         return True
 
-    def leave(self, key: str, *, answered: bool = True) -> None:
+    def leave(self, key: str, *, answered: bool | None = True) -> None:
         """Note the end of a call, and run the next that waits.
 
-        `answered`: the destination gave an answer, whatever it says.
+        `answered`: the destination gave an answer, whatever it says; None where nothing was called.
         """
         queue = self._queues[key]
         assert queue.in_flight > 0, "leave follows enter"
@@ -103,7 +103,7 @@ class ConcurrencyLimiter:
         if answered:
             if queue.in_flight_max < queue.bound:
                 queue.in_flight_max += 1
-        elif queue.in_flight_max > UNPROVEN:
+        elif answered is not None and queue.in_flight_max > UNPROVEN:
             queue.in_flight_max -= 1
         if queue.waiting:
             self._queue_up(key, queue)
