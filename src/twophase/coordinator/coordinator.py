@@ -113,7 +113,7 @@ class Coordinator:
         self.probing = Probing(runtime, destinations, self._alerts)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._dispatcher.delivery.carry)
         self.acts = Acts(store, machine.group_commit)
-        self.operator = Operator(runtime, memory, machine, self._admission.find)
+        self.operator = Operator(runtime, memory, machine, self._admission.find, self.acts)
         # The state machine's listener; the busiest are the parts' own methods, which saves a call a message.
         self.submitted: Callable[[ActiveMessage], None] = self._dispatcher.delivery.begin
         self.stop_requested: Callable[[ActiveMessage, OnReply, Trigger], None] = self._dispatcher.force_stop.begin

@@ -76,6 +76,7 @@ class Operator:
         memory: the messages in memory.
         machine: handles the acts.
         find: returns the message of a gid, looked up if need be; None when the request was refused and answered.
+        acts: performs each of them, with its row in the audit log.
     """
 
     def __init__(
@@ -84,12 +85,13 @@ class Operator:
         memory: ActiveSet,
         machine: StateMachine,
         find: Callable[[str, OnReply], ActiveMessage | None],
+        acts: Acts,
     ) -> None:
         self._store = runtime.store
         self._machine = machine
         self._clock = runtime.clock
         self._find = find
-        self._acts = Acts(runtime.store, machine.group_commit)
+        self._acts = acts
         self.attempts_max = runtime.settings.attempts_max
         """Default number of consecutive failed rounds before a message is parked.
 

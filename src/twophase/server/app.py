@@ -133,13 +133,19 @@ class Server:
         self._token_changes = TokenChanges(store, lambda: self.gate.tokens)
         decoder = Decoder(self._why_not_callable, clock.now_ms, TraceHeaders(names_of(settings.trace_headers)))
         served = self._served(decoder, clock, store.lease_ms)
-        browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
-        self.listener = Listener(
+        self.listener, self._grpc = self._ports(decoder, clock, [*served, *self.openapi.served()])
+        self.urls: list[str] = []
+
+    def _ports(self, decoder: Decoder, clock: Clock, served: list[Served]) -> tuple[Listener, GrpcPort]:
+        """Return the HTTP and the gRPC port, which share gate, budget and certificate."""
+        settings, on_refused = self.settings, self.metrics.refused
+        browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
+        listener = Listener(
             self.coordinator,
             decoder,
-            application([*served, *self.openapi.served()], self.metrics.refused),
-            on_refused=self.metrics.refused,
+            application(served, on_refused),
+            on_refused=on_refused,
             timeouts=settings.timeouts(),
             connections_max=settings.connections_max,
             per_address_percent=settings.connections_per_address_percent,
@@ -148,8 +154,7 @@ class Server:
             budget=self._budget,
             tls=self._tls,
         )
-        on_refused = self.metrics.refused
-        self._grpc = GrpcPort(
+        grpc = GrpcPort(
             settings,
             self.coordinator,
             decoder,
@@ -161,7 +166,7 @@ class Server:
             self._budget,
             self._tls,
         )
-        self.urls: list[str] = []
+        return listener, grpc
 
     def _served(self, decoder: Decoder, clock: Clock, lease_ms: int) -> list[Served]:
         """Return every operation behind ASGI with its handler."""

@@ -99,8 +99,8 @@ Examples:
   twophase log verify --since 1204:2f6c...   the head that an earlier verify printed
   twophase log verify --json
 
-Somebody who may write the whole store may write the whole chain anew. Keep the printed head elsewhere, and give
-it to --since later.
+A user of the database can rewrite the whole chain, and it stays unbroken. So keep the printed head elsewhere,
+and give it to --since later.
 Exit codes: 0 the chain is unbroken, 1 it is broken, or the server refuses, 3 no server answers."""
 
 
