@@ -54,6 +54,7 @@ def add(
     requests_per_s: Annotated[int | None, typer.Option(min=1, help="Most requests a second, at each node.")] = None,
     bytes_stored: Annotated[int | None, typer.Option(min=1, help="Most bytes of its unfinished messages.")] = None,
     waiting_messages: Annotated[int | None, typer.Option(min=1, help="Most unfinished messages of it.")] = None,
+    calls_in_flight: Annotated[int | None, typer.Option(min=1, help="Most calls for it at once, at each node.")] = None,
 ) -> None:
     """Make a token and print it, once: the file holds only its SHA-256.
 
@@ -67,7 +68,7 @@ def add(
         tuple(san or ()),
         gid_prefix,
         tuple(destination or ()),
-        Quota(requests_per_s, bytes_stored, waiting_messages),
+        Quota(requests_per_s, bytes_stored, waiting_messages, calls_in_flight),
     )
     try:
         Caller(name, destinations=entry.destinations)  # refuses a prefix that none can be

@@ -1,4 +1,6 @@
-"""Counts of each owner's waiting messages and their bytes, at this node.
+"""The use of each owner at this node, and its bounds.
+
+Counted are its waiting messages and their bytes; bounded are the addresses that it calls, and its calls under way.
 
 The store is asked every few seconds while some quota needs it (`maintenance.counting`); between, this node adds the
 messages that it takes and subtracts those that it finishes.
@@ -18,12 +20,14 @@ class Owners:
     """The counts; see the module.
 
     `wanted`: True while some quota bounds what waits. `may_call`: True when an owner's messages may call these URLs,
-    with a message's protocol; the server's tokens say so.
+    with a message's protocol; the server's tokens say so. `calls_max`: the most calls under way for an owner's
+    messages, where its quota bounds them.
     """
 
     def __init__(self) -> None:
         self.wanted = False
         self.may_call: Callable[[str, Iterable[str], str], bool] = lambda _owner, _urls, _protocol: True
+        self.calls_max: Callable[[str], int | None] = lambda _owner: None
         self._counts: dict[str, tuple[int, int]] = {}
 
     def waiting(self, owner: str) -> tuple[int, int]:

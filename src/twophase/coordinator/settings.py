@@ -47,10 +47,18 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     Check-backs have as many again of their own.
     """
     in_flight_per_destination_max: int = 256
+    in_flight_per_owner_max: int = 1_024
+    """Those for the messages of one owner whose quota names no bound.
+
+    Messages without an owner have none.
+    """
     in_flight_of: Mapping[str, int] = {}
     """The bound of destinations that have one of their own, by `scheme://host:port`."""
     queue_waiting_max: int = 10_000
-    """Calls that wait for their destination; beyond, messages are tried again later."""
+    """Calls of one owner that wait for one destination.
+
+    Beyond, messages are tried again later.
+    """
 
     waiting_max: int = 20_000
     """Changes that wait for the store; beyond, requests are refused with Overloaded."""

@@ -250,8 +250,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " call without an answer takes one away"
         ),
     ] = _BOUNDS.in_flight_per_destination_max
+    in_flight_per_owner_max: Annotated[
+        Count,
+        Meta(description="most branch calls in progress for the messages of one token whose quota names no bound"),
+    ] = _BOUNDS.in_flight_per_owner_max
     queue_waiting_max: Annotated[
-        Count, Meta(description="most calls queued for one destination; further messages are tried again later")
+        Count,
+        Meta(description="most calls of one owner queued for one destination; further messages are tried again later"),
     ] = _BOUNDS.queue_waiting_max
     waiting_max: Annotated[
         Count, Meta(description="most changes queued for the store; beyond that, requests are answered 503")
@@ -313,6 +318,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             timeout_to_fail_ms=self.timeout_to_fail_ms,
             in_flight_max=self.in_flight_max,
             in_flight_per_destination_max=self.in_flight_per_destination_max,
+            in_flight_per_owner_max=self.in_flight_per_owner_max,
             in_flight_of=self.allow_list().in_flight,
             queue_waiting_max=self.queue_waiting_max,
             waiting_max=self.waiting_max,

@@ -12,6 +12,8 @@ from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Code, grpc_url, method
 from tests.support.fake_coordinator import Client, Response, get, post
 from tests.support.identities import bearer, token_of, write
+from tests.support.scripted_server import OK, Peer, answering, serving
+from twophase.core.lifecycle import State
 from twophase.grpc_wire.messages import Request, encode_request
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota
@@ -79,6 +81,44 @@ async def test_requests_are_counted_over_all_doors_and_many_at_once_as_many(tmp_
         async with grpc.aio.insecure_channel(grpc_url(server).removeprefix("grpc://")) as channel:
             codes = {await _code(channel, raw, metadata) for _ in range(8)}
     assert Code.RESOURCE_EXHAUSTED in codes
+
+
+async def test_an_owner_whose_branches_never_answer_leaves_places_to_another(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "orders", [Scope.PRODUCE], quota=Quota(calls_in_flight=6))
+    write(tmp_path, "stock", [Scope.PRODUCE])
+    arrived, released = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hang(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            arrived.release()
+            await released.wait()
+            await peer.say(OK)
+
+    bounds = {"in_flight_max": 8, "in_flight_per_destination_max": 8}
+    async with (
+        serving(hang).running() as hanging,
+        serving(answering(OK)).running() as quick,
+        running(tmp_path, tokens=tokens, **bounds) as server,
+    ):
+        for number in range(10):
+            assert (await _submit(server, f"hangs{number}", hanging.url)).status == 200
+        async with asyncio.timeout(60):
+            for _ in range(6):
+                await arrived.acquire()
+        for number in range(10):
+            assert (await _submit(server, f"quick{number}", quick.url, "stock")).status == 200
+        for number in range(10):
+            await server.until(f"quick{number}", State.SUCCEEDED)
+        assert arrived.locked(), "a seventh call of the first owner is under way"
+        released.set()
+        for number in range(10):
+            await server.until(f"hangs{number}", State.SUCCEEDED)
+
+
+async def _submit(server: Running, gid: str, url: str, name: str = "orders") -> Response:
+    message = {"gid": gid, "trans_type": "msg", "steps": [{"action": f"{url}/in"}], "payloads": ["{}"]}
+    return await _ask(server, post("/api/dtmsvr/submit", json.dumps(message).encode(), *bearer(name)))
 
 
 async def _code(channel: grpc.aio.Channel, raw: bytes, metadata: list[tuple[str, str]]) -> Code:

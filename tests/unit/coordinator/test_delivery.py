@@ -221,9 +221,9 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
     tried: list[str] = []
     enter = ConcurrencyLimiter.enter
 
-    def counted(limiter: ConcurrencyLimiter, key: str, run: Callable[[], None]) -> bool:
+    def counted(limiter: ConcurrencyLimiter, key: str, run: Callable[[], None], owner: str = "") -> bool:
         tried.append(key)
-        return enter(limiter, key, run)
+        return enter(limiter, key, run, owner)
 
     harness = await make_harness(
         CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1)

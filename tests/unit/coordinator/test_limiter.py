@@ -1,7 +1,7 @@
 """The concurrency limiter.
 
 Its bounds hold, each destination has a queue in order, no waiting call is forgotten, and a destination that hangs
-delays no other.
+delays no other; nor does an owner with many messages.
 """
 
 from __future__ import annotations
@@ -20,64 +20,129 @@ from twophase.testing.clock import VirtualClock
 
 TOTAL, EACH, WAITING = 4, 2, 3
 KEYS = ("a", "b", "c")
+OWNERS = ("", "x", "y")
+SHARES = {"x": 1, "y": 3}
+
+Queue = tuple[str, str]
+"""A destination and an owner."""
 
 
 class Crowd:
     """Calls that enter and leave at random; the bounds are checked at every step."""
 
     def __init__(self) -> None:
-        self.limiter = ConcurrencyLimiter(TOTAL, EACH, WAITING, VirtualClock())
-        self.inside: dict[str, list[int]] = defaultdict(list)
-        self.order: dict[str, list[int]] = defaultdict(list)
-        self.accepted: dict[str, list[int]] = defaultdict(list)
+        self.limiter = ConcurrencyLimiter(TOTAL, EACH, WAITING, VirtualClock(), of_owner=SHARES.__getitem__)
+        self.inside: dict[Queue, list[int]] = defaultdict(list)
+        self.order: dict[Queue, list[int]] = defaultdict(list)
+        self.accepted: dict[Queue, list[int]] = defaultdict(list)
 
-    def enter(self, key: str, number: int, *, ends_at_once: bool) -> None:
+    def enter(self, queue: Queue, number: int, *, ends_at_once: bool) -> None:
         # Recorded before `run`: a free permit is taken inside `enter`.
-        self.accepted[key].append(number)
+        self.accepted[queue].append(number)
+        key, owner = queue
 
         def run() -> None:
-            self.order[key].append(number)
-            self.inside[key].append(number)
+            self.order[queue].append(number)
+            self.inside[queue].append(number)
             self.check()
             if ends_at_once:
-                self.inside[key].remove(number)
-                self.limiter.leave(key)
+                self.inside[queue].remove(number)
+                self.limiter.leave(key, owner)
 
-        if not self.limiter.enter(key, run):
-            self.accepted[key].remove(number)
-            assert len(self.accepted[key]) - len(self.order[key]) == WAITING
+        if not self.limiter.enter(key, run, owner):
+            self.accepted[queue].remove(number)
+            assert self.waiting(queue) == WAITING
 
-    def leave(self, key: str) -> None:
-        if self.inside[key]:
-            self.inside[key].pop(0)
-            self.limiter.leave(key)
+    def leave(self, queue: Queue) -> None:
+        if self.inside[queue]:
+            self.inside[queue].pop(0)
+            self.limiter.leave(*queue)
+
+    def waiting(self, queue: Queue) -> int:
+        return len(self.accepted[queue]) - len(self.order[queue])
+
+    def to(self, key: str) -> int:
+        return sum(len(self.inside[key, owner]) for owner in OWNERS)
+
+    def of(self, owner: str) -> int:
+        return sum(len(self.inside[key, owner]) for key in KEYS)
 
     def check(self) -> None:
         assert self.limiter.in_flight == sum(map(len, self.inside.values())) <= TOTAL
-        assert all(len(queue) <= EACH for queue in self.inside.values())
+        assert all(self.to(key) <= EACH for key in KEYS)
+        assert all(self.of(owner) <= share for owner, share in SHARES.items())
+
+    def check_that_no_place_is_free_for_a_waiting_call(self) -> None:
+        for key, owner in QUEUES:
+            free = self.to(key) < EACH and self.of(owner) < SHARES.get(owner, TOTAL) and self.limiter.in_flight < TOTAL
+            assert not (free and self.waiting((key, owner)))
 
 
-step = st.tuples(st.sampled_from(["enter", "ends at once", "leave"]), st.sampled_from(KEYS))
+QUEUES = tuple((key, owner) for key in KEYS for owner in OWNERS)
+step = st.tuples(st.sampled_from(["enter", "ends at once", "leave"]), st.sampled_from(QUEUES))
 
 
 @given(st.lists(step, max_size=120))
-def test_bounds_order_and_no_permit_lost(steps: list[tuple[str, str]]) -> None:
+def test_bounds_order_and_no_permit_lost(steps: list[tuple[str, Queue]]) -> None:
     crowd = Crowd()
-    for number, (what, key) in enumerate(steps):
+    for number, (what, queue) in enumerate(steps):
         if what == "leave":
-            crowd.leave(key)
+            crowd.leave(queue)
         else:
-            crowd.enter(key, number, ends_at_once=what == "ends at once")
+            crowd.enter(queue, number, ends_at_once=what == "ends at once")
         crowd.check()
-        for queue in KEYS:
-            waits = len(crowd.accepted[queue]) - len(crowd.order[queue])
-            idle = len(crowd.inside[queue]) < EACH and crowd.limiter.in_flight < TOTAL
-            assert not (waits and idle), "a free place is never left to stand"
+        crowd.check_that_no_place_is_free_for_a_waiting_call()
     while crowd.limiter.in_flight:
-        for key in KEYS:
-            crowd.leave(key)
+        for queue in QUEUES:
+            crowd.leave(queue)
+            crowd.check_that_no_place_is_free_for_a_waiting_call()
     assert crowd.order == crowd.accepted
-    assert (crowd.limiter.in_flight, crowd.limiter.waiting, crowd.limiter._queues) == (0, 0, {})
+    assert (crowd.limiter.in_flight, crowd.limiter.waiting) == (0, 0)
+    assert (crowd.limiter._destinations, list(crowd.limiter._owners)) == ({}, [""])
+
+
+def test_an_owner_with_many_calls_leaves_places_to_others() -> None:
+    limiter = ConcurrencyLimiter(10, 10, 100, VirtualClock(), of_owner=lambda _owner: 5)
+    ran: list[str] = []
+    for number in range(30):
+        key = "abc"[number % 3]
+        limiter.enter(key, lambda: ran.append("many"), "many")
+    limiter.enter("a", lambda: ran.append("few"), "few")
+    assert ran == [*["many"] * 5, "few"]
+
+
+def test_an_owner_takes_its_turn_at_a_destination_that_another_fills() -> None:
+    limiter = ConcurrencyLimiter(10, 1, 100, VirtualClock())
+    ran: list[str] = []
+    for _ in range(5):
+        limiter.enter("a", lambda: ran.append("many"), "many")
+    limiter.enter("a", lambda: ran.append("few"), "few")
+    limiter.leave("a", "many")
+    limiter.leave("a", "many")
+    assert ran == ["many", "many", "few"]
+
+
+def test_an_answer_that_earns_a_place_lets_two_owners_call() -> None:
+    limiter = ConcurrencyLimiter(100, 2 * UNPROVEN, 100, VirtualClock())
+    ran: list[str] = []
+    for _ in range(UNPROVEN):
+        limiter.enter("a", lambda: None, "first")
+    for owner in ("second", "third"):
+        limiter.enter("a", lambda owner=owner: ran.append(owner), owner)  # type: ignore[misc]
+    limiter.leave("a", "first")
+    assert ran == ["second", "third"]
+
+
+def test_a_share_that_changes_counts_from_the_next_answer_on() -> None:
+    share = 1
+    limiter = ConcurrencyLimiter(10, 10, 100, VirtualClock(), of_owner=lambda _owner: share)
+    ran: list[str] = []
+    for key in "abcdef":
+        limiter.enter(key, lambda key=key: ran.append(key), "x")  # type: ignore[misc]
+    assert ran == ["a"]
+    share = 3
+    limiter.leave("a", "x")
+    assert ran == ["a", "b", "c", "d"]
 
 
 def test_free_permits_go_round_among_queues() -> None:
@@ -125,7 +190,7 @@ def test_cleared_it_forgets_who_waits_and_keeps_count_of_who_is_inside() -> None
     limiter.leave("a")
     limiter.leave("b")
     assert ran == ["a", "b"]
-    assert (limiter.in_flight, limiter.waiting, limiter._queues) == (0, 0, {})
+    assert (limiter.in_flight, limiter.waiting, limiter._destinations) == (0, 0, {})
 
 
 def test_a_queue_returns_how_long_its_first_has_waited() -> None:

@@ -73,12 +73,12 @@ class Calls:
             on_answer("", Answer(0, error=found))
             return True
         destination, key = found
-        return self.limiter.enter(key, _OneCall(self, active, destination, key, build, on_answer).run)
+        return self.limiter.enter(key, _OneCall(self, active, destination, key, build, on_answer).run, active.owner)
 
     def waited_ms(self, active: ActiveMessage, url: str) -> int:
-        """Return the age of the oldest queued call to the same destination."""
+        """Return the age of the oldest queued call of its owner to that destination."""
         found = self._known.get((url, active.message.protocol))
-        return self.limiter.waited_ms(found[1]) if found is not None else 0
+        return self.limiter.waited_ms(found[1], active.owner) if found is not None else 0
 
     def _find(self, url: str, protocol: str) -> tuple[Destination, str] | str:
         """Return the destination of `url` and its key, or the reason why none calls it.
@@ -135,7 +135,7 @@ class _OneCall(msgspec.Struct, eq=False):
         active = self._entry
         call = None if self._calls.draining or active.detached else self._build(active)
         if call is None:
-            self._calls.limiter.leave(self._key, answered=None)
+            self._calls.limiter.leave(self._key, active.owner, answered=None)
             return
         active.calls += 1
         self._starting = True
@@ -157,7 +157,7 @@ class _OneCall(msgspec.Struct, eq=False):
 
     def _tell(self, answer: Answer) -> None:
         self._entry.calls -= 1
-        self._calls.limiter.leave(self._key, answered=answer.status != 0)
+        self._calls.limiter.leave(self._key, self._entry.owner, answered=answer.status != 0)
         self._on_answer(self._key, answer)
 
 

@@ -44,10 +44,8 @@ class Dispatcher:
         alerts: Alerts,
     ) -> None:
         settings = runtime.settings
-        bounds = (settings.in_flight_max, settings.in_flight_per_destination_max, settings.queue_waiting_max)
-        of_branches, of_checks = (ConcurrencyLimiter(*bounds, runtime.clock, settings.in_flight_of) for _ in range(2))
-        self.branch_calls = Calls(destinations, of_branches)
-        self.check_calls = Calls(destinations, of_checks, identities_max=1)
+        self.branch_calls = Calls(destinations, _limiter(runtime))
+        self.check_calls = Calls(destinations, _limiter(runtime), identities_max=1)
         self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)
         self._check_back = CheckBack(runtime, machine, self.check_calls, alerts)
         self.force_stop = ForceStop(settings, machine, self._check_back)
@@ -76,3 +74,15 @@ class Dispatcher:
         """Start calls again."""
         self.branch_calls.resume()
         self.check_calls.resume()
+
+
+def _limiter(runtime: Runtime) -> ConcurrencyLimiter:
+    settings, owners = runtime.settings, runtime.owners
+    return ConcurrencyLimiter(
+        settings.in_flight_max,
+        settings.in_flight_per_destination_max,
+        settings.queue_waiting_max,
+        runtime.clock,
+        settings.in_flight_of,
+        lambda owner: owners.calls_max(owner) or settings.in_flight_per_owner_max,
+    )

@@ -1,11 +1,13 @@
-"""Limits the calls under way: in total, and to one destination.
+"""Limits the calls under way: in total, by destination, and by owner.
 
-A destination that hangs fills its own queue and no other's: queues wait side by side and take turns. A queue is
-bounded; when it is full the caller tries again later: after as long as its first call has waited, because the queue
-takes that long to pass.
+Calls of one owner to one destination wait in one queue, in order; queues take turns. So a destination that hangs, or an
+owner with many messages, delays no other. A queue is bounded; when it is full the caller tries again later: after as
+long as its first call has waited, because the queue takes that long to pass.
 
 A destination earns its places: it begins with a few, each answer gives it one more, up to its bound, and each call
 without an answer takes one away. So a handful of addresses that never answer cannot take all the places (`UNPROVEN`).
+
+Invariant: a queue that is not ready waits for its destination or for its owner, and that one has no place free.
 """
 
 from __future__ import annotations
@@ -22,27 +24,52 @@ UNPROVEN: Final = 16
 _LEARNED_MAX: Final = 4096
 
 
-class _DestinationQueue:
-    __slots__ = ("bound", "hungry", "in_flight", "in_flight_max", "waiting")
+class _Places:
+    """The places of a destination or an owner, and the queues that wait for one."""
 
-    def __init__(self, in_flight_max: int, bound: int) -> None:
+    __slots__ = ("blocked", "in_flight", "in_flight_max")
+
+    def __init__(self, in_flight_max: int) -> None:
         self.in_flight = 0
         self.in_flight_max = in_flight_max
-        """Its places now; they grow and shrink with its answers."""
-        self.bound = bound
-        self.waiting: deque[tuple[Callable[[], None], int]] = deque()
-        """Waiting calls, with the time since when each waits."""
-        self.hungry = False
-        """True while the queue waits for its turn.
+        self.blocked: deque[_Queue] = deque()
 
-        Calls wait, and the destination has room.
-        """
+
+class _Destination(_Places):
+    __slots__ = ("bound", "queues")
+
+    def __init__(self, in_flight_max: int, bound: int) -> None:
+        # Not by `super()`: a destination that is called now and then is made anew for each call.
+        self.in_flight = 0
+        self.in_flight_max = in_flight_max
+        self.blocked = deque()
+        self.bound = bound
+        """The most places that its answers can earn it."""
+        self.queues: dict[str, _Queue] = {}
+        """Its queues that are not empty, by owner."""
+
+
+class _Queue:
+    """Calls that wait, with the time since when each waits."""
+
+    __slots__ = ("calls", "destination", "owner")
+
+    def __init__(self, destination: _Destination, owner: str) -> None:
+        self.destination = destination
+        self.owner = owner
+        self.calls: deque[tuple[Callable[[], None], int]] = deque()
 
 
 class ConcurrencyLimiter:
-    """Admits calls and queues the others in order, one queue a destination.
+    """Admits calls, and queues the others by destination and owner, in order.
 
-    `of_destination`: the bounds of those that have one of their own, by key.
+    Arguments:
+        total_max: the most calls under way.
+        per_destination_max: the most to one destination.
+        queue_waiting_max: the most calls that wait in one queue.
+        clock: tells how long a call has waited.
+        of_destination: the bounds of the destinations that have one of their own, by key.
+        of_owner: returns the bound of an owner's calls; it may change. Calls without an owner, `""`, have none.
     """
 
     def __init__(
@@ -52,95 +79,128 @@ class ConcurrencyLimiter:
         queue_waiting_max: int,
         clock: Clock,
         of_destination: Mapping[str, int] | None = None,
+        of_owner: Callable[[str], int] | None = None,
     ) -> None:
+        assert queue_waiting_max > 0
         self._total_max = total_max
         self._per_destination_max = per_destination_max
         self._queue_waiting_max = queue_waiting_max
         self._clock = clock
         self._of_destination = of_destination or {}
-        self._queues: dict[str, _DestinationQueue] = {}
+        self._of_owner = of_owner or (lambda _owner: total_max)
+        self._destinations: dict[str, _Destination] = {}
+        self._owners: dict[str, _Places] = {"": _Places(total_max)}
         self._learned: dict[str, int] = {}
-        """Places of destinations without a queue, where they are more than `UNPROVEN`."""
-        self._ready: deque[str] = deque()
+        """Places of destinations without calls, where they are more than `UNPROVEN`."""
+        self._ready: deque[_Queue] = deque()
         self._admitting = False
         self.in_flight = 0
         self.waiting = 0
 
-    def enter(self, key: str, run: Callable[[], None]) -> bool:
+    def enter(self, key: str, run: Callable[[], None], owner: str = "") -> bool:
         """Run `run` now or in its turn; False, and never, when the queue is full.
 
-        Each run is followed by one `leave(key)`, at any time; `run` does not raise.
+        Each run is followed by one `leave(key, owner)`, at any time; `run` does not raise.
         """
-        queue = self._queues.get(key)
-        if queue is None:
+        destination = self._destinations.get(key)
+        if destination is None:
             bound = self._of_destination.get(key, self._per_destination_max)
-            queue = self._queues[key] = _DestinationQueue(self._learned.get(key) or min(UNPROVEN, bound), bound)
-        room = queue.in_flight < queue.in_flight_max and self.in_flight < self._total_max
-        if room and not queue.waiting and not self._ready:
-            queue.in_flight += 1
+            places_earned = self._learned.get(key) or min(UNPROVEN, bound)
+            destination = self._destinations[key] = _Destination(places_earned, bound)
+        places = self._owners.get(owner) or self._new_owner(owner)
+        if (
+            destination.in_flight < destination.in_flight_max
+            and places.in_flight < places.in_flight_max
+            and self.in_flight < self._total_max
+            and not self._ready
+        ):
+            destination.in_flight += 1
+            places.in_flight += 1
             self.in_flight += 1
             run()
             return True
-        if len(queue.waiting) >= self._queue_waiting_max:
-            if not queue.in_flight and not queue.waiting:
-                del self._queues[key]
+        queue = destination.queues.get(owner)
+        if queue is None:
+            queue = destination.queues[owner] = _Queue(destination, owner)
+            self._ready.append(queue)
+        elif len(queue.calls) >= self._queue_waiting_max:
             return False
-        queue.waiting.append((run, self._clock.now_ms()))
+        queue.calls.append((run, self._clock.now_ms()))
         self.waiting += 1
-        self._queue_up(key, queue)
+        self._admit()
         return True
 
-    def leave(self, key: str, *, answered: bool | None = True) -> None:
+    def leave(self, key: str, owner: str = "", *, answered: bool | None = True) -> None:
         """Note the end of a call, and run the next that waits.
 
         `answered`: the destination gave an answer, whatever it says; None where nothing was called.
         """
-        queue = self._queues[key]
-        assert queue.in_flight > 0, "leave follows enter"
-        assert self.in_flight > 0, "the total counts every queue"
-        queue.in_flight -= 1
+        destination = self._destinations[key]
+        places = self._owners[owner]
+        assert destination.in_flight > 0, "leave follows enter"
+        assert places.in_flight > 0, "an owner's places count its calls"
+        assert self.in_flight > 0, "the total counts every call"
+        destination.in_flight -= 1
+        places.in_flight -= 1
         self.in_flight -= 1
         if answered:
-            if queue.in_flight_max < queue.bound:
-                queue.in_flight_max += 1
-        elif answered is not None and queue.in_flight_max > UNPROVEN:
-            queue.in_flight_max -= 1
-        if queue.waiting:
-            self._queue_up(key, queue)
+            if destination.in_flight_max < destination.bound:
+                destination.in_flight_max += 1
+        elif answered is not None and destination.in_flight_max > UNPROVEN:
+            destination.in_flight_max -= 1
+        if owner:
+            places.in_flight_max = self._of_owner(owner)
+        if destination.blocked or places.blocked:
+            self._wake(destination)
+            self._wake(places)
         if self._ready:
             self._admit()
-        if not queue.in_flight and not queue.waiting and self._queues.get(key) is queue:
-            del self._queues[key]
+        if not destination.in_flight and not destination.queues and self._destinations.get(key) is destination:
+            del self._destinations[key]
             learned = self._learned
             learned.pop(key, None)
-            if queue.in_flight_max > UNPROVEN:
-                learned[key] = queue.in_flight_max
+            if destination.in_flight_max > UNPROVEN:
+                learned[key] = destination.in_flight_max
                 if len(learned) > _LEARNED_MAX:
                     del learned[next(iter(learned))]
+        if owner and not places.in_flight and not places.blocked and self._owners.get(owner) is places:
+            del self._owners[owner]
 
-    def waited_ms(self, key: str) -> int:
+    def waited_ms(self, key: str, owner: str = "") -> int:
         """Return the age of a queue's first call; 0 for an empty queue."""
-        queue = self._queues.get(key)
-        return max(0, self._clock.now_ms() - queue.waiting[0][1]) if queue is not None and queue.waiting else 0
+        destination = self._destinations.get(key)
+        queue = destination.queues.get(owner) if destination is not None else None
+        return max(0, self._clock.now_ms() - queue.calls[0][1]) if queue is not None else 0
 
     def busiest(self, limit: int) -> list[tuple[str, int, int]]:
         """Return the destinations with most calls, as (key, in flight, waiting)."""
-        queues = ((key, queue.in_flight, len(queue.waiting)) for key, queue in self._queues.items())
-        return heapq.nlargest(limit, queues, key=lambda one: (one[1] + one[2], one[0]))
+        counts = (
+            (key, destination.in_flight, sum(len(queue.calls) for queue in destination.queues.values()))
+            for key, destination in self._destinations.items()
+        )
+        return heapq.nlargest(limit, counts, key=lambda one: (one[1] + one[2], one[0]))
 
     def clear(self) -> None:
         """Forget everything that waits; calls under way still leave."""
-        for queue in self._queues.values():
-            queue.waiting.clear()
-            queue.hungry = False
-        self._queues = {key: queue for key, queue in self._queues.items() if queue.in_flight}
+        for places in (*self._destinations.values(), *self._owners.values()):
+            places.blocked.clear()
+        for destination in self._destinations.values():
+            for queue in destination.queues.values():
+                queue.calls.clear()
+            destination.queues.clear()
+        self._destinations = {key: one for key, one in self._destinations.items() if one.in_flight}
+        self._owners = {owner: one for owner, one in self._owners.items() if one.in_flight or not owner}
         self._ready.clear()
         self.waiting = 0
 
-    def _queue_up(self, key: str, queue: _DestinationQueue) -> None:
-        if queue.waiting and not queue.hungry and queue.in_flight < queue.in_flight_max:
-            queue.hungry = True
-            self._ready.append(key)
+    def _new_owner(self, owner: str) -> _Places:
+        new = self._owners[owner] = _Places(self._of_owner(owner))
+        return new
+
+    def _wake(self, places: _Places) -> None:
+        """Make the first waiting queue ready, where a place is free."""
+        if places.blocked and places.in_flight < places.in_flight_max:
+            self._ready.append(places.blocked.popleft())
 
     def _admit(self) -> None:
         # A call that ends at once leaves inside this loop. Were it to admit the next itself, a queue of them would be
@@ -150,14 +210,34 @@ class ConcurrencyLimiter:
         self._admitting = True
         try:
             while self._ready and self.in_flight < self._total_max:
-                key = self._ready.popleft()
-                queue = self._queues[key]
-                queue.hungry = False
-                run, _ = queue.waiting.popleft()
-                self.waiting -= 1
-                queue.in_flight += 1
-                self.in_flight += 1
-                self._queue_up(key, queue)
-                run()
+                self._turn(self._ready.popleft())
         finally:
             self._admitting = False
+
+    def _turn(self, queue: _Queue) -> None:
+        """Run the first call of a ready queue, or note what the queue waits for.
+
+        A queue that cannot use the place it was woken for passes it to the next that waits for it.
+        """
+        destination, owner = queue.destination, queue.owner
+        places = self._owners.get(owner) or self._new_owner(owner)
+        if destination.in_flight >= destination.in_flight_max:
+            destination.blocked.append(queue)
+            self._wake(places)
+            return
+        if places.in_flight >= places.in_flight_max:
+            places.blocked.append(queue)
+            self._wake(destination)
+            return
+        run, _ = queue.calls.popleft()
+        self.waiting -= 1
+        destination.in_flight += 1
+        places.in_flight += 1
+        self.in_flight += 1
+        self._wake(destination)
+        self._wake(places)
+        if queue.calls:
+            self._ready.append(queue)
+        else:
+            del destination.queues[owner]
+        run()

@@ -96,6 +96,7 @@ class Gate:
         for token, caller in callers:
             self._by_owner.setdefault(token.name, []).append(caller)
         self._owners.may_call = self.may_call
+        self._owners.calls_max = {token.name: token.quota.calls_in_flight for token in tokens}.get
         self._owners.wanted = any(
             token.quota.bytes_stored is not None or token.quota.waiting_messages is not None for token in tokens
         )

@@ -23,6 +23,7 @@ class Owners(Protocol):
 
     wanted: bool
     may_call: Callable[[str, Iterable[str], str], bool]
+    calls_max: Callable[[str], int | None]
 
     def waiting(self, owner: str, /) -> tuple[int, int]: ...
 

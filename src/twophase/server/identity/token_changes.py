@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
+import msgspec
 import structlog
 
 from twophase.coordinator.background import Background, rest
@@ -101,16 +102,7 @@ def _description(token: Token) -> str:
     parts += [f"san {' '.join(token.san)}"] if token.san else []
     parts += [f"gid prefix {token.gid_prefix}"] if token.gid_prefix else []
     parts += [f"destinations {' '.join(token.destinations)}"] if token.destinations else []
-    quota = token.quota
-    parts += [
-        f"{name} {value}"
-        for name, value in (
-            ("requests_per_s", quota.requests_per_s),
-            ("bytes_stored", quota.bytes_stored),
-            ("waiting_messages", quota.waiting_messages),
-        )
-        if value is not None
-    ]
+    parts += [f"{name} {value}" for name, value in msgspec.structs.asdict(token.quota).items() if value is not None]
     return ", ".join(parts)
 
 

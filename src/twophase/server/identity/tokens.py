@@ -39,12 +39,14 @@ Number = Annotated[int, Meta(ge=1, le=1 << 50)]
 class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The bounds of one owner at one node; None: none.
 
-    `bytes_stored` and `waiting_messages` count messages that are not final.
+    `bytes_stored` and `waiting_messages` count messages that are not final; `calls_in_flight` bounds the calls of its
+    messages' branches, and as many check-backs besides.
     """
 
     requests_per_s: Number | None = None
     bytes_stored: Number | None = None
     waiting_messages: Number | None = None
+    calls_in_flight: Number | None = None
 
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
