@@ -133,6 +133,31 @@ def test_an_answer_that_earns_a_place_lets_two_owners_call() -> None:
     assert ran == ["second", "third"]
 
 
+def test_an_owner_whose_share_is_used_up_passes_the_place_on() -> None:
+    limiter = ConcurrencyLimiter(10, 1, 10, VirtualClock(), of_owner=lambda _owner: 1)
+    ran: list[str] = []
+    limiter.enter("a", lambda: None, "first")
+    limiter.enter("b", lambda: None, "busy")
+    for owner in ("busy", "free"):
+        limiter.enter("a", lambda owner=owner: ran.append(owner), owner)  # type: ignore[misc]
+    limiter.leave("a", "first")
+    assert ran == ["free"]
+    limiter.leave("b", "busy")
+    limiter.leave("a", "free")
+    assert ran == ["free", "busy"]
+
+
+def test_a_destination_that_is_full_leaves_its_owners_place_to_another() -> None:
+    limiter = ConcurrencyLimiter(10, 1, 10, VirtualClock(), of_owner=lambda _owner: 1)
+    ran: list[str] = []
+    limiter.enter("a", lambda: None, "x")
+    for key in ("b", "c"):
+        limiter.enter(key, lambda key=key: ran.append(key), "x")  # type: ignore[misc]
+    limiter.enter("b", lambda: None, "y")
+    limiter.leave("a", "x")
+    assert ran == ["c"]
+
+
 def test_a_share_that_changes_counts_from_the_next_answer_on() -> None:
     share = 1
     limiter = ConcurrencyLimiter(10, 10, 100, VirtualClock(), of_owner=lambda _owner: share)
