@@ -57,8 +57,8 @@ class Engine(Protocol):
         """
         ...
 
-    def archived(self, folder: Path, until_ms: int) -> None:
-        """Write the time up to which an archive has history, where `purge` reads it.
+    def archived(self, folder: Path, until_ms: int, audit_through: int | None = None) -> None:
+        """Write how far an archive has history and the audit log, where `purge` reads it.
 
         It stands in `store_meta`.
         """
@@ -96,10 +96,12 @@ class SqliteEngine:
         finally:
             connection.close()
 
-    def archived(self, folder: Path, until_ms: int) -> None:
+    def archived(self, folder: Path, until_ms: int, audit_through: int | None = None) -> None:
         connection = sqlite3.connect(folder / "store.db")
         with connection:
-            connection.execute("insert into store_meta (name, value) values ('archived_until_ms', ?)", (until_ms,))
+            connection.executemany(
+                "insert into store_meta (name, value) values (?, ?)", _marks(until_ms, audit_through)
+            )
         connection.close()
 
     def taken_over_ms(self, folder: Path) -> int | None:
@@ -136,9 +138,10 @@ class PostgresEngine:
                 "select seq, gid from history where node = 1 and seq > %s order by seq", (after_seq,)
             ).fetchall()
 
-    def archived(self, folder: Path, until_ms: int) -> None:
+    def archived(self, folder: Path, until_ms: int, audit_through: int | None = None) -> None:
         with self.connect(folder) as connection:
-            connection.execute("insert into store_meta (name, value) values ('archived_until_ms', %s)", (until_ms,))
+            for mark in _marks(until_ms, audit_through):
+                connection.execute("insert into store_meta (name, value) values (%s, %s)", mark)
 
     def taken_over_ms(self, folder: Path) -> int | None:
         with self.connect(folder) as connection:
@@ -161,6 +164,11 @@ class PostgresEngine:
         address = (Path(os.environ[RUN_VARIABLE]) / "postgresql.address").read_bytes()
         server = msgspec.json.decode(address, type=Address)
         return f"{Database(server, server.own_database).dsn}?options=-csearch_path%3D{_schema(folder)}"
+
+
+def _marks(until_ms: int, audit_through: int | None) -> list[tuple[str, int]]:
+    marks = {"archived_until_ms": until_ms, "audit_archived_through": audit_through}
+    return [(name, value) for name, value in marks.items() if value is not None]
 
 
 def _schema(folder: Path) -> str:

@@ -142,6 +142,21 @@ async def test_cleaning_leaves_all_rows_where_an_archive_lacks_them(
     assert len(await _rows(store)) == 1
 
 
+async def test_cleaning_removes_what_an_archive_has_and_no_more(
+    store: Store, engine: Engine, tmp_path: Path, clock: SetClock
+) -> None:
+    for number in range(5):
+        clock.time_ms += 10
+        await store.append_audit([_act(f"g{number}")])
+    before = await _rows(store)
+    engine.archived(tmp_path, clock.time_ms, audit_through=3)
+    await store.purge(before[2].at_ms, 10)
+    assert [row.seq for row in await _rows(store)] == [3, 4, 5]
+    await store.purge(before[4].at_ms, 10)
+    assert [row.seq for row in await _rows(store)] == [4, 5]
+    await _assert_chained(store)
+
+
 async def test_the_chain_goes_on_after_a_restart(engine: Engine, tmp_path: Path, clock: SetClock) -> None:
     for _ in range(2):
         store = engine.make(tmp_path, clock)

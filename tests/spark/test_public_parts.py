@@ -22,6 +22,8 @@ ALLOWED = {
     "twophase.client.transport.sync",
     "twophase.client.transport.wire",
     "twophase.core.address",
+    "twophase.core.audit_chain",
+    "twophase.core.audit_log",
     "twophase.core.credentials",
     "twophase.core.errors",
     "twophase.core.failpoint",

@@ -145,18 +145,18 @@ def page_of(rows: Iterable[AuditRow], limit: int, least: int, anchor_seq: int) -
     return AuditPage(found, position if position > anchor_seq + 1 else 0)
 
 
-def old_until(rows: Iterable[tuple[int, int]], before_ms: int) -> int:
+def old_until(rows: Iterable[tuple[int, int]], before_ms: int, through: int | None = None) -> int:
     """Return the last number of the beginning that is older than a time; 0 for none.
 
-    `rows` are (seq, at_ms) in the order of the chain. What stands behind a younger row stays, so that the chain keeps
-    one beginning.
+    `rows` are (seq, at_ms) in the order of the chain; those behind `through` stay. So does what stands behind a younger
+    row, so that the chain keeps one beginning.
 
     >>> old_until([(4, 10), (5, 20), (6, 15)], 16)
     4
     """
     last = 0
     for seq, at_ms in rows:
-        if at_ms >= before_ms:
+        if at_ms >= before_ms or (through is not None and seq > through):
             break
         last = seq
     return last

@@ -199,10 +199,10 @@ class Store(Protocol):
         Removed are at most `limit` history rows with finished_ms < before_ms, and at most `limit` attempts with
         at_ms < before_ms, of a live message only those that are not among its newest `ATTEMPTS_SHOWN`; nothing that an
         archive still needs (`store_meta` name `archived_until_ms`, when there is one). The audit log loses as many
-        rows at its beginning, and none while there is an archive, which does not have them. Rows dated later than now,
-        under a clock that was ahead, hide none behind them. The horizon never falls, and lies just behind the births
-        and ends of what was removed (`stores.forgetting`). Served by indexes; blocks no flush for longer than these
-        rows take.
+        rows at its beginning, and none behind `audit_archived_through` where there is an archive. Rows dated later than
+        now, under a clock that was ahead, hide none behind them. The horizon never falls, and lies just behind the
+        births and ends of what was removed (`stores.forgetting`). Served by indexes; blocks no flush for longer than
+        these rows take.
         """
         ...
 

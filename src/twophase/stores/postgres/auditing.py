@@ -69,13 +69,13 @@ async def tokens(connection: Connection) -> TokensSeen:
     return TokensSeen(rows[0][0], {name: description for _, name, description in rows if name is not None})
 
 
-async def forget(connection: Connection, before_ms: int, limit: int) -> None:
+async def forget(connection: Connection, before_ms: int, through: int | None, limit: int) -> None:
     """Remove rows of the beginning that are older than a time.
 
-    The head keeps the hash of the last one.
+    `through`: the last row that an archive has; None without an archive. The head keeps the hash of the last one.
     """
     ends = await head(connection)
     rows = await connection.fetch(statements.AUDIT_OLDEST, ends.anchor_seq, limit)
-    until = old_until([(row["seq"], row["at_ms"]) for row in rows], before_ms)
+    until = old_until([(row["seq"], row["at_ms"]) for row in rows], before_ms, through)
     if until:
         await connection.execute(statements.AUDIT_FORGET, until)

@@ -39,8 +39,10 @@ class Removable(msgspec.Struct):
     attempts: list[tuple[int, int]]
     """(at_ms, id)."""
     more: bool = False
-    audit_before_ms: int = 0
-    """The age of the rows of the audit log that go; 0 while there is an archive."""
+    before_ms: int = 0
+    """The age of the rows of the audit log that go."""
+    audit_through: int | None = None
+    """The last row of the audit log that the archive has; None without an archive."""
 
 
 class Sweep:
@@ -67,8 +69,7 @@ class Sweep:
         They are older than `before_ms`, and no archive needs them.
         """
         found = await self._find(connection, before_ms, now_ms, limit)
-        if found.audit_before_ms:
-            await auditing.forget(connection, found.audit_before_ms, limit)
+        await auditing.forget(connection, found.before_ms, found.audit_through, limit)
         horizon_ms = await connection.fetchval(
             statements.FORGET,
             *(horizon_behind(found.rows), found.nodes, found.seqs),
@@ -78,11 +79,12 @@ class Sweep:
         return Purged(len(found.seqs), len(found.attempts), found.more, horizon_ms, oldest_ms)
 
     async def _find(self, connection: Connection, before_ms: int, now_ms: int, limit: int) -> Removable:
-        _, archived_until_ms = await connection.fetchrow(statements.BOUNDS)
+        _, archived_until_ms, audit_through = await connection.fetchrow(statements.BOUNDS)
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)
         bound = Bound(max(0, before_ms), now_ms)
-        found = Removable([], [], [], [], audit_before_ms=bound.before_ms if archived_until_ms is None else 0)
+        through = None if archived_until_ms is None else audit_through or 0
+        found = Removable([], [], [], [], before_ms=bound.before_ms, audit_through=through)
         for (node,) in await connection.fetch(statements.NODES):
             await self._find_history(connection, node, bound, limit, found)
         if not found.more:

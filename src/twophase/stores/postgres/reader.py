@@ -60,7 +60,7 @@ async def overview(connection: Connection, due_by_ms: int) -> Overview:
 
 async def horizon_ms(connection: Connection) -> int:
     """Gids born before this may have been forgotten."""
-    value, _ = await connection.fetchrow(statements.BOUNDS)
+    value, _, _ = await connection.fetchrow(statements.BOUNDS)
     assert isinstance(value, int)
     return value
 

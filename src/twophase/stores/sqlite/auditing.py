@@ -67,10 +67,13 @@ def put_tokens(connection: sqlite3.Connection, known: TokensSeen, now: dict[str,
     return True
 
 
-def oldest(connection: sqlite3.Connection, before_ms: int, limit: int) -> int:
-    """Return the number of the last row that cleaning may remove; 0 for none."""
+def oldest(connection: sqlite3.Connection, before_ms: int, through: int | None, limit: int) -> int:
+    """Return the number of the last row that cleaning may remove; 0 for none.
+
+    `through`: the last row that an archive has; None without an archive.
+    """
     rows = connection.execute(statements.AUDIT_OLDEST, (head(connection).anchor_seq, limit))
-    return old_until(rows, before_ms)
+    return old_until(rows, before_ms, through)
 
 
 def forget(connection: sqlite3.Connection, until: int) -> None:

@@ -55,14 +55,15 @@ class Sweep:
 
     def find(self, connection: sqlite3.Connection, before_ms: int, now_ms: int, limit: int) -> Removable:
         """Find up to `limit` old rows of each kind, but none that an archive still lacks."""
-        _, archived_until_ms = connection.execute(statements.HORIZON).fetchone()
+        _, archived_until_ms, audit_through = connection.execute(statements.HORIZON).fetchone()
         if archived_until_ms is not None:
             before_ms = min(before_ms, archived_until_ms)
         bound = Bound(before_ms, now_ms)
         history, history_left = self._old_history(connection, bound, limit)
         attempts, attempts_left = self._old_attempts(connection, bound, limit)
         horizon_ms = horizon_behind(history.values())
-        audit_until = 0 if archived_until_ms is not None else auditing.oldest(connection, before_ms, limit)
+        through = None if archived_until_ms is None else audit_through or 0
+        audit_until = auditing.oldest(connection, before_ms, through, limit)
         return Removable(horizon_ms, list(history), attempts, history_left or attempts_left, audit_until)
 
     def _old_history(

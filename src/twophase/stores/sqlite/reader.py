@@ -94,7 +94,7 @@ def moved(connection: sqlite3.Connection, known: Sequence[tuple[str, int]]) -> s
 
 def horizon_ms(connection: sqlite3.Connection) -> int:
     """Gids born before this may have been forgotten."""
-    value, _ = connection.execute(statements.HORIZON).fetchone()
+    value, _, _ = connection.execute(statements.HORIZON).fetchone()
     assert isinstance(value, int)
     return value
 

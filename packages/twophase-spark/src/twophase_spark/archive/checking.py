@@ -1,7 +1,7 @@
 """`twophase spark archive --verify`: compare the lake's files with its manifests.
 
-It also looks for files of no manifest. It needs no store: a file that was equal to the store must be unchanged now.
-Every byte is read.
+It also looks for files of no manifest, and checks the chain of the audit log. It needs no store: a file that was equal
+to the store must be unchanged now. Every byte is read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from twophase.core.errors import ArchiveRefused
+from twophase_spark.archive.chain import first_break
 from twophase_spark.archive.copying import fingerprint, read_facts
 from twophase_spark.archive.lake import File, Lake, Manifest
 from twophase_spark.archive.run import Workers
@@ -34,6 +35,7 @@ class Verified(msgspec.Struct, frozen=True):
     files: int
     history: int
     attempts: int
+    audit_rows: int
     missing: int
     faults: tuple[Fault, ...]
 
@@ -61,6 +63,9 @@ def verify(folder: Path, workers: Workers, say: Callable[[str], None]) -> Verifi
         say(f"reading {len(looks)} files of {sum(rows.values())} rows")
         with workers(sum(rows.values())) as spread:
             faults = [fault for fault in spread(look_at, looks) if fault is not None]
+        if not faults:
+            broken = first_break(lake, [look.file for look in looks if look.file.table == Kind.AUDIT_LOG])
+            faults += [] if broken is None else [Fault(Kind.AUDIT_LOG.value, f"row {broken.seq}: {broken.why}")]
         faults += _overlaps(manifests)
         faults += _strays(lake, {look.file.path for look in looks})
     return Verified(
@@ -68,6 +73,7 @@ def verify(folder: Path, workers: Workers, say: Callable[[str], None]) -> Verifi
         len(looks),
         rows[Kind.HISTORY],
         rows[Kind.ATTEMPT],
+        rows[Kind.AUDIT_LOG],
         sum(manifest.missing for manifest in manifests),
         tuple(faults),
     )

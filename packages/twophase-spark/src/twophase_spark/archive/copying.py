@@ -32,6 +32,9 @@ from twophase_spark.datasource.partitions.reading import Reader, snapshot_of
 from twophase_spark.datasource.schema.sql import select
 from twophase_spark.datasource.schema.tables import Kind
 
+_ACCEPT_GAPS = (
+    "Somebody else removed them. To archive what is left and say in the manifest how many are missing: --accept-gaps."
+)
 _DAY_MS = 86_400_000
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 64 * 2**20
 _READ_BYTES = 2**20
@@ -39,10 +42,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A stretch of history, or the attempts of a time; it travels to an executor.
+    """A stretch of history or of the audit log, or the attempts of a time.
 
-    `first`, `last`: seqs of `node`, both within; of attempts times, the last one without, and `ids` the lowest and the
-    highest of them. `name`: of the files. `whole`: no number may be missing.
+    It travels to an executor. `first`, `last`: seqs, of history those of `node`, both within; of attempts times, the
+    last one without, and `ids` the lowest and the highest of them. `name`: of the files. `whole`: no number may be
+    missing.
     """
 
     options: ReadOptions
@@ -64,6 +68,8 @@ class Task(msgspec.Struct, frozen=True):
         """The task's rows in the store."""
         if self.kind is Kind.HISTORY:
             return Range("history", (f"node = {self.node}", f"seq >= {self.first}", f"seq <= {self.last}"))
+        if self.kind is Kind.AUDIT_LOG:
+            return Range("audit_log", (f"seq >= {self.first}", f"seq <= {self.last}"))
         lowest, highest = self.ids
         times = (f"at_ms >= {self.first}", f"at_ms < {self.last}")
         return Range("attempt", (*times, f"id >= {lowest}", f"id <= {highest}"))
@@ -97,7 +103,7 @@ def copy(task: Task) -> Check:
             rows += batch.num_rows
             days.add(batch)
         if task.whole and rows != task.last - task.first + 1:
-            raise _gap(task, run)
+            raise _gap(task, run, rows)
     return Check(task, attempt, days.paths())
 
 
@@ -211,14 +217,20 @@ def _path(task: Task, day: int) -> str:
     return f"{task.kind.value}/dt={(_EPOCH + timedelta(days=day)).date().isoformat()}/{task.name}.parquet"
 
 
-def _gap(task: Task, run: Run) -> HistoryGap:
+def _gap(task: Task, run: Run, rows: int) -> HistoryGap:
+    if task.kind is Kind.AUDIT_LOG:
+        missing = task.last - task.first + 1 - rows
+        return HistoryGap(
+            f"{missing} rows of the audit log were removed before they were archived: they are among seq {task.first} "
+            f"to {task.last}.",
+            remedy=_ACCEPT_GAPS,
+        )
     stretch = Stretch(task.node, task.first, task.last)
     seqs = run(select(["seq"], "history", task.range.conditions, "seq"), {})
     error = gaps.failure(gaps.holes(stretch, (seq for one in seqs for seq in one.column("seq").to_pylist())))
     return HistoryGap(
         error.message.replace("the stream read them", "they were archived"),
-        remedy="Somebody else removed them. To archive what is left and say in the manifest how many are missing: "
-        "--accept-gaps.",
+        remedy=_ACCEPT_GAPS,
     )
 
 

@@ -50,6 +50,13 @@ SHAPES: dict[Kind, Shape] = {
         texts=("gid", "kind", "branch_id", "target", "result", "error"),
         sums=("at_ms", "latency_ms"),
     ),
+    Kind.AUDIT_LOG: Shape(
+        key="seq",
+        time="at_ms",
+        numbers=("seq", "at_ms", "node"),
+        texts=("who", "peer", "act", "target", "reason", "state_before", "state_after", "previous", "hash"),
+        sums=("at_ms",),
+    ),
 }
 
 

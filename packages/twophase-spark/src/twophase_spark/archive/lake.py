@@ -2,6 +2,7 @@
 
     history/dt=2026-11-20/n1-000000000001-000000250000.parquet      rows, by the day they were finished
     attempt/dt=2026-11-20/r00000003-0001.parquet                    attempts, by the day they were made
+    audit_log/dt=2026-11-20/a000000000001-000000000250.parquet      the audit log, by the day its rows were written
     _manifests/00000003.json                                        what round 3 has added
     _staging/00000004-9f2c61d05a77e340/…                            what a round under way has written
     _lake.json, _lock                                               the lake's number; the process at work
@@ -40,8 +41,8 @@ _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 class File(msgspec.Struct, frozen=True):
     """A file that a manifest lists.
 
-    `path` from the lake's folder; `node` 0 for attempts; `facts` as they were verified. `since_ms`, `until_ms`: of
-    attempts, the time from which the file has those of its day, the last one without.
+    `path` from the lake's folder; `node` is history's, 0 for others; `facts` as they were verified. `since_ms`,
+    `until_ms`: of attempts, the time from which the file has those of its day, the last one without.
     """
 
     path: str
@@ -60,7 +61,7 @@ class Manifest(msgspec.Struct, frozen=True):
     `through`: node to the last seq in the lake; `attempts_until_ms`: attempts made before it are in the lake;
     `until_ms`: rows finished or made before it are in the lake, and the store may remove them; `missing`: rows that
     were gone from the store when their numbers were archived. `staging`: the folder in `_staging` in which they were
-    written; empty where its name is the round's number.
+    written; empty where its name is the round's number. `audit_through`: the last row of the audit log in the lake.
     """
 
     format: int
@@ -73,6 +74,7 @@ class Manifest(msgspec.Struct, frozen=True):
     missing: int
     files: tuple[File, ...]
     staging: str = ""
+    audit_through: int = 0
 
 
 class _Identity(msgspec.Struct, frozen=True):

@@ -1,13 +1,14 @@
-"""The marks of an archive in a store: its lake, and a time.
+"""The marks of an archive in a store: its lake, and how far it has come.
 
-Rows up to that time may be removed from the store. Two small rows in `store_meta`, each in a transaction of its own;
-the coordinator reads the second before every step of its cleaning. By them the coordinator's retention removes only
-rows that the lake has, at its own age; `purging` removes rows itself.
+That is a time, and a row of the audit log. Rows up to there may be removed from the store. They are small rows in
+`store_meta`; the coordinator reads them before every step of its cleaning. By them the coordinator's retention removes
+only rows that the lake has, at its own age; `purging` removes rows itself.
 """
 
 from __future__ import annotations
 
 from twophase.core.errors import ArchiveRefused
+from twophase_spark.archive.lake import Manifest
 from twophase_spark.archive.writing import changing, statement
 from twophase_spark.datasource.options.looking import location_of
 from twophase_spark.datasource.options.read_options import parse
@@ -57,13 +58,14 @@ def other_lake(location: Location) -> ArchiveRefused:
     )
 
 
-def release(location: Location, lake: int, until_ms: int) -> None:
-    """Let the coordinator's retention remove what was finished before `until_ms`.
+def release(location: Location, lake: int, manifest: Manifest) -> None:
+    """Let the coordinator's retention remove what was finished before the lake's time.
 
-    The stored time never falls.
+    Of the audit log it may remove the rows that the lake has. What is stored never falls.
     """
     with changing(location) as transaction:
-        transaction.rows(statement("release"), (until_ms, lake, until_ms))
+        transaction.rows(statement("release"), (manifest.until_ms, lake, manifest.until_ms))
+        transaction.rows(statement("release_audit"), (manifest.audit_through, lake))
 
 
 def detach(location: Location) -> None:

@@ -1,9 +1,9 @@
 """The plan of an archive's run: the rows behind the last manifest.
 
 It goes up to the store's present, and is divided into rounds of tasks. History is followed by (node, seq), which are
-written in commit order: all rows up to a node's last number can be read. Attempts have no such number (their ids may be
-given out in one order and committed in another, and SQLite may give one out again), so they are followed by time (see
-`spans`), at a distance that gives each the time to arrive.
+written in commit order: all rows up to a node's last number can be read. So is the audit log, by seq. Attempts have no
+such number (their ids may be given out in one order and committed in another, and SQLite may give one out again), so
+they are followed by time (see `spans`), at a distance that gives each the time to arrive.
 """
 
 from __future__ import annotations
@@ -36,24 +36,30 @@ It is an attempt, or a message whose node's clock is slow.
 class Plan(msgspec.Struct, frozen=True):
     """The rounds of a run.
 
-    `rounds`: stretches of history; `attempts`: of the last round; `until_ms`: attempts are copied, and all may be
-    removed from the store, up to there; `first_time`: see `nothing_released`.
+    `rounds`: stretches of history; `attempts`, `audit_log`: of the last round; `until_ms`: attempts are copied, and all
+    may be removed from the store, up to there; `first_time`: see `nothing_released`.
     """
 
     rounds: tuple[tuple[Stretch, ...], ...]
     attempts: tuple[Span, ...]
+    audit_log: tuple[Stretch, ...]
     until_ms: int
     first_time: bool
 
     @property
     def rows(self) -> int:
         """The number of history rows, in all rounds."""
-        return sum(one.last - one.first + 1 for round_ in self.rounds for one in round_)
+        return sum(one.rows for round_ in self.rounds for one in round_)
 
     @property
     def attempt_rows(self) -> int:
         """The number of attempts, in all spans."""
         return sum(span.rows for span in self.attempts)
+
+    @property
+    def audit_rows(self) -> int:
+        """The number of rows of the audit log."""
+        return sum(one.rows for one in self.audit_log)
 
 
 def plan(requested: ReadOptions, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
@@ -69,18 +75,35 @@ def plan(requested: ReadOptions, last: Manifest | None, clock: Clock, rows_per_t
         tops = newest_seqs(database)
         behind = {node: seq for node, seq in through.items() if seq > tops.get(node, 0)}
         if behind:
-            raise ArchiveRefused(
-                f"The lake has nodes up to {behind}, and the store only {tops}. It was restored from a backup, or is "
-                "another store.",
-                remedy="What the store has written since cannot be told from what the lake has; archive it into a new "
-                "lake: first --detach, then another --lake.",
-            )
+            raise _restored(f"The lake has nodes up to {behind}, and the store only {tops}.")
         spans = behind_the_lake(database, tops, last, rows_per_task)
         until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
         since_ms = 0 if last is None else last.attempts_until_ms
         attempts = attempts_between(database, since_ms, until_ms, rows_per_task)
+        audit_log = _audit_log_behind(database, 0 if last is None else last.audit_through, rows_per_task)
     rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
-    return Plan(rounds, attempts, until_ms, nothing_released(last))
+    return Plan(rounds, attempts, tuple(audit_log), until_ms, nothing_released(last))
+
+
+def _audit_log_behind(database: Database, through: int, rows_per_task: int) -> list[Stretch]:
+    """Return what the audit log has and the lake has not, cut into tasks.
+
+    Its rows are numbered in the order of their commits. A store of an earlier version has no audit log.
+    """
+    if not database.columns("audit_log"):
+        return []
+    [(anchor, top)] = database.rows(statement("audit_ends"))
+    if top < through:
+        raise _restored(f"The lake has the audit log up to row {through}, and the store only to {top}.")
+    return cut(0, (through or int(anchor)) + 1, int(top), rows_per_task)
+
+
+def _restored(what: str) -> ArchiveRefused:
+    return ArchiveRefused(
+        f"{what} It was restored from a backup, or is another store.",
+        remedy="What the store has written since cannot be told from what the lake has; archive it into a new "
+        "lake: first --detach, then another --lake.",
+    )
 
 
 def store_now_ms(database: Database, engine: str, clock: Clock) -> int:

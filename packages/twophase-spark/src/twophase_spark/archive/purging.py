@@ -1,8 +1,8 @@
 """`twophase spark archive --purge`: remove from the store the rows of the lake.
 
-It removes nothing else. A row is removed when a file that a manifest lists holds this very row (number, gid and time),
-and that file was just read again, every byte and every row, and equals its manifest. The rows of any other file stay in
-the store.
+It removes nothing else, and leaves the audit log to the coordinator's own retention. A row is removed when a file that
+a manifest lists holds this very row (number, gid and time), and that file was just read again, every byte and every
+row, and equals its manifest. The rows of any other file stay in the store.
 
 The removal of history must be recorded, or a forgotten gid would get a second life (correctness rule 15): the history
 horizon rises in the transaction of the deletes, to the age asked for, and a row stays whose gid, made by twophase, was
@@ -109,7 +109,7 @@ def purge(url: str, folder: Path, settings: PurgeSettings) -> Purged:
             lake.publish(manifests[-1])
         released_ms = manifests[-1].until_ms if manifests else 0
         before_ms = max(0, min(now_ms - settings.older_than_ms, released_ms))
-        files = [file for manifest in manifests for file in manifest.files]
+        files = [file for manifest in manifests for file in manifest.files if file.table != Kind.AUDIT_LOG]
         return _Purge(location, lake, settings, before_ms).run(files)
 
 

@@ -29,7 +29,7 @@ from twophase_spark.datasource.options.address import locate
 from twophase_spark.progress import progress_shown
 
 SMALL_ROWS_MAX = 100_000
-_VIEWS = re.compile(r"\b(history|message|attempt)\b", re.IGNORECASE)
+_VIEWS = re.compile(r"\b(history|message|attempt|audit_log)\b", re.IGNORECASE)
 _TRIES_MAX = 3
 
 

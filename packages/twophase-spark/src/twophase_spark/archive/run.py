@@ -64,6 +64,7 @@ class Archived(msgspec.Struct, frozen=True):
 
     history: int
     attempts: int
+    audit_rows: int
     missing: int
     files: int
     through: dict[int, int]
@@ -95,14 +96,17 @@ def archive(url: str, folder: Path, settings: Settings) -> Archived:
         marks.claim(location, identity, fresh=last is None)
         if last is not None:
             lake.publish(last)
-            marks.release(location, identity, last.until_ms)
+            marks.release(location, identity, last)
         lake.clear_staging()
         settings.reached("claimed")
         todo = plan(options, last, settings.clock, settings.rows_per_task)
-        settings.say(f"{todo.rows} rows of history and {todo.attempt_rows} attempts to copy")
-        with settings.workers(todo.rows + todo.attempt_rows) as spread:
+        settings.say(
+            f"{todo.rows} rows of history, {todo.attempt_rows} attempts and {todo.audit_rows} rows of the audit log to "
+            "copy"
+        )
+        with settings.workers(todo.rows + todo.attempt_rows + todo.audit_rows) as spread:
             added = _Rounds(lake, identity, options, todo, settings, spread).run(last)
-        marks.release(location, identity, added[-1].until_ms)
+        marks.release(location, identity, added[-1])
         settings.reached("released")
         lake.clear_staging()
     return _summed(added)
@@ -136,14 +140,14 @@ class _Rounds:
     def run(self, last: Manifest | None) -> list[Manifest]:
         """Make the rounds and return their manifests.
 
-        The last one has the attempts, and the time up to which the store may remove rows.
+        The last one has the attempts, the audit log, and the time up to which the store may remove rows.
         """
         made: list[Manifest] = []
         before, rows = last, 0
         for stretches in self._todo.rounds[:-1]:
             before = self._round(before, stretches, final=False)
             made.append(before)
-            rows += sum(stretch.last - stretch.first + 1 for stretch in stretches)
+            rows += sum(stretch.rows for stretch in stretches)
             self._settings.say(f"{rows} of {self._todo.rows} rows copied and compared")
         made.append(self._round(before, self._todo.rounds[-1] if self._todo.rounds else (), final=True))
         return made
@@ -162,7 +166,7 @@ class _Rounds:
         files = tuple(file for task_files in checked for file in task_files)
         through = dict({} if before is None else before.through)
         through |= {stretch.node: stretch.last for stretch in stretches}
-        expected = sum(stretch.last - stretch.first + 1 for stretch in stretches)
+        expected = sum(stretch.rows for stretch in stretches) + (self._todo.audit_rows if final else 0)
         manifest = Manifest(
             format=FORMAT,
             number=number,
@@ -171,9 +175,10 @@ class _Rounds:
             through=through,
             attempts_until_ms=self._todo.until_ms if final else _attempts_until(before),
             until_ms=self._todo.until_ms if final else (0 if before is None else before.until_ms),
-            missing=expected - sum(file.facts.rows for file in files if file.table == Kind.HISTORY),
+            missing=expected - sum(file.facts.rows for file in files if file.table != Kind.ATTEMPT),
             files=files,
             staging=staging.name,
+            audit_through=self._audit_through(before, final=final),
         )
         self._lake.commit(manifest)
         reached("committed")
@@ -181,14 +186,25 @@ class _Rounds:
         reached("published")
         return manifest
 
+    def _audit_through(self, before: Manifest | None, *, final: bool) -> int:
+        if final and self._todo.audit_log:
+            return self._todo.audit_log[-1].last
+        return 0 if before is None else before.audit_through
+
     def _tasks(self, number: int, staging: Path, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
         whole = not (self._todo.first_time or self._settings.accept_gaps)
         tasks = [
             Task(self._options, str(staging), stretch.node, stretch.first, stretch.last, _name(stretch), whole=whole)
             for stretch in stretches
         ]
+        if not final:
+            return tasks
+        audit_log = msgspec.structs.replace(self._options, kind=Kind.AUDIT_LOG)
+        tasks += [
+            Task(audit_log, str(staging), 0, one.first, one.last, f"a{one.first:012}-{one.last:012}", whole=whole)
+            for one in self._todo.audit_log
+        ]
         attempts = msgspec.structs.replace(self._options, kind=Kind.ATTEMPT)
-        spans = self._todo.attempts if final else ()
         return tasks + [
             Task(
                 attempts,
@@ -200,7 +216,7 @@ class _Rounds:
                 whole=False,
                 ids=span.ids,
             )
-            for index, span in enumerate(spans, 1)
+            for index, span in enumerate(self._todo.attempts, 1)
         ]
 
 
@@ -218,6 +234,7 @@ def _summed(added: list[Manifest]) -> Archived:
     return Archived(
         history=rows[Kind.HISTORY],
         attempts=rows[Kind.ATTEMPT],
+        audit_rows=rows[Kind.AUDIT_LOG],
         missing=sum(manifest.missing for manifest in added),
         files=len(files),
         through=added[-1].through,

@@ -59,6 +59,7 @@ class Sources:
         """Create or replace the views; without a store there is no `message`."""
         self.history().createOrReplaceTempView("history")
         self.attempt().createOrReplaceTempView("attempt")
+        self.audit_log().createOrReplaceTempView("audit_log")
         if self._store is not None:
             self._read(Kind.MESSAGE, {}).createOrReplaceTempView("message")
 
@@ -79,6 +80,15 @@ class Sources:
         until_ms = self._manifests[-1].attempts_until_ms if self._manifests else 0
         live = self._dated(self._read(Kind.ATTEMPT, {"createdAfter": str(until_ms)}), Kind.ATTEMPT)
         return self._archived(Kind.ATTEMPT).unionByName(live) if self._manifests else live
+
+    def audit_log(self) -> DataFrame:
+        """Return every row of the audit log, once; `dt` is the day it was written."""
+        if self._store is None:
+            return self._archived(Kind.AUDIT_LOG)
+        through = self._manifests[-1].audit_through if self._manifests else 0
+        live = self._read(Kind.AUDIT_LOG, {}).where(F.col("seq") > through)
+        dated = self._dated(live, Kind.AUDIT_LOG)
+        return self._archived(Kind.AUDIT_LOG).unionByName(dated) if self._manifests else dated
 
     def _shown(self, kind: Kind) -> pa.Schema:
         return shown_of(kind, payloads=self._payloads)
@@ -116,7 +126,7 @@ class Sources:
         dated = StructType([*stored.fields, *StructType().add(DAY, DateType()).fields])
         base = str(Path(self._lake.folder) / kind.value)
         frame = self._spark.read.schema(dated).option("basePath", base).parquet(*paths)
-        if not self._payloads or kind is Kind.ATTEMPT:
+        if not self._payloads or kind is not Kind.HISTORY:
             return frame.select(*shown.names, DAY)
         unpacked = frame.select(*stored.names).mapInArrow(functools.partial(_unpacked, self._shown(kind)), shown)
         return self._dated(unpacked, kind)

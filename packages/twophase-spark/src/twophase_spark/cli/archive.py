@@ -76,7 +76,7 @@ def archive(
     memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
     cores: Annotated[int, typer.Option(min=1, help="Cores for Spark.")] = min(os.cpu_count() or 1, 8),
 ) -> None:
-    """Copy history and attempts into Parquet files.
+    """Copy history, attempts and the audit log into Parquet files.
 
     Reads again what it wrote, compares, and only then lets the coordinator forget it. May be stopped and repeated at
     any time.
@@ -164,7 +164,8 @@ def _detach(store: str | None) -> None:
 
 
 def _show_archived(done: Archived, lake: Path) -> None:
-    _print(f"archived {done.history} rows of history and {done.attempts} attempts in {done.files} files into {lake}")
+    rows = f"{done.history} rows of history, {done.attempts} attempts and {done.audit_rows} rows of the audit log"
+    _print(f"archived {rows} in {done.files} files into {lake}")
     if done.missing:
         _print(f"{done.missing} rows were gone from the store before they could be archived")
     if done.through:
@@ -189,7 +190,8 @@ def _when(ms: int) -> str:
 
 
 def _show_verified(found: Verified, lake: Path) -> None:
-    counted = f"{found.files} files, {found.history} rows of history, {found.attempts} attempts"
+    counted = f"{found.files} files, {found.history} rows of history, {found.attempts} attempts, "
+    counted += f"{found.audit_rows} rows of the audit log"
     verdict = Text("DAMAGED", "bold red") if found.faults else Text("WHOLE", "bold green")
     plain_console().print(verdict, end="  ")
     _print(f"{lake}: {counted}")

@@ -1,3 +1,3 @@
 -- Nobody archives this store any more.
 -- Served by: the primary key of store_meta.
-delete from store_meta where name in ('archive_lake', 'archived_until_ms')
+delete from store_meta where name in ('archive_lake', 'archived_until_ms', 'audit_archived_through')

@@ -33,6 +33,11 @@ class Stretch(msgspec.Struct, frozen=True):
     first: int
     last: int
 
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return self.last - self.first + 1
+
 
 class Part(InputPartition):
     """One task's work, all of it in one snapshot of the database."""
