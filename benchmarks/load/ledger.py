@@ -31,6 +31,12 @@ class Findings(msgspec.Struct, frozen=True):
     duplicates: int
     early: int
     foreign: int
+    """Calls to an address of this run, about no message of it."""
+    strays: int
+    """Calls to other addresses.
+
+    They are of messages of an earlier run, or of another program that knew the port.
+    """
     unanswered: int
     not_begun: int
     """Due in an open loop, but no connection was free in time."""
@@ -61,6 +67,7 @@ class Ledger:
         self.duplicates = 0
         self.early = 0
         self.foreign = 0
+        self.strays = 0
         self.unanswered = 0
         self.not_begun = 0
         self.measured_from = 0
@@ -189,6 +196,7 @@ class Ledger:
             self.duplicates,
             self.early,
             self.foreign,
+            self.strays,
             self.unanswered,
             self.not_begun,
             dict(self.errors),

@@ -79,7 +79,7 @@ class Sink:
         """Account for a parsed request; return its response."""
         prefix, _, name = path.partition(b"?")[0].rpartition(b"/")
         if prefix != b"/" + self.token.encode():
-            self.ledger.foreign += 1
+            self.ledger.strays += 1
         elif name == b"check":
             self.checks += 1
             verdict = _VERDICTS[self._check_status]
@@ -138,7 +138,7 @@ class SinkConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._ledger.foreign += 1
+            self._ledger.strays += 1
             self.transport.abort()
 
     # The methods that the parser calls.

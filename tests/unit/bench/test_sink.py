@@ -99,11 +99,16 @@ def test_a_check_back_is_answered_with_the_verdict(caller: _Caller) -> None:
     assert caller.transport.written[0].startswith(b"HTTP/1.1 425 ")
 
 
-def test_calls_of_another_run_are_foreign_and_answered(caller: _Caller) -> None:
+def test_calls_of_another_run_are_strays_and_answered(caller: _Caller) -> None:
     other = caller.call(0).replace(caller.sink.token.encode(), b"deadbeef")
 
     assert caller.receive(other) == (0, 1)
-    assert caller.ledger.foreign == 1
+    assert (caller.ledger.strays, caller.ledger.foreign) == (1, 0)
+
+
+def test_a_call_about_no_message_of_the_run_is_foreign(caller: _Caller) -> None:
+    assert caller.receive(caller.call(7)) == (0, 1)
+    assert (caller.ledger.strays, caller.ledger.foreign) == (0, 1)
 
 
 def test_what_is_no_http_is_cut_off(caller: _Caller) -> None:
