@@ -30,7 +30,7 @@ soak: ready ## Half a million messages through failing nodes, Spark's drivers ki
 	@$(if $(filter spark,$(parts)),.venv/bin/python -m tests.spark.soak $(if $(filter nodes,$(parts)),,$(ARGS)))
 	@$(if $(filter power,$(parts)),.venv/bin/python -m tests.crash.power.soak $(if $(filter nodes spark,$(parts)),,$(ARGS)))
 
-fuzz: ready ## Ten minutes of wrong requests, and docs/fuzz-report.md; ARGS="--seconds N --only NAME"
+fuzz: ready ## Ten minutes of wrong requests, two million of changed bytes, and docs/fuzz-report.md; ARGS="--seconds N --changed N --only NAME"
 	@.venv/bin/python -m tests.fuzz $(ARGS)
 
 faults: ready ## Plant faults in a copy of the code, one at a time; the tests must notice (ARGS="--only NAME --rule N --jobs 2 --list --check --resume --json")

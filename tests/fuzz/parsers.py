@@ -24,7 +24,7 @@ from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.wire import parse_steps
 
 _ROOM: Final = 1 << 20
-_RESPONSES: Final = (
+RESPONSES: Final = (
     b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nx: y\r\n\r\n",
     b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nx: y\r\n\r\n",
@@ -32,7 +32,7 @@ _RESPONSES: Final = (
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     b"HTTP/1.1 409 Conflict\r\ncontent-length: 0\r\ncontent-length: 0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
 )
-_responses = st.sampled_from(_RESPONSES)
+_responses = st.sampled_from(RESPONSES)
 
 
 def parser_targets() -> list[Target]:
@@ -46,10 +46,10 @@ def parser_targets() -> list[Target]:
     )
     return [
         Target("responses of branches", st.tuples(whole, cuts), _read_in_pieces),
-        Target("JSON of requests", messages.bodies(_nowhere), _decode_json),
-        Target("steps of gRPC requests", messages.values.map(messages.as_json) | st.binary(max_size=80), _decode_steps),
-        Target("gRPC messages", grpc, _decode_grpc),
-        Target("addresses", messages.addresses(_nowhere) | messages.texts | st.text(max_size=60), _parse_addresses),
+        Target("JSON of requests", messages.bodies(_nowhere), decode_json),
+        Target("steps of gRPC requests", messages.values.map(messages.as_json) | st.binary(max_size=80), decode_steps),
+        Target("gRPC messages", grpc, decode_grpc),
+        Target("addresses", messages.addresses(_nowhere) | messages.texts | st.text(max_size=60), parse_addresses),
     ]
 
 
@@ -84,6 +84,11 @@ def _read_in_pieces(case: tuple[bytes, list[int]]) -> None:
     assert _read([whole[at : at + 1] for at in range(len(whole))]) == once
 
 
+def read_cut(pieces: list[bytes]) -> None:
+    """Check that a response in pieces is read as the whole is."""
+    assert _read(pieces) == _read([b"".join(pieces)])
+
+
 def _decoder() -> Decoder:
     return Decoder(lambda url: None if "://" in url else "no URL.")
 
@@ -93,19 +98,22 @@ def _taken(message: Message) -> None:
     assert decode(encode(message)) == message
 
 
-def _decode_json(body: bytes) -> None:
+def decode_json(body: bytes) -> None:
+    """Check that a body is refused, or is a message that is stored as it is."""
     with contextlib.suppress(TwophaseError):
         _taken(_decoder().message(body))
     with contextlib.suppress(TwophaseError):
         assert len(_decoder().gid(body).encode()) <= 128
 
 
-def _decode_steps(text: bytes) -> None:
+def decode_steps(text: bytes) -> None:
+    """Check that the steps of a gRPC request are read or refused."""
     with contextlib.suppress(TwophaseError, UnicodeDecodeError):
         parse_steps(text.decode())
 
 
-def _decode_grpc(raw: bytes) -> None:
+def decode_grpc(raw: bytes) -> None:
+    """Check that a gRPC message is refused, or read and written as the same."""
     with contextlib.suppress(BrokenMessage):
         said = parse_request(raw)
         assert parse_request(encode_request(said)) == said
@@ -113,7 +121,8 @@ def _decode_grpc(raw: bytes) -> None:
         parse_topic(raw)
 
 
-def _parse_addresses(text: str) -> None:
+def parse_addresses(text: str) -> None:
+    """Check that an address is refused or understood."""
     with contextlib.suppress(HttpError):
         parse_address(text)
     why = GrpcDestination().accepts(text)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
+from tests.fuzz.doors import opened
 from tests.fuzz.play import Target, play
 from tests.fuzz.process import Fuzzed
 from tests.fuzz.targets import all_targets
+from twophase.server.codecs.decode import Decoder
 
 _EXAMPLES = 40
 _NAMES = (
@@ -41,6 +44,29 @@ def test_nothing_that_is_sent_is_answered_wrongly(harness: tuple[Fuzzed, dict[st
     # The same examples in every run; `make fuzz` looks for others.
     assert play(targets[name], _EXAMPLES, seed=_NAMES.index(name)).cases > 0
     server.check()
+
+
+async def test_no_changed_bytes_are_answered_wrongly() -> None:
+    async with opened() as doors:
+        for door in doors.all():
+            found = await doors.play(door, 640, seed=1)
+            assert (found.cases, found.failures) == (640, 0), found.texts
+    assert {200, 400, 404} <= doors.statuses
+    assert doors.frames > 640, "calls get far enough to be answered"
+
+
+async def test_a_fault_that_changed_bytes_reach_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parser that raises, a request that fails on a fault, and a call that does."""
+    monkeypatch.setattr(Decoder, "submit", _broken)
+    monkeypatch.setattr("twophase.server.api.dtm_grpc.parse_request", _broken)
+    async with opened() as doors:
+        failed = {door.name: await doors.play(door, 640, seed=1) for door in doors.all()[:2]}
+    assert all(found.failures for found in failed.values())
+    assert all("alone: [b" in found.texts[0] for found in failed.values())
+
+
+def _broken(*_: object) -> NoReturn:
+    raise ZeroDivisionError
 
 
 def test_every_target_is_played(harness: tuple[Fuzzed, dict[str, Target]]) -> None:

@@ -1,0 +1,309 @@
+"""Both ports and all parsers in this process, for cases by the million.
+
+The server is whole but for its sockets: connections are made by hand, and a destination in memory answers each call. A
+case fails when it is answered by a 5xx that is ours, when a parser raises what is not its own error, or when anything
+logs a fault. Cases of a port are played in lots, as many clients of one server do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+from structlog.testing import capture_logs
+
+from benchmarks.servers.processes import memory_bytes
+from tests.fuzz import parsers, rules, seeds
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.play import Tally
+from twophase.destinations.base import Answer, Call
+from twophase.grpc_server.http2.connection import Connection as GrpcConnection
+from twophase.grpc_server.http2.frames import GOAWAY, HEAD, HEAD_BYTES, INTERNAL_ERROR, RST_STREAM
+from twophase.server.app import Server
+from twophase.server.http_port.connection import Connection as HttpConnection
+from twophase.server.settings import Settings
+
+LOT: Final = 64
+MEMORY_GROWTH_MAX: Final = 400 * 1024 * 1024
+_TURNS: Final = 6
+_SETTLED_S: Final = 0.001
+_TEXTS_KEPT: Final = 5
+_STATUS: Final = re.compile(rb"HTTP/1\.1 (\d{3}) ")
+_LENGTH: Final = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
+_OK: Final = Answer(200, b"{}")
+_SETTINGS: Final[dict[str, Any]] = {
+    "http_port": 0,
+    "grpc_port": 0,
+    "retry_first_ms": 20,
+    "check_back_first_ms": 20,
+    "timeout_to_fail_ms": 1_000,
+    "probe_check_addresses": False,
+    "drain_timeout_ms": 5_000,
+}
+Case = list[bytes]
+"""The reads of one connection."""
+
+
+class _Wire(asyncio.Transport):
+    """The server's end of a connection: what is written is kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = bytearray()
+        self.closed = False
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 9) if name in {"sockname", "peername"} else default
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+class _EveryAddress:
+    """A destination that takes every address, and answers each call at once."""
+
+    def accepts(self, url: str) -> str | None:
+        return None if "://" in url else "no URL."
+
+    def key(self, url: str) -> str:
+        return "/".join(url.split("/")[:3])
+
+    def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
+        assert call.url, "an address is called"
+        asyncio.get_running_loop().call_soon(on_answer, _OK)
+
+    async def stop(self) -> None:
+        """Nothing to close."""
+
+
+class Door(msgspec.Struct, frozen=True):
+    """A door, and its part of all cases, in percent."""
+
+    name: str
+    percent: int
+    draw: Callable[[int], Callable[[], Case]]
+    """Returns, for a seed, what draws the cases."""
+    play: Callable[[Sequence[Case]], Awaitable[None]]
+
+
+class Doors:
+    """The doors of one server; `opened` makes them."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        api = server._grpc._api
+        assert api is not None
+        self._grpc_port = cast("Any", api._port)
+        self._trouble: list[str] = []
+        self.statuses: set[int] = set()
+        """The statuses that were answered over HTTP."""
+        self.frames = 0
+        """The frames that were answered over HTTP/2."""
+
+    def all(self) -> list[Door]:
+        """Return every door."""
+        return [
+            Door("HTTP", 30, _drawing(seeds.HTTP, seeds.HTTP_WORDS + seeds.JSON_WORDS), self._http),
+            Door("HTTP/2 and gRPC", 25, _drawing(seeds.GRPC, seeds.GRPC_WORDS), self._grpc),
+            _parser("responses of branches", 10, seeds.RESPONSE_BYTES, seeds.RESPONSE_WORDS, parsers.read_cut),
+            _parser("JSON of requests", 15, seeds.BODIES, seeds.JSON_WORDS, _whole(parsers.decode_json)),
+            _parser("steps of gRPC requests", 5, seeds.STEPS, seeds.JSON_WORDS, _whole(parsers.decode_steps)),
+            _parser("gRPC messages", 10, seeds.GRPC_MESSAGES, seeds.GRPC_WORDS, _whole(parsers.decode_grpc)),
+            _parser("addresses", 5, seeds.ADDRESSES, seeds.ADDRESS_WORDS, _whole(_parse_address)),
+        ]
+
+    async def _http(self, cases: Sequence[Case]) -> None:
+        wires = [_Wire() for _ in cases]
+        loop = asyncio.get_running_loop()
+        connections = [HttpConnection(self._server.listener.port, loop) for _ in cases]
+        await self._exchange(connections, wires, cases)
+        for wire, case in zip(wires, cases, strict=True):
+            assert b"Traceback" not in wire.written, f"{wire.written[:500]!r}, to {case!r}"
+            for status, body in _responses(bytes(wire.written)):
+                self.statuses.add(status)
+                rules.require_ours(status, body, repr(case)[:2000])
+
+    async def _grpc(self, cases: Sequence[Case]) -> None:
+        wires = [_Wire() for _ in cases]
+        connections = [GrpcConnection(self._grpc_port) for _ in cases]
+        await self._exchange(connections, wires, cases)
+        for wire, case in zip(wires, cases, strict=True):
+            for kind, payload in _frames(bytes(wire.written)):
+                self.frames += 1
+                code = payload[4:8] if kind == GOAWAY else payload[:4] if kind == RST_STREAM else b""
+                assert int.from_bytes(code, "big") != INTERNAL_ERROR, f"an internal error, to {case!r}"
+                assert rules.FAULT.encode() not in payload, f"{payload!r}, to {case!r}"
+
+    async def _exchange(self, connections: Sequence[Any], wires: Sequence[_Wire], cases: Sequence[Case]) -> None:
+        """Connect, send what was drawn as fast as it is read, wait a little, and hang up."""
+        for connection, wire in zip(connections, wires, strict=True):
+            connection.connection_made(wire)
+        left = [list(case) for case in cases]
+        for _ in range(_TURNS):
+            for connection, wire, pieces in zip(connections, wires, left, strict=True):
+                if pieces and wire.reading and not wire.closed:
+                    connection.data_received(pieces.pop(0))
+            await asyncio.sleep(0)
+        await asyncio.sleep(_SETTLED_S)
+        for connection in connections:
+            connection.connection_lost(None)
+
+    async def play(self, door: Door, cases: int, seed: int) -> Tally:
+        """Play a door; a failure is kept, and the play goes on."""
+        tally = Tally(door.name)
+        draw = door.draw(seed)
+        began_s = time.monotonic()
+        with capture_logs() as logged:
+            while tally.cases < cases:
+                lot = [draw() for _ in range(min(LOT, cases - tally.cases))]
+                why = await self._fails(door, lot, logged)
+                if why:
+                    tally.failures += 1
+                    if len(tally.texts) < _TEXTS_KEPT:
+                        tally.texts.append(await self._named(door, lot, logged, f"seed {seed}, {tally.cases}: {why}"))
+                tally.cases += len(lot)
+        tally.seconds = time.monotonic() - began_s
+        return tally
+
+    async def _fails(self, door: Door, lot: Sequence[Case], logged: list[Any]) -> str:
+        """Return why a lot fails; empty when it does not."""
+        try:
+            await door.play(lot)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, it is what was looked for
+            return f"{type(error).__name__}: {error}"[:3_000]
+        faults = [str(entry)[:2_000] for entry in logged if _is_fault(entry)] + self._trouble
+        logged.clear()
+        self._trouble = []
+        return "; ".join(faults[:2])
+
+    async def _named(self, door: Door, lot: Sequence[Case], logged: list[Any], text: str) -> str:
+        """Return the text with the case that fails alone, where one does."""
+        for case in lot:
+            if await self._fails(door, [case], logged):
+                return f"{text}\nalone: {case!r}"[:6_000]
+        return text
+
+    def note(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Keep what nobody awaited."""
+        self._trouble.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+@contextlib.asynccontextmanager
+async def opened() -> AsyncIterator[Doors]:
+    """Run a server in this event loop, with its store in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="twophase-fuzz-") as folder:
+        every = _EveryAddress()
+        schemes = ("http", "https", "grpc", "grpcs", "json-rpc")
+        settings = Settings(store=f"sqlite:///{Path(folder) / 'store.db'}", **_SETTINGS)
+        server = Server(settings, destinations=dict.fromkeys(schemes, every))
+        await server.start()
+        doors = Doors(server)
+        asyncio.get_running_loop().set_exception_handler(doors.note)
+        try:
+            yield doors
+        finally:
+            await server.drain()
+            await server.stop()
+
+
+async def play_all(cases: int, seed: int, tell: Callable[[str], None], only: Callable[[str], bool]) -> list[Tally]:
+    """Play `cases` cases at all doors together.
+
+    Raises:
+        AssertionError: the memory of this process has grown beyond its bound.
+    """
+    async with opened() as doors:
+        tallies = []
+        first = memory_bytes(os.getpid())
+        for door in doors.all():
+            if only(door.name):
+                tallies.append(await doors.play(door, cases * door.percent // 100, seed))
+                tell(f"{door.name}, changed bytes: {tallies[-1].cases:,} in {tallies[-1].seconds:.0f} s")
+        grown = memory_bytes(os.getpid()) - first
+        assert grown < MEMORY_GROWTH_MAX, f"{grown:,} bytes more are held"
+        return tallies
+
+
+def _drawing(whole: Sequence[bytes], words: Sequence[bytes]) -> Callable[[int], Callable[[], Case]]:
+    def of_seed(seed: int) -> Callable[[], Case]:
+        mutator = Mutator(whole, words, seed)
+        return lambda: mutator.pieces(mutator.draw())
+
+    return of_seed
+
+
+def _parser(
+    name: str, percent: int, whole: Sequence[bytes], words: Sequence[bytes], check: Callable[[Case], None]
+) -> Door:
+    async def play(cases: Sequence[Case]) -> None:
+        for case in cases:
+            check(case)
+
+    return Door(name, percent, _drawing(whole, words), play)
+
+
+def _whole(check: Callable[[bytes], None]) -> Callable[[Case], None]:
+    return lambda case: check(b"".join(case))
+
+
+def _parse_address(raw: bytes) -> None:
+    parsers.parse_addresses(raw.decode("utf-8", "replace"))
+
+
+def _responses(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield status and body of each response; that to HEAD has a length and no body."""
+    at = 0
+    while at < len(raw):
+        found = _STATUS.match(raw, at)
+        assert found is not None, f"no response: {raw[at : at + 200]!r}"
+        end = raw.index(b"\r\n\r\n", at) + 4
+        length = _LENGTH.search(raw, at, end)
+        at = end
+        if length is not None and not _STATUS.match(raw, end):
+            at += int(length[1])
+        yield int(found[1]), raw[end:at]
+
+
+def _frames(raw: bytes) -> list[tuple[int, bytes]]:
+    """Return kind and payload of each whole frame."""
+    found, at = [], 0
+    while at + HEAD_BYTES <= len(raw):
+        high, low, kind, _, _ = HEAD.unpack_from(raw, at)
+        end = at + HEAD_BYTES + (high << 16 | low)
+        found.append((kind, raw[at + HEAD_BYTES : end]))
+        at = end
+    return found
+
+
+def _is_fault(entry: Any) -> bool:
+    return entry.get("log_level") in {"error", "critical"} and not str(entry.get("event")).startswith("incident: ")
