@@ -33,6 +33,7 @@ TITLES: Final = {
     "cleaning": "While old history is removed",
     "sizes": "Large messages and many branches",
     "memory": "Memory of the server",
+    "checks": "With tokens and signed calls, beside a server without",
     "floods": "One hostile client beside an ordinary one",
     "stalled": "A receiver that never answers",
 }

@@ -285,6 +285,7 @@ PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
     "cleaning": _scenario("cleaning", BOTH, size=lambda effort: effort.live_rows, in_turns=True),
     "sizes": _scenario("sizes", BOTH, seconds=lambda effort: effort.seconds),
     "memory": _scenario("memory", BOTH, seconds=lambda effort: effort.memory_s, bar_s=MEMORY_BAR_S),
+    "checks": _scenario("checks", BOTH, seconds=lambda effort: effort.seconds, in_turns=True),
     "floods": _scenario("floods", ("sqlite",), seconds=lambda effort: effort.seconds),
     "stalled": _scenario("stalled", ("postgres",), seconds=lambda effort: effort.stalled_s, bar_s=STALLED_BAR_S),
 }

@@ -94,7 +94,7 @@ class Run:
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """Keep connections and sink open until the block ends."""
-        self._body = self._bodies(await self.sink.start(self._own_address()))
+        self._body = self._bodies(await self.sink.start(self._own_address(), self.workload.receiver_port))
         gc.collect()
         gc.freeze()
         if not self.makes_cycles:

@@ -59,6 +59,8 @@ class Workload(msgspec.Struct, frozen=True):
     payload_bytes: int = 28
     branches: int = 1
     durability: str = ""
+    receiver_port: int = 0
+    """The port of the branch service; 0 is a free one."""
     timeout_to_fail_s: int = 0
     """Seconds from prepare to the first check-back; 0 is the server's default."""
     drain_s: float = 90.0

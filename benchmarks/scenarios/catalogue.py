@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from benchmarks.scenarios.abandoned import play_abandoned
+from benchmarks.scenarios.checks import play_checks
 from benchmarks.scenarios.cleaning import play_cleaning
 from benchmarks.scenarios.figure import Scenario
 from benchmarks.scenarios.filled import play_filled
@@ -50,6 +51,9 @@ SCENARIOS: Final[dict[str, Entry]] = {
         play_start,
         "from the command to ready, on an empty store and on a full one, half of it due",
         _HEEDED - {"seconds"},
+    ),
+    "checks": Entry(
+        play_checks, "throughput with tokens and signed calls, beside a server without", _HEEDED - {"size"}
     ),
     "floods": Entry(play_floods, "one hostile client beside an ordinary one, by eight attacks"),
     "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),

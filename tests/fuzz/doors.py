@@ -214,7 +214,7 @@ class Doors:
         return text
 
     def note(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Keep what nobody awaited."""
+        """Keep an error that no task has taken."""
         self._trouble.append(f"{context.get('message')}: {context.get('exception')!r}")
 
 

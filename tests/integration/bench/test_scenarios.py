@@ -34,6 +34,7 @@ _SMALL = {
     "memory": (0, 0.3),
     "start": (500, 0.0),
     "stalled": (400, 0.3),
+    "checks": (0, 0.3),
     "floods": (3, 0.3),
 }
 """Size and seconds of each."""
@@ -56,6 +57,7 @@ _SAID = {
         "start to ready, 500 live messages, 250 of them submitted and due",
         "the due ones, all delivered after ready",
     ),
+    "checks": ("with: messages", "without: messages"),
     "floods": (
         "unfinished bodies: another client's messages at their receiver",
         "unfinished gRPC calls: another client's messages at their receiver",
