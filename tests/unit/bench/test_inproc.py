@@ -15,6 +15,16 @@ INSTRUCTIONS_MAX = {(3, 11): 4_200}
 It is 1 % above what a test run measures on 3.11.7, and 6 % above 3.11.2.
 """
 
+CHECKS = (
+    "server/browsers.py",
+    "server/identity/",
+    "http_client/byte_budget.py",
+    "http_client/guard.py",
+    "destinations/allow_list.py",
+    "destinations/signing.py",
+)
+"""Functions that only refuse, by file."""
+
 
 def test_a_message_costs_no_more_instructions() -> None:
     figures = inproc.measure(waves=4, rounds=1)
@@ -22,6 +32,13 @@ def test_a_message_costs_no_more_instructions() -> None:
     assert 1_000 < spent <= INSTRUCTIONS_MAX.get(sys.version_info[:2], 10_000)
     assert figures.calls > 20
     assert set(figures.micros) == set(figures.instructions) == set(inproc.PHASES)
+
+
+def test_the_checks_of_a_server_without_tokens_cost_next_to_nothing() -> None:
+    """A head that was judged before is not judged again; an address that was, neither."""
+    figures = inproc.measure(waves=4, rounds=1)
+    spent = sum(count for name, count in figures.functions if name.startswith(CHECKS))
+    assert spent <= 0.01 * sum(figures.instructions.values())
 
 
 def test_a_signed_call_costs_no_more_than_an_eighth_of_a_message() -> None:
