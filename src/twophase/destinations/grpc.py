@@ -4,7 +4,8 @@ A call carries raw bytes, and metadata that names the branch. Addresses read `gr
 `grpcs://` for TLS, or without a scheme in messages of protocol `grpc`. Promise: one answer a call, within its deadline.
 A gRPC status becomes the HTTP status that means the same; a reply's bytes are the application's own and never searched
 for words, and only an answer with a verdict in its metadata hands its bytes on. One channel a host is kept; beyond a
-bound, the least used are closed.
+bound, the least used are closed. gRPC shows a reply only when it is there, so a call keeps room in the budget of bytes
+for the largest reply that its host has sent so far.
 """
 
 from __future__ import annotations
@@ -28,10 +29,11 @@ from twophase.destinations.allow_list import AllowList, with_own
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.signing import CallSigner
 from twophase.http_client.address import Address, parse_address
+from twophase.http_client.byte_budget import ByteBudget
 from twophase.http_client.dial import Dialer
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names
-from twophase.http_client.outcome import HttpError
+from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 if TYPE_CHECKING:
     import grpc.aio
@@ -47,6 +49,8 @@ _CHANNELS_MAX: Final = 1024
 _ADDRESSES_MAX: Final = 2048
 _RENEWED_S: Final = 60.0
 """Time for calls on a connection that is replaced."""
+_REPLY_BYTES: Final = 16 * 1024
+"""Room for a reply of a host that has sent none that is larger."""
 _TARGET_S: Final = 1.0
 """Time for which the judged addresses of a host are used again."""
 
@@ -68,12 +72,14 @@ class _Address(NamedTuple):
 class _Channel:
     """A connection to one host, and the number of its calls under way."""
 
-    __slots__ = ("channel", "methods", "under_way")
+    __slots__ = ("channel", "methods", "reply_bytes", "under_way")
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self.channel = channel
         self.methods: dict[str, grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]] = {}
         self.under_way = 0
+        self.reply_bytes = _REPLY_BYTES
+        """The largest reply that it has sent."""
 
     def method(self, name: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
         """Return the method, its requests and replies as bytes."""
@@ -94,6 +100,7 @@ class GrpcDestination:
         names: resolves names where there is a guard; its own when None.
         guard: judges each address before it is connected to; None leaves names to gRPC and allows every address.
         allowed: the addresses that may be called; every one by default.
+        budget: of the bytes of unfinished replies; its own by default.
     """
 
     def __init__(
@@ -104,7 +111,9 @@ class GrpcDestination:
         names: Names | None = None,
         guard: Guard | None = None,
         allowed: AllowList | None = None,
+        budget: ByteBudget | None = None,
     ) -> None:
+        self._budget = budget or ByteBudget()
         self._response_bytes_max = response_bytes_max
         self._channels_max = channels_max
         self._names = names or Names()
@@ -199,6 +208,9 @@ class GrpcDestination:
         if signer is not None:
             metadata.append(signer.grpc(f"/{address.method}", metadata))
         judge = signer.judged if signer is not None and listed is not None and listed.signed_verdicts else None
+        account = self._budget.account(address.key)
+        if not account.keep(channel.reply_bytes):
+            raise HttpError(HttpErrorKind.NO_ROOM, "too many bytes of unfinished answers are under way")
         channel.under_way += 1
         try:
             outgoing = channel.method(address.method)(
@@ -213,12 +225,14 @@ class GrpcDestination:
                 text = f"gRPC {error.code().name}: {details}"
                 answer = Answer(status_of_grpc(code, details), b"", _one_of(trailing, VERDICT_HEADER), error=text)
             else:
+                channel.reply_bytes = max(channel.reply_bytes, len(reply))
                 trailing = await outgoing.trailing_metadata()
                 verdict = _one_of(trailing, VERDICT_HEADER)
                 answer = Answer(200, reply if verdict is not None else b"", verdict)
             return answer if judge is None else judge(answer, _one_of(trailing, VERDICT_SIGNATURE_HEADER))
         finally:
             channel.under_way -= 1
+            account.release()
 
     async def _resolved(self, address: _Address, timeout_s: float) -> str:
         """Return the target of a channel: addresses that may be connected to.

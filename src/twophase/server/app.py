@@ -307,7 +307,11 @@ class Server:
         }
         if grpc_port.installed():
             grpc = GrpcDestination(
-                response_bytes_max=settings.answer_bytes_max, names=names, guard=self._guard, allowed=allowed
+                response_bytes_max=settings.answer_bytes_max,
+                names=names,
+                guard=self._guard,
+                allowed=allowed,
+                budget=self._budget,
             )
             destinations |= {"grpc": grpc, "grpcs": grpc}
         return destinations

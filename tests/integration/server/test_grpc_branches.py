@@ -26,6 +26,7 @@ from twophase.core.message import Branch, Message, encode_branches
 from twophase.core.options import Options
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.grpc import GrpcDestination
+from twophase.http_client.byte_budget import MEBIBYTE, ByteBudget
 
 Code = grpc.StatusCode
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -335,6 +336,32 @@ async def test_channels_are_reused_and_bounded() -> None:
     await destination.stop()
     for one in banks:
         await one.stop()
+
+
+async def test_calls_keep_room_for_the_largest_reply_of_their_host(bank: Bank) -> None:
+    budget = ByteBudget(8 * MEBIBYTE)
+    destination = GrpcDestination(response_bytes_max=2 * MEBIBYTE, budget=budget)
+    release = asyncio.Event()
+
+    async def wait(_body: bytes, _context: Context) -> bytes:
+        await release.wait()
+        return bytes(MEBIBYTE)
+
+    bank.behaviours["In"] = [reply(bytes(MEBIBYTE)), wait]
+    assert (await _answer(destination, _call(bank.url("In")))).status == 200
+    assert budget.used == 0
+    waiting = [asyncio.ensure_future(_answer(destination, _call(bank.url("In")))) for _ in range(8)]
+    async with asyncio.timeout(10):
+        while len(bank.calls) < 9:
+            await asyncio.sleep(0.01)
+    assert budget.used == 8 * MEBIBYTE
+    crowded = await _answer(destination, _call(bank.url("In")))
+    assert (crowded.status, "too many bytes" in crowded.error) == (0, True)
+    release.set()
+    assert {answer.status for answer in await asyncio.gather(*waiting)} == {200}
+    assert (await _answer(destination, _call(bank.url("In")))).status == 200
+    assert budget.used == 0
+    await destination.stop()
 
 
 async def test_stopping_answers_what_is_under_way(bank: Bank) -> None:
