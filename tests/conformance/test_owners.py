@@ -49,3 +49,10 @@ async def test_live_messages_are_counted_by_owner_with_their_bytes(store: Store)
     )
     await flush(store, Finish("d", 1, State.FAILED, "", DecidedBy.ABORT))
     assert await store.waiting_by_owner() == {"orders": (2, 6)}
+
+
+async def test_the_size_of_the_store_grows_with_its_rows(store: Store) -> None:
+    before = await store.size_bytes()
+    await flush(store, *(_new(f"g{number}", body=bytes(5_000)) for number in range(40)))
+    assert before > 0
+    assert await store.size_bytes() > before

@@ -32,6 +32,7 @@ class Admission:
 
     def __init__(self, runtime: Runtime, memory: ActiveSet, machine: StateMachine, topics: Topics) -> None:
         self._store = runtime.store
+        self._owners = runtime.owners
         self._settings = runtime.settings
         self._observer = runtime.observer
         self._memory = memory
@@ -83,8 +84,8 @@ class Admission:
             return None
         if active is not None:
             return active
-        if is_submit and message.check_url and self._store.shared:
-            return self.look_up(gid)
+        if (is_submit and message.check_url and self._store.shared) or self._owners.store_full is not None:
+            return self.look_up(gid)  # where no new message is taken, one that is in the store still is
         for branch in message.branches:
             if TOPIC_PREFIX in branch.url and not self._topics.can_expand(message):
                 # A new message cannot be expanded, but one in the store was expanded when it was inserted.

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from twophase.core.errors import StoreFull
+
 MESSAGE_BYTES: Final = 256
 """Approximate bytes of a row beside its addresses and payloads."""
 _NOTHING: Final = (0, 0)
@@ -21,11 +23,13 @@ class Owners:
 
     `wanted`: True while some quota bounds what waits. `may_call`: True when an owner's messages may call these URLs,
     with a message's protocol; the server's tokens say so. `calls_max`: the most calls under way for an owner's
-    messages, where its quota bounds them.
+    messages, where its quota bounds them. `store_full`: the refusal of new messages, while
+    the store is as large as it may be.
     """
 
     def __init__(self) -> None:
         self.wanted = False
+        self.store_full: StoreFull | None = None
         self.may_call: Callable[[str, Iterable[str], str], bool] = lambda _owner, _urls, _protocol: True
         self.calls_max: Callable[[str], int | None] = lambda _owner: None
         self._counts: dict[str, tuple[int, int]] = {}

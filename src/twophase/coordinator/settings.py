@@ -60,6 +60,8 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     Beyond, messages are tried again later.
     """
 
+    store_bytes_max: int = 0
+    """Bytes of the store from which on new messages are refused; 0: no bound."""
     waiting_max: int = 20_000
     """Changes that wait for the store; beyond, requests are refused with Overloaded."""
     gid_waiting_max: int = 1_000

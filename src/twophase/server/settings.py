@@ -54,6 +54,7 @@ Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
 Age = Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3600 * 1000)]
 Lease = Annotated[int, Meta(ge=500, le=3600 * 1000)]
 Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
+Size = Annotated[int, Meta(ge=0, le=1 << 50)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,6 +259,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Count,
         Meta(description="most calls of one owner queued for one destination; further messages are tried again later"),
     ] = _BOUNDS.queue_waiting_max
+    store_bytes_max: Annotated[
+        Size,
+        Meta(
+            description="bytes of the store from which on new messages are refused (TP-4004); read every two seconds"
+            " at most; 0: no bound"
+        ),
+    ] = 0
     waiting_max: Annotated[
         Count, Meta(description="most changes queued for the store; beyond that, requests are answered 503")
     ] = _BOUNDS.waiting_max
@@ -321,6 +329,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             in_flight_per_owner_max=self.in_flight_per_owner_max,
             in_flight_of=self.allow_list().in_flight,
             queue_waiting_max=self.queue_waiting_max,
+            store_bytes_max=self.store_bytes_max,
             waiting_max=self.waiting_max,
             flush_items_max=self.flush_items_max,
             active_max=self.active_max,

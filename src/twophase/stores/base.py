@@ -172,6 +172,10 @@ class Store(Protocol):
         """
         ...
 
+    async def size_bytes(self) -> int:
+        """Return the bytes of the store on disk."""
+        ...
+
     async def now_ms(self) -> int:
         """Return the store's clock."""
         ...

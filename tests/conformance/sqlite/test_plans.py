@@ -182,6 +182,7 @@ def test_every_statement_has_a_plan_test_and_names_its_index() -> None:
         "overview",
         "oldest_undecided",
         "waiting_by_owner",
+        "size",
     }
     assert [path.name for path in folder.glob("*.sql") if "-- Served by:" not in path.read_text()] == []
 

@@ -88,6 +88,7 @@ async def _read_all(store: Store, gid: str) -> None:
     await store.due(2**62, (5, gid), 500)
     await store.overview()
     await store.waiting_by_owner()
+    await store.size_bytes()
     await store.nodes()
     await store.now_ms()
     await store.history_horizon_ms()

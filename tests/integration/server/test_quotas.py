@@ -116,6 +116,20 @@ async def test_an_owner_whose_branches_never_answer_leaves_places_to_another(tmp
             await server.until(f"hangs{number}", State.SUCCEEDED)
 
 
+async def test_a_store_that_is_as_large_as_it_may_be_takes_no_new_message(tmp_path: Path) -> None:
+    async with running(tmp_path, **NEVER_CALLED) as server:
+        assert (await _ask(server, post("/api/dtmsvr/prepare", _body("a")))).status == 200
+    async with running(tmp_path, store_bytes_max=1_024, **NEVER_CALLED) as server:
+        refused = [await _ask(server, post(f"/api/dtmsvr/{what}", _body("b"))) for what in ("prepare", "submit")]
+        assert (await _ask(server, post("/api/dtmsvr/submit", _body("a")))).status == 200
+        assert (await server.view("a")).state is State.SUBMITTED
+        assert await server.server.coordinator.query("b") is None
+    assert {json.loads(one.body)["code"] for one in refused} == {"TP-4004"}
+    assert all("store_bytes_max" in json.loads(one.body)["message"] for one in refused)
+    async with running(tmp_path, store_bytes_max=1 << 40, **NEVER_CALLED) as server:
+        assert (await _ask(server, post("/api/dtmsvr/prepare", _body("b")))).status == 200
+
+
 async def _submit(server: Running, gid: str, url: str, name: str = "orders") -> Response:
     message = {"gid": gid, "trans_type": "msg", "steps": [{"action": f"{url}/in"}], "payloads": ["{}"]}
     return await _ask(server, post("/api/dtmsvr/submit", json.dumps(message).encode(), *bearer(name)))

@@ -1,7 +1,7 @@
-"""Counting: reads from the store how many messages of each owner wait.
+"""Counting: reads the store's size, and what waits of each owner.
 
-It reads only while some quota needs the counts. The pause is many times the time that a reading takes, so that a large
-store is not read all the time.
+It reads only what some quota or `store_bytes_max` needs. The pause is many times the time that a reading takes, so
+that a large store is not read all the time.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from twophase.coordinator.background import Background
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.store_faults import as_store_error, log_text
+from twophase.core.errors import StoreFull
 
 _PAUSE_S: Final = 2.0
 _PAUSES_A_READING: Final = 20
@@ -26,6 +27,7 @@ class Counting:
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
         self._owners = runtime.owners
+        self._bytes_max = runtime.settings.store_bytes_max
         self._background = Background("twophase counting")
 
     async def start(self) -> None:
@@ -38,15 +40,26 @@ class Counting:
         await self._background.stop()
 
     async def read(self) -> float:
-        """Read the counts, if they are wanted; return the seconds that it took."""
-        if not self._owners.wanted:
-            return 0.0
+        """Read what is wanted; return the seconds that it took."""
         began_s = time.monotonic()
         try:
-            self._owners.replace(await self._store.waiting_by_owner())
+            if self._owners.wanted:
+                self._owners.replace(await self._store.waiting_by_owner())
+            if self._bytes_max:
+                self._owners.store_full = self._fullness(await self._store.size_bytes())
         except Exception as error:  # noqa: BLE001 -- the last counts stay in force after any error
             _log.warning("what waits of each owner cannot be counted: %s", log_text(as_store_error(error)))
         return time.monotonic() - began_s
+
+    def _fullness(self, size: int) -> StoreFull | None:
+        if size < self._bytes_max:
+            return None
+        if self._owners.store_full is None:
+            _log.error("the store has reached store_bytes_max: new messages are refused: %d bytes", size)
+        return StoreFull(
+            f"the store has {size} bytes, and store_bytes_max is {self._bytes_max}: no new message is taken.",
+            remedy="Raise store_bytes_max, or keep history for less time (retention_ms). What was taken goes on.",
+        )
 
     async def _loop(self) -> None:
         took_s = 0.0

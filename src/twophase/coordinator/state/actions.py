@@ -40,7 +40,10 @@ Act = Callable[[Context, ActiveMessage, Trigger, State], None]
 def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_state: State) -> None:
     message = trigger.request
     assert message is not None, "only requests insert"
-    owner = ""
+    owner, full = "", context.runtime.owners.store_full
+    if full is not None:
+        _refuse(context, trigger, full)
+        return
     if trigger.owner is not None:
         owner = trigger.owner.name
         try:

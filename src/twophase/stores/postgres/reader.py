@@ -87,6 +87,11 @@ async def waiting_by_owner(connection: Connection) -> dict[str, tuple[int, int]]
     return {owner: (messages, held) for owner, messages, held in rows}
 
 
+async def size_bytes(connection: Connection) -> int:
+    """Return the bytes of the tables on disk."""
+    return int(await connection.fetchval(statements.SIZE))
+
+
 async def oldest_undecided(
     connection: Connection, before_ms: int, after: tuple[int, str], limit: int, own: NodeEpoch
 ) -> list[LiveRow]:

@@ -162,6 +162,11 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(reader.waiting_by_owner)
 
+    async def size_bytes(self) -> int:
+        """See `Store.size_bytes`: room that removed rows have left counts."""
+        readers = await self._settled_readers()
+        return await readers.ask(reader.size_bytes)
+
     async def nodes(self) -> Sequence[NodeSeen]:
         """See `Store.nodes`."""
         readers = await self._settled_readers()

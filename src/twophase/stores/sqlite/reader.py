@@ -72,6 +72,11 @@ def waiting_by_owner(connection: sqlite3.Connection) -> dict[str, tuple[int, int
     return {owner: (messages, held) for owner, messages, held in rows}
 
 
+def size_bytes(connection: sqlite3.Connection) -> int:
+    """Return the bytes of the file that are in use."""
+    return int(connection.execute(statements.SIZE).fetchone()[0])
+
+
 def oldest_undecided(
     connection: sqlite3.Connection, before_ms: int, after: tuple[int, str], limit: int
 ) -> Sequence[LiveRow]:

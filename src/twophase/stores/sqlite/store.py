@@ -165,6 +165,10 @@ class SqliteStore:
         """See `Store.waiting_by_owner`."""
         return await self._read(reader.waiting_by_owner)
 
+    async def size_bytes(self) -> int:
+        """See `Store.size_bytes`: pages that are free do not count."""
+        return await self._read(reader.size_bytes)
+
     async def now_ms(self) -> int:
         """See `Store.now_ms`: the machine's clock, as SQLite has none of its own."""
         return self._clock.now_ms()
