@@ -15,7 +15,7 @@ import grpc
 import pytest
 
 from tests.integration.grpc_server.served import serving
-from tests.support.fake_coordinator import Client, listening, post, prepare
+from tests.support.fake_coordinator import Client, get, listening, post, prepare
 from twophase.grpc_server.http2.limits import Limits
 from twophase.http_client.byte_budget import MEBIBYTE, NO_ROOM, ByteBudget
 from twophase.http_client.client import HttpClient
@@ -62,6 +62,54 @@ async def test_one_address_keeps_its_share_and_whole_requests_pass() -> None:
             await _closed(client.writer)
         await _until(lambda: wire.listener.connections <= 1)
         assert budget.used == 0
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["whole", "unfinished"])
+async def test_a_request_that_waits_behind_another_counts_until_it_is_answered(*, whole: bool) -> None:
+    budget = ByteBudget(64 * MEBIBYTE)
+    async with listening(per_address_percent=25, budget=budget) as wire:
+        wire.coordinator.holds = True
+        clients = [await wire.connect() for _ in range(8)]
+        for number, client in enumerate(clients):
+            behind = post("/api/ping", bytes(4 * MEBIBYTE - 1000))
+            client.writer.write(prepare(f"g{number}") + (behind if whole else behind[:-1]))
+        codes: list[str] = []
+        wire.listener.port.refused = codes.append
+        await _until(lambda: len(codes) == 4 and 0 < 16 * MEBIBYTE - budget.used < 4_000)
+        for number in range(8):
+            wire.coordinator.release(f"g{number}")
+        if not whole:
+            for client in clients:
+                client.writer.write(b"\0")
+        answers = [[one.status for one in await client.responses(2)] for client in clients]
+        assert sorted(answers) == [[200, 200]] * 4 + [[200, 503]] * 4
+        await _until(lambda: not budget.used)
+
+
+async def test_the_heads_of_requests_that_wait_count_too() -> None:
+    budget = ByteBudget(64 * MEBIBYTE)
+    ping = get("/api/ping", *(f"x-{number}: 1" for number in range(1_000)))
+    async with listening(budget=budget) as wire:
+        wire.coordinator.holds = True
+        client = await wire.connect()
+        client.writer.write(prepare("g") + ping * 20)
+        await _until(lambda: budget.used > 20 * len(ping))
+        wire.coordinator.release("g")
+        assert {one.status for one in await client.responses(21)} == {200}
+        assert budget.used == 0
+        assert (await client.ask(ping)).status == 200
+        assert budget.used == 0
+
+
+async def test_a_client_that_leaves_gives_back_what_its_waiting_requests_kept() -> None:
+    budget = ByteBudget(64 * MEBIBYTE)
+    async with listening(budget=budget) as wire:
+        wire.coordinator.holds = True
+        client = await wire.connect()
+        client.writer.write(prepare("g") + post("/api/ping", bytes(40_000)) + get("/api/ping"))
+        await _until(lambda: budget.used > 40_000)
+        client.reset()
+        await _until(lambda: not budget.used)
 
 
 async def test_a_request_in_pieces_gives_back_what_it_kept() -> None:

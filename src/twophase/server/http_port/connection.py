@@ -19,8 +19,10 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
+from twophase.http_client.byte_budget import NO_ROOM
 from twophase.server.codecs.encode import Answer, Route, failure, response, success_body, success_response
 from twophase.server.codecs.trace import Trace
+from twophase.server.http_port.asgi_response import PendingAsgiResponse
 from twophase.server.http_port.known_heads import KnownHeads
 from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEAD, NOTHING, RequestParser
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
@@ -38,6 +40,8 @@ _PENDING_MAX: Final = 64
 _PENDING_LOW: Final = 16
 _TURNED_AWAY_MAX: Final = 256
 _RESERVED_MAX: Final = 16
+_HEADER_BYTES: Final = 192
+"""Bytes that each header of a request takes beside its name and value."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ABORT: Final = Route.ABORT
 _PREPARE: Final = Route.PREPARE
@@ -75,20 +79,6 @@ class PendingResponse(msgspec.Struct, eq=False):
                 self.response = success_response(connection.port.success_head, reply.prepared_at_ms)
                 responses[reply.prepared_at_ms] = self.response
             connection.write_completed(self)
-
-
-class PendingAsgiResponse:
-    """The response of the ASGI application.
-
-    It starts when every earlier response is written.
-    """
-
-    __slots__ = ("app", "cycle", "started")
-
-    def __init__(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self.cycle = cycle
-        self.app = app
-        self.started = False
 
 
 class Connection(RequestParser):
@@ -166,7 +156,6 @@ class Connection(RequestParser):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the client; its requests continue without a response."""
         self._gone = True
-        self._drop_body()
         self._forget_responses()
         by_address = self.port.by_address
         by_address[self._address] -= 1
@@ -183,6 +172,8 @@ class Connection(RequestParser):
                 pending.cycle.disconnected = True
                 pending.cycle.message_event.set()
         self._pending.clear()
+        self._queued_bytes = 0
+        self._drop_body()
 
     def pause_writing(self) -> None:
         """Read no more requests of a client that does not read its responses."""
@@ -276,11 +267,39 @@ class Connection(RequestParser):
             self.complete(pending, failure(ServerFault()))
 
     def start_asgi_request(self) -> None:
-        """Let the base class make the request's cycle; it calls `_start_asgi_task`."""
-        HttpToolsProtocol.on_headers_complete(self)
+        """Let the base class make the request's cycle; it calls `_start_asgi_task`.
+
+        The head of a request that waits for its turn counts in the budget.
+        """
+        size = self._head_bytes(_HEADER_BYTES) if self._pending else 0
+        if self._account.keep(self._account.kept + size):
+            HttpToolsProtocol.on_headers_complete(self)
+        else:
+            self.refuse(503, Overloaded(NO_ROOM))
+
+    def finish_asgi_request(self, body: bytes | bytearray) -> None:
+        """Pass a whole body on; if it waits or came in pieces, it counts until the answer."""
+        pending = self._pending[-1] if self._pending else None
+        if isinstance(pending, PendingAsgiResponse) and pending.cycle is self.cycle:
+            size = self._account.kept - self._queued_bytes if pending.started else len(body)
+            if not self._account.keep(self._queued_bytes + size):
+                self._take_back(pending)
+                self.refuse(503, Overloaded(NO_ROOM))
+                return
+            pending.kept += size
+            self._queued_bytes = self._account.kept
+        self._drop_body()
+        HttpToolsProtocol.on_body(self, bytes(body))
+        HttpToolsProtocol.on_message_complete(self)
+
+    def _take_back(self, pending: PendingAsgiResponse) -> None:
+        """Remove the last request, which the app has not received."""
+        self._pending.pop()
+        self._queued_bytes -= pending.kept
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._pending.append(PendingAsgiResponse(cycle, app))
+        self._pending.append(PendingAsgiResponse(cycle, app, self._account.kept - self._queued_bytes))
+        self._queued_bytes = self._account.kept
         if self.port.draining:
             cycle.keep_alive = False
         if len(self._pending) == 1:
@@ -292,7 +311,10 @@ class Connection(RequestParser):
         """Continue behind a response that the ASGI app has written."""
         self.server_state.total_requests += 1
         if self._pending:
-            self._pending.popleft()
+            answered = self._pending.popleft()
+            if isinstance(answered, PendingAsgiResponse):
+                self._queued_bytes -= answered.kept
+                self._account.keep(self._account.kept - answered.kept)
         if not self.transport.is_closing():
             self._write_ready()
 
@@ -383,11 +405,15 @@ class Connection(RequestParser):
         """Answer an unusable request in its order, read nothing more, close."""
         in_body, self.reading = self.reading == BODY, NOTHING
         self.ended = self._unread = True
-        self._drop_body()
         if in_body and self.cycle is not None and self.cycle.more_body:
-            # The application has received this very request, or has answered it: no second response is written.
-            self.transport.abort()
-            return
+            last = self._pending[-1] if self._pending else None
+            if not isinstance(last, PendingAsgiResponse) or last.started:
+                # The application has received this very request, or has answered it: no second response is written.
+                self._drop_body()
+                self.transport.abort()
+                return
+            self._take_back(last)
+        self._drop_body()
         self.port.refused(error.code)
         pending = PendingResponse(self, None, closes=True)
         self._pending.append(pending)

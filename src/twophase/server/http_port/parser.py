@@ -24,7 +24,7 @@ from twophase.server.browsers import FIELDS
 from twophase.server.codecs.decode import too_large
 from twophase.server.codecs.encode import Route, failure
 from twophase.server.codecs.trace import Trace
-from twophase.server.http_port.request_line import HTTP_1_0, authority_of
+from twophase.server.http_port.request_line import HTTP_1_0, authority_of, is_long
 from twophase.server.identity.caller import Caller
 
 if TYPE_CHECKING:
@@ -59,15 +59,6 @@ _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t
 NOTHING: Final = 0
 HEAD: Final = 1
 BODY: Final = 2
-
-
-def _is_long(data: bytes, start: int, end: int) -> bool:
-    """Return True for a head without a length whose request may be longer.
-
-    It announces a chunked body or another protocol.
-    """
-    head = data[start:end].lower()
-    return b"transfer-encoding" in head or b"upgrade" in head
 
 
 class RequestParser(HttpToolsProtocol, ABC):
@@ -108,7 +99,9 @@ class RequestParser(HttpToolsProtocol, ABC):
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
         self._body = bytearray()
-        self._account = port.budget.account("")  # for `_body`; opened anew when the peer's address is known
+        self._account = port.budget.account("")  # opened anew when the peer's address is known
+        self._queued_bytes = 0
+        """The account's bytes of requests that the ASGI app has not answered."""
         self._upgrading = False
         self.reserved = False
         """True for a connection beyond the bound; it may only ask for the server's health."""
@@ -124,6 +117,10 @@ class RequestParser(HttpToolsProtocol, ABC):
 
         `scope` and `headers` are ready for the base class.
         """
+
+    @abstractmethod
+    def finish_asgi_request(self, body: bytes | bytearray) -> None:
+        """Pass a whole body on to the ASGI app, and drop it here."""
 
     @abstractmethod
     def refuse(self, status: int, error: TwophaseError) -> None:
@@ -200,7 +197,7 @@ class RequestParser(HttpToolsProtocol, ABC):
                 stop = end + known.body_bytes
             else:
                 length = _CONTENT_LENGTH.search(data, start, end)
-                stop = end + int(length[1]) if length is not None else len(data) if _is_long(data, start, end) else end
+                stop = end + int(length[1]) if length is not None else len(data) if is_long(data, start, end) else end
             if known is not None and stop <= len(data):
                 self.handle_request(known.route, data[end:stop], _NO_TRACE, known.caller)
             else:
@@ -264,13 +261,13 @@ class RequestParser(HttpToolsProtocol, ABC):
             self.refuse(413, too_large(BODY_BYTES_MAX, len(self._body)))
         elif self._unfinished_bytes > _HEAD_MAX:
             self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, self._unfinished_bytes))
-        elif not self._account.keep(len(self._body)):
+        elif not self._account.keep(self._queued_bytes + len(self._body)):
             self.refuse(503, Overloaded(NO_ROOM))
 
     def _drop_body(self) -> None:
         """Forget the body that has arrived so far."""
         self._body = bytearray()
-        self._account.release()
+        self._account.keep(self._queued_bytes)
 
     def _gather(self) -> None:
         for piece in self._pieces:
@@ -360,7 +357,6 @@ class RequestParser(HttpToolsProtocol, ABC):
         else:
             self._gather()
             body = self._body
-            self._drop_body()
             if len(body) > _BODY_MAX:
                 self.refuse(413, too_large(BODY_BYTES_MAX, len(body)))
                 return
@@ -376,10 +372,11 @@ class RequestParser(HttpToolsProtocol, ABC):
             # The same head on another connection may have another certificate, so it would have another caller.
             if learning is not None and not trace and not self.closes and self.certificate is None:
                 self._heads.learn(learning, self._route, len(body), self._caller)
+            if self._body:
+                self._drop_body()
             self.handle_request(self._route, body, trace, self._caller)
-            return
-        super().on_body(bytes(body))
-        super().on_message_complete()
+        else:
+            self.finish_asgi_request(body)
 
     def _why_not(self, url: bytes, version: str) -> TwophaseError | None:
         """Return the refusal of a head: not strict, or perhaps of a web page."""
@@ -395,8 +392,11 @@ class RequestParser(HttpToolsProtocol, ABC):
             refused = browsers.why_not_host(authority)
         return refused
 
+    def _head_bytes(self, per_header: int = 0) -> int:
+        return len(self.url) + sum(len(name) + len(value) + per_header for name, value in self._fields.items())
+
     def _has_huge_head(self) -> bool:
-        size_bytes = len(self.url) + sum(len(name) + len(value) for name, value in self._fields.items())
+        size_bytes = self._head_bytes()
         if size_bytes <= _HEAD_MAX:
             return False
         self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, size_bytes))

@@ -31,3 +31,12 @@ def authority_of(target: bytes, version: str) -> bytes:
     if found is None:
         raise InvalidRequest("the request's URL is neither a path nor a whole URL.")
     return found[1]
+
+
+def is_long(data: bytes, start: int, end: int) -> bool:
+    """Return True for a head without a length whose request may be longer.
+
+    It announces a chunked body or another protocol.
+    """
+    head = data[start:end].lower()
+    return b"transfer-encoding" in head or b"upgrade" in head
