@@ -121,6 +121,44 @@ async def test_a_long_read_of_grpc_ends_the_turn(monkeypatch: pytest.MonkeyPatch
         writer.close()
 
 
+async def test_one_long_read_of_grpc_is_taken_in_turns_between_which_another_is_served() -> None:
+    async with serving() as served:
+        host, port = served.address.split(":")
+        first = await asyncio.open_connection(host, int(port))
+        first[1].write(_HELLO + frames.frame(frames.SETTINGS, frames.ACK))
+        await _until(first[0], frames.frame(frames.SETTINGS, frames.ACK))
+        (flooded,) = served.port._connections
+        second = await asyncio.open_connection(host, int(port))
+        second[1].write(_HELLO + frames.frame(frames.SETTINGS, frames.ACK))
+        await _until(second[0], frames.frame(frames.SETTINGS, frames.ACK))
+        (other,) = served.port._connections - {flooded}
+        flood = frames.window_update(0, 1) * 4_000 + frames.header_frames(1, PLAIN)
+        flood += frames.frame(frames.DATA, 0, 1, b"\0" + (8_000).to_bytes(4, "big"))
+        flood += frames.frame(frames.DATA, 0, 1, b"x") * 7_999 + frames.frame(frames.DATA, frames.END_STREAM, 1, b"x")
+        assert len(flood) > 8 * LONG_BYTES
+        left: list[int] = []
+
+        def note() -> None:
+            left.append(len(flooded._later))
+            if len(left) == 2:
+                data = frames.frame(frames.DATA, frames.END_STREAM, 1, framed(b"other"))
+                other.data_received(frames.header_frames(1, PLAIN) + data)
+            if flooded._later:
+                asyncio.get_running_loop().call_soon(note)
+
+        flooded.data_received(flood[:100_000])
+        flooded.data_received(flood[100_000:])  # what arrives meanwhile goes behind it
+        note()
+        await _until(second[0], framed(b"other"))
+        async with asyncio.timeout(10):
+            await _until(first[0], framed(b"x" * 8_000))
+        assert left == sorted(left, reverse=True)
+        assert max(before - after for before, after in itertools.pairwise(left)) <= LONG_BYTES
+        assert len(left) >= 8
+        first[1].close()
+        second[1].close()
+
+
 FLOODS = {
     "windows": frames.window_update(0, 1) * 1_000,
     "settings": frames.frame(frames.SETTINGS, 0, 0, b"\0\x04\0\0\xff\xff" * 2_700),

@@ -88,6 +88,7 @@ class Connection(Control, asyncio.Protocol):
         self._reset: deque[int] = deque(maxlen=_RESET_REMEMBERED_MAX)
         self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_REMEMBERED_MAX)
         self._out: list[bytes] = []
+        self._later = b""  # the rest of a read, for the next turn
         self.address = ""
         """The peer's, without its port; empty for a peer that has none."""
         self._account = port.budget.account("")
@@ -115,6 +116,7 @@ class Connection(Control, asyncio.Protocol):
         Requests that were handed over continue, and their answers are dropped.
         """
         self.gone = self.deaf = True
+        self._later = b""
         self.outbox.close()
         streams, self.streams = self.streams, {}
         for stream in streams.values():
@@ -124,10 +126,17 @@ class Connection(Control, asyncio.Protocol):
         self.port.left(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read whole frames; the answers that they cause are sent in one piece."""
+        """Read whole frames; the answers that they cause are sent in one piece.
+
+        The rest of a long read waits for the next turn.
+        """
+        if self._later:
+            self._later += data
+            return
         if len(data) >= TURN_BYTES:
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._begin_turn)
+            data, self._later = data[:TURN_BYTES], data[TURN_BYTES:]
         if self.deaf:
             return
         self.now_s = self.heard_s = self.port.now_s
@@ -149,8 +158,13 @@ class Connection(Control, asyncio.Protocol):
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _begin_turn(self) -> None:
-        """Read again: the other connections had their turn."""
-        if not (self.gone or self.outbox.paused or self._transport.is_closing()):
+        """Continue the read, then read again: the other connections had their turn."""
+        if self.gone or self.outbox.paused or self._transport.is_closing():
+            return
+        later, self._later = self._later, b""
+        if later:
+            self.data_received(later)
+        if len(later) < TURN_BYTES and not (self.outbox.paused or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
@@ -163,7 +177,10 @@ class Connection(Control, asyncio.Protocol):
         """Read again: the peer reads its answers again."""
         self.paused_s = None
         self.outbox.paused = False
-        self._transport.resume_reading()
+        if self._later:
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        else:
+            self._transport.resume_reading()
         self.outbox.release()
 
     def write(self, data: bytes) -> None:

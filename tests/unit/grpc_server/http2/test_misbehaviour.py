@@ -183,21 +183,38 @@ async def test_a_long_read_ends_the_turn_and_the_next_turn_reads_on() -> None:
     assert len(calls) > TURN_BYTES
     peer.send(calls[: TURN_BYTES - 1])
     assert peer.transport.reading
-    peer.send(calls[TURN_BYTES - 1 :] + frames.frame(frames.DATA, 0, 399, bytes(TURN_BYTES)))
+    received = len(peer.received)
+    peer.connection.data_received(calls[TURN_BYTES - 1 :] + frames.frame(frames.DATA, 0, 399, bytes(TURN_BYTES)))
     assert not peer.transport.reading
-    assert len(peer.received) == 200
+    assert received < len(peer.received) < 200
+    while peer.connection._later:
+        assert not peer.transport.reading
+        await asyncio.sleep(0)
     await asyncio.sleep(0)
+    assert len(peer.received) == 200
     assert peer.transport.reading
 
 
 async def test_a_new_turn_does_not_read_from_a_peer_that_reads_nothing() -> None:
     peer = _peer()
-    peer.send(frames.frame(77, 0, 0, bytes(8192)) * 2)
+    peer.connection.data_received(frames.frame(77, 0, 0, bytes(8192)) * 2 + peer.call(1) + peer.call(3))
     peer.connection.pause_writing()
     await asyncio.sleep(0)
     assert not peer.transport.reading
+    assert peer.received == []
     peer.connection.resume_writing()
+    await asyncio.sleep(0)
     assert peer.transport.reading
+    assert peer.received == [b"m", b"m"]
+
+
+async def test_the_rest_of_a_read_goes_with_its_peer() -> None:
+    peer = _peer()
+    peer.connection.data_received(frames.frame(77, 0, 0, bytes(8192)) * 4 + peer.call(1))
+    peer.connection.connection_lost(None)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert peer.received == []
 
 
 async def test_the_count_begins_anew_with_each_sweep() -> None:
