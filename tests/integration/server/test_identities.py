@@ -74,23 +74,28 @@ class Api:
         """Post a prepare, submit or abort."""
         return await self.http(post(f"/api/dtmsvr/{what}", body_of(gid, **more), *bearer(name)))
 
-    async def json_rpc(self, called: str, gid: str, name: str | None) -> dict[str, Any]:
+    async def json_rpc(self, called: str, gid: str, name: str | None, **more: Any) -> dict[str, Any]:
         """Call a JSON-RPC method; return its error, empty for none."""
-        call = {"jsonrpc": "2.0", "id": "1", "method": called, "params": json.loads(body_of(gid))}
+        call = {"jsonrpc": "2.0", "id": "1", "method": called, "params": json.loads(body_of(gid, **more))}
         response = await self.http(post("/api/json-rpc", json.dumps(call).encode(), *bearer(name)))
         return json.loads(response.body)["error"] or {}
 
-    async def grpc(self, path: str, gid: str, name: str | None) -> tuple[Code, dict[str, str]]:
-        """Call a gRPC method; return its code and trailing metadata."""
-        steps = msgspec.json.encode([{"action": "127.0.0.1:1/bank.Bank/In"}]).decode()
-        raw = encode_request(Request(gid=gid, trans_type="msg", steps=steps, payloads=[b"\x08\x1e"]))
+    async def grpc(
+        self, path: str, gid: str, name: str | None, action: str = "127.0.0.1:1/bank.Bank/In", **more: Any
+    ) -> tuple[Code, dict[str, str]]:
+        """Call a gRPC method; return its code and metadata.
+
+        The text of an error is `details` of the latter.
+        """
+        steps = msgspec.json.encode([{"action": action}]).decode()
+        raw = encode_request(Request(gid=gid, trans_type="msg", steps=steps, payloads=[b"\x08\x1e"], **more))
         metadata = [] if name is None else [("authorization", f"Bearer {token_of(name)}")]
         async with grpc.aio.insecure_channel(grpc_url(self.server).removeprefix("grpc://")) as channel:
             call = method(channel, path)(raw if path.startswith("/dtmgimp") else b"", metadata=metadata, timeout=20)
             try:
                 await call
             except grpc.aio.AioRpcError as error:
-                return error.code(), _texts(error.trailing_metadata())
+                return error.code(), _texts(error.trailing_metadata()) | {"details": error.details() or ""}
             return Code.OK, _texts(await call.trailing_metadata())
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.server.running import running
 from tests.integration.server.test_identities import Api, body_of
 from tests.support.fake_coordinator import Client, get, post
-from tests.support.identities import bearer, write
+from tests.support.identities import bearer, token_of, write
 from tests.support.scripted_server import answering, serving
 from twophase.core.errors import Forbidden
 from twophase.core.lifecycle import State
@@ -22,6 +22,8 @@ from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.parser import BODY
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import changing
+
+_SECRET = b'HTTP/1.1 404 X\r\nContent-Length: 24\r\n\r\n{"SecretAccessKey":"s3"}'
 
 
 @pytest.mark.parametrize("path", ["/api/dtmsvr/query?gid=g", "/api/dtmsvr/all?gid=g", "/api/twophase/messages/g"])
@@ -39,6 +41,39 @@ async def test_texts_of_answers_need_the_scope_payload(tmp_path: Path, path: str
     assert b"card" not in masked.body
     assert b"500" in masked.body
     assert b"card 4111" in shown.body
+
+
+@pytest.mark.parametrize("door", ["http", "base url", "json-rpc", "grpc"])
+async def test_a_refusal_of_wait_result_needs_the_scope_payload_too(tmp_path: Path, door: str) -> None:
+    tokens = write(tmp_path, "produce", [Scope.PRODUCE])
+    write(tmp_path, "reader", [Scope.PRODUCE, Scope.PAYLOAD])
+    async with serving(answering(_SECRET)).running() as branch:
+        async with running(tmp_path, tokens=tokens, grpc_port=0) as server:
+            masked = await _refused(Api(server), door, "produce", f"{branch.url}/in")
+            shown = "" if door == "base url" else await _refused(Api(server), door, "reader", f"{branch.url}/in")
+        (tmp_path / "open").mkdir()
+        async with running(tmp_path / "open", grpc_port=0) as server:
+            anonymous = await _refused(Api(server), "http" if door == "base url" else door, None, f"{branch.url}/in")
+    assert "wait result not return success: branch 01 answered 404" in masked
+    assert "SecretAccessKey" not in masked
+    for text in (shown, anonymous) if shown else (anonymous,):
+        assert 'branch 01 answered 404: {"SecretAccessKey":"s3"}' in text
+
+
+async def _refused(api: Api, door: str, name: str | None, action: str) -> str:
+    """Submit with `wait_result`; return the text of the refusal."""
+    gid = f"g-{name}"
+    more = {"steps": [{"action": action}], "query_prepared": "", "wait_result": True}
+    match door:
+        case "http":
+            return str(json.loads((await api.say("submit", gid, name, **more)).body)["message"])
+        case "base url":
+            path = f"/t/{token_of(name or '')}/api/dtmsvr/submit"
+            return str(json.loads((await api.http(post(path, body_of(gid, **more)))).body)["message"])
+        case "json-rpc":
+            return str((await api.json_rpc("submit", gid, name, **more))["message"])
+        case _:
+            return (await api.grpc("/dtmgimp.Dtm/Submit", gid, name, action, wait_result=True))[1]["details"]
 
 
 async def test_a_check_back_adds_no_branch_that_the_token_may_not_call(tmp_path: Path) -> None:

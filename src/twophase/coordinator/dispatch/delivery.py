@@ -20,7 +20,7 @@ import msgspec
 
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
 from twophase.coordinator.dispatch.calls import Calls
-from twophase.coordinator.dispatch.evidence import attempt_of
+from twophase.coordinator.dispatch.evidence import attempt_of, tellable
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Reply, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
@@ -254,8 +254,11 @@ class Delivery:
         # Answered first: the next step may evict the message.
         if active.waiters:
             result = round_.worst or BranchResult.ONGOING
-            error = NotYetDelivered(_why_not(round_.failed, result))
-            self._machine.answer_waiters(active, Reply(error, active.state, active.created_ms, result))
+            reply, masked = (
+                Reply(NotYetDelivered(why), active.state, active.created_ms, result)
+                for why in _why_not(round_.failed, result)
+            )
+            self._machine.answer_waiters(active, reply, masked)
         if (
             round_.no_permit_ms >= 0
             and not round_.progress
@@ -295,9 +298,15 @@ class Delivery:
         return attempt
 
 
-def _why_not(failed: Attempt | None, result: BranchResult) -> str:
-    """Describe a failed round for wait_result: the branch and the start of its answer."""
+def _why_not(failed: Attempt | None, result: BranchResult) -> tuple[str, str]:
+    """Describe a failed round for wait_result: the branch and the start of its answer.
+
+    The second text is for a client that may not read answers.
+    """
     if failed is None:
-        return f"a branch answered {result.value}."
-    answered = f" answered {failed.status}" if failed.status and not failed.error.startswith("gRPC ") else ""
-    return f"branch {failed.branch_id}{answered}: {failed.error or 'without a word'}"
+        return (f"a branch answered {result.value}.",) * 2
+    named = f"branch {failed.branch_id}"
+    answered = f"{named} answered {failed.status}" if failed.status else named
+    whole = named if failed.error.startswith("gRPC ") else answered
+    told = tellable(failed)
+    return f"{whole}: {failed.error or 'without a word'}", f"{answered}: {told}" if told else answered

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -44,6 +44,11 @@ class Owner(Protocol):
 
     name: str
 
+    @property
+    def reads_answers(self) -> bool:
+        """True for a client that may read the texts of branches' answers."""
+        ...
+
     def require_room(self, message: Message) -> None:
         """Refuse a new message beyond the client's quota.
 
@@ -58,6 +63,13 @@ NOT_DONE: Final = {State.PREPARED: Event.CHECK_UNDECIDED, State.SUBMITTED: Event
 _OF_AN_ADDRESS: Final = frozenset({Event.ALL_SUCCEEDED, Event.CHECK_COMMITTED, Event.CHECK_ROLLED_BACK, Event.PARK})
 
 OnReply = Callable[[Reply], None]
+
+
+class Waiter(NamedTuple):
+    """A wait_result request; `reads_answers` as its owner's."""
+
+    on_reply: OnReply
+    reads_answers: bool
 
 
 def deliver(on_reply: OnReply, reply: Reply) -> None:
@@ -202,7 +214,7 @@ class ActiveMessage:
         self.early = False
         self.detached = False
         self.queue: deque[Trigger] | None = None
-        self.waiters: list[OnReply] | None = None
+        self.waiters: list[Waiter] | None = None
         self.slot: Slot[ActiveMessage] | None = None
         self.calls = 0
         self.round: Round | None = None

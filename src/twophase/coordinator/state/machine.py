@@ -24,6 +24,7 @@ from twophase.coordinator.state.active_message import (
     ActiveMessage,
     Reply,
     Trigger,
+    Waiter,
     deliver,
     report_failed_requester,
 )
@@ -228,7 +229,8 @@ class StateMachine:
             if request is not None and request.options.wait_result and trigger.event is _SUBMIT:
                 if active.waiters is None:
                     active.waiters = []
-                active.waiters.append(on_reply)
+                owner = trigger.owner
+                active.waiters.append(Waiter(on_reply, owner is None or owner.reads_answers))
                 return
             try:  # as `deliver`, without a call
                 on_reply(Reply(None, active.state, active.created_ms))
@@ -249,11 +251,14 @@ class StateMachine:
             error = NotYetDelivered("the branches are called later.")
             self.answer_waiters(active, Reply(error, active.state, active.created_ms, BranchResult.ONGOING))
 
-    def answer_waiters(self, active: ActiveMessage, reply: Reply) -> None:
-        """Answer every submit with wait_result."""
+    def answer_waiters(self, active: ActiveMessage, reply: Reply, masked: Reply | None = None) -> None:
+        """Answer every submit with wait_result.
+
+        `masked`: the reply for one that may not read answers, where that is another.
+        """
         waiters, active.waiters = active.waiters, None
-        for on_reply in waiters or ():
-            deliver(on_reply, reply)
+        for waiter in waiters or ():
+            deliver(waiter.on_reply, reply if masked is None or waiter.reads_answers else masked)
 
     # Messages that are due and cannot be called now.
 

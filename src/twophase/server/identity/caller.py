@@ -206,6 +206,11 @@ class Caller:
         return self if self.limited else None
 
     @property
+    def reads_answers(self) -> bool:
+        """True for a caller who may read the texts of branches' answers."""
+        return self.sight.payloads
+
+    @property
     def owners_seen(self) -> str | None:
         """The owner whose messages alone the caller is shown; None for every owner's."""
         return None if self.crosses else self.name
