@@ -1,9 +1,10 @@
 """The addresses of host names, looked up in threads of their own.
 
 A resolver may hang for minutes, and a thread that waits for it cannot be stopped. So look-ups have their own threads,
-few in number, and fewer for the names of one parent domain. Promise: a name that cannot be resolved delays no other
-name beyond that, and no thread is waited for when the process ends. Answers are remembered for seconds, so that a
-service that moved is found; while the resolver fails, the last answer of a name serves on.
+few for the names of one parent domain, and a part of them for all domains that were slow lately. Promise: until all
+threads hang, which takes over a hundred domains that were not slow before, names that hang delay no name of another
+domain; and no thread is waited for when the process ends. Answers are remembered for seconds, so that a service that
+moved is found; while the resolver fails, the last answer of a name serves on.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ FAILED_S: Final = 5.0
 STALE_S: Final = 3600.0
 PATIENCE_S: Final = 1.0
 """Time that a look-up may take before a stale answer is used."""
+SLOW_S: Final = 2.0
+"""Time that a look-up may take before its parent domain counts as slow."""
+SLOW_KEPT_S: Final = 60.0
+_PRIVATE: Final = {"local", "internal", "lan", "corp", "intranet"}
+"""Last parts of names that an organisation gives out itself."""
 _UNKNOWN: Final = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
 """Errors by which a resolver denies a name; the others say that it did not work."""
 
@@ -45,12 +51,21 @@ class Names:
 
     Arguments:
         threads_max: look-ups at once.
-        threads_per_parent_max: look-ups at once of names with the same last two parts.
+        slow_threads_max: those of them for names of domains that were slow lately.
+        threads_per_parent_max: look-ups at once of names of one domain.
         names_max: names whose answers or failures are remembered.
     """
 
-    def __init__(self, *, threads_max: int = 16, threads_per_parent_max: int = 2, names_max: int = 4096) -> None:
+    def __init__(
+        self,
+        *,
+        threads_max: int = 256,
+        slow_threads_max: int = 64,
+        threads_per_parent_max: int = 2,
+        names_max: int = 4096,
+    ) -> None:
         self._threads_max = threads_max
+        self._slow_threads_max = slow_threads_max
         self._threads_per_parent_max = threads_per_parent_max
         self._names_max = names_max
         self._known: OrderedDict[str, _Known] = OrderedDict()
@@ -58,11 +73,18 @@ class Names:
         self._waiting: OrderedDict[str, None] = OrderedDict()
         self._askers: Counter[str] = Counter()
         self._parents: Counter[str] = Counter()
+        self._slow: OrderedDict[str, float] = OrderedDict()
+        """Domains that were slow lately, and the time until which each counts as slow."""
 
     @property
     def under_way(self) -> int:
         """Number of look-ups with a thread."""
         return self._parents.total()
+
+    @property
+    def slow_domains(self) -> int:
+        """Number of domains that are remembered as slow."""
+        return len(self._slow)
 
     async def addresses(self, host: str) -> Addresses:
         """Return the addresses of a name.
@@ -112,17 +134,31 @@ class Names:
     def _start(self) -> None:
         """Start the look-ups that wait and may have a thread, the oldest first."""
         loop = asyncio.get_running_loop()
+        now_s = loop.time()
+        while self._slow and next(iter(self._slow.values())) <= now_s:
+            self._slow.popitem(last=False)
+        slow_threads = sum(count for parent, count in self._parents.items() if parent in self._slow)
         for host in list(self._waiting):
             if self.under_way >= self._threads_max:
                 return
             parent = _parent(host)
+            is_slow = parent in self._slow
+            if is_slow and slow_threads >= self._slow_threads_max:
+                continue
             if self._parents[parent] < self._threads_per_parent_max:
                 del self._waiting[host]
                 self._parents[parent] += 1
+                slow_threads += is_slow
                 # A daemon thread: the end of the process does not wait for it.
-                threading.Thread(target=_resolve, args=(loop, host, self._resolved), name="names", daemon=True).start()
+                ask = threading.Thread(
+                    target=_resolve, args=(loop, host, now_s, self._resolved), name="names", daemon=True
+                )
+                try:
+                    ask.start()
+                except RuntimeError as error:  # the machine has no thread left
+                    loop.call_soon(self._resolved, host, now_s, OSError(str(error)))
 
-    def _resolved(self, host: str, found: Addresses | OSError) -> None:
+    def _resolved(self, host: str, since_s: float, found: Addresses | OSError) -> None:
         parent = _parent(host)
         self._parents[parent] -= 1
         if not self._parents[parent]:
@@ -133,6 +169,11 @@ class Names:
         if len(self._known) > self._names_max:
             self._known.popitem(last=False)
         now_s = asyncio.get_running_loop().time()
+        if now_s - since_s >= SLOW_S:
+            self._slow[parent] = now_s + SLOW_KEPT_S
+            self._slow.move_to_end(parent)
+            if len(self._slow) > self._names_max:
+                self._slow.popitem(last=False)
         if isinstance(found, OSError):
             known.failure, known.failed_s = found, now_s
             asked.set_exception(found)
@@ -144,15 +185,30 @@ class Names:
 
 
 def _parent(host: str) -> str:
-    """Return the last two parts of a name.
+    """Return the domain of a name, by its number of parts.
 
-    >>> _parent("a.b.example.com."), _parent("bank-b")
-    ('example.com', 'bank-b')
+    Two, or three below the `co.uk` of a country, or four where an organisation gives out names itself.
+
+    >>> _parent("a.b.example.com."), _parent("a.b.example.co.uk"), _parent("bank-b")
+    ('example.com', 'example.co.uk', 'bank-b')
+    >>> _parent("bank.prod.svc.cluster.local")
+    'prod.svc.cluster.local'
     """
-    return ".".join(host.removesuffix(".").rsplit(".", 2)[-2:])
+    parts = host.removesuffix(".").split(".")
+    count = 2
+    if parts[-1] in _PRIVATE:
+        count = 4
+    elif len(parts) > 2 and len(parts[-1]) == 2 and len(parts[-2]) <= 3:
+        count = 3
+    return ".".join(parts[-count:])
 
 
-def _resolve(loop: asyncio.AbstractEventLoop, host: str, on_done: Callable[[str, Addresses | OSError], None]) -> None:
+def _resolve(
+    loop: asyncio.AbstractEventLoop,
+    host: str,
+    since_s: float,
+    on_done: Callable[[str, float, Addresses | OSError], None],
+) -> None:
     """Ask the system's resolver, in a thread."""
     found: Addresses | OSError
     try:
@@ -163,6 +219,6 @@ def _resolve(loop: asyncio.AbstractEventLoop, host: str, on_done: Callable[[str,
     except UnicodeError as error:
         found = OSError(str(error))
     try:
-        loop.call_soon_threadsafe(on_done, host, found)
+        loop.call_soon_threadsafe(on_done, host, since_s, found)
     except RuntimeError:
         return  # the loop was closed meanwhile

@@ -1,4 +1,4 @@
-"""Look-ups of names: in few threads, shared, remembered for seconds."""
+"""Look-ups of names: in few enough threads, shared, remembered for seconds."""
 
 from __future__ import annotations
 
@@ -126,6 +126,84 @@ async def test_names_of_one_domain_that_hang_take_two_threads_and_delay_no_other
     assert names.under_way == 0
 
 
+async def test_a_hundred_names_of_fifty_domains_that_hang_delay_no_other(resolver: Resolver) -> None:
+    names = Names()
+    slow = [asyncio.create_task(names.addresses(f"a{number}.slow{number % 50}.test")) for number in range(100)]
+    await asyncio.sleep(0)
+    resolver.answers["bank-b"] = FOUND
+    async with asyncio.timeout(2):
+        assert await names.addresses("bank-b") == FOUND
+    assert names.under_way == 100
+    resolver.hanging.set()
+    assert await asyncio.gather(*slow) == [FOUND] * 100
+
+
+async def test_domains_that_were_slow_lately_share_a_part_of_the_threads(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names_module, "SLOW_S", 0.0)
+    names = Names(threads_max=4, slow_threads_max=2)
+    hosts = [f"host.domain{number}.test" for number in range(3)]
+    resolver.answers = dict.fromkeys(hosts, FOUND)
+    for host in hosts:
+        await names.addresses(host)
+    resolver.answers = {"bank-b": FOUND}
+    slow = [asyncio.create_task(names.addresses(f"another.domain{number}.test")) for number in range(3)]
+    await resolver.until_asked(5)
+    async with asyncio.timeout(5):
+        assert await names.addresses("bank-b") == FOUND
+    assert resolver.asked[3:] == ["another.domain0.test", "another.domain1.test", "bank-b"]
+    resolver.hanging.set()
+    assert await asyncio.gather(*slow) == [FOUND] * 3
+
+
+async def test_a_domain_that_was_slow_once_is_like_others_after_a_while(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(names_module, "SLOW_S", 0.0)
+    monkeypatch.setattr(names_module, "SLOW_KEPT_S", 0.0)
+    names = Names(slow_threads_max=0)
+    for host in ("a.domain.test", "b.domain.test"):
+        resolver.answers[host] = FOUND
+        async with asyncio.timeout(5):
+            assert await names.addresses(host) == FOUND
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "other"),
+    [
+        ("a.slow.test", "b.slow.test", "a.quick.test"),
+        ("a.b.co.uk", "c.b.co.uk", "a.quick.co.uk"),
+        ("a.one.svc.cluster.local.", "b.one.svc.cluster.local", "a.two.svc.cluster.local"),
+        ("x.a.prod.eu.internal", "y.a.prod.eu.internal", "b.prod.eu.internal"),
+    ],
+)
+async def test_names_share_the_threads_of_their_domain(resolver: Resolver, first: str, second: str, other: str) -> None:
+    names = Names(threads_per_parent_max=1)
+    slow = [asyncio.create_task(names.addresses(host)) for host in (first, second)]
+    await resolver.until_asked(1)
+    resolver.answers[other] = FOUND
+    async with asyncio.timeout(5):
+        assert await names.addresses(other) == FOUND
+    assert second not in resolver.asked
+    resolver.hanging.set()
+    assert await asyncio.gather(*slow) == [FOUND] * 2
+
+
+async def test_a_machine_without_a_free_thread_is_an_ordinary_failure(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    names = Names()
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start)
+        with pytest.raises(OSError, match="can't start new thread"):
+            await names.addresses("a.test")
+    assert names.under_way == 0
+
+
 async def test_no_more_threads_look_up_than_allowed(resolver: Resolver) -> None:
     names = Names(threads_max=3)
     slow = [asyncio.create_task(names.addresses(f"host.domain{number}.test")) for number in range(9)]
@@ -149,12 +227,14 @@ async def test_a_look_up_that_waits_is_dropped_with_its_last_asker(resolver: Res
     assert resolver.asked == ["a.test", "c.test"]
 
 
-async def test_memory_is_bounded(resolver: Resolver) -> None:
+async def test_memory_is_bounded(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names_module, "SLOW_S", 0.0)
     names = Names(names_max=2)
     for host in ("a.test", "b.test", "c.test", "a.test"):
         resolver.answers[host] = FOUND
         await names.addresses(host)
     assert resolver.asked == ["a.test", "b.test", "c.test", "a.test"]
+    assert names.slow_domains == 2
 
 
 async def test_a_name_that_cannot_be_encoded_is_an_ordinary_failure(
