@@ -78,6 +78,11 @@ class AllowList:
         for paths in self._listed.values():
             paths.sort(key=lambda pair: -len(pair[0]))
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The listed `scheme://host:port`."""
+        return frozenset(self._listed)
+
     def renew(self, other: AllowList) -> None:
         """Take another list's entries, for all who hold this one."""
         self._listed, self.of_url = other._listed, {}

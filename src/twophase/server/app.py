@@ -119,7 +119,7 @@ class Server:
         self._contexts = contexts_of(self._allowed)
         self._budget = ByteBudget(settings.bytes_under_way_max)
         self._destinations = destinations or self._usual_destinations(names)
-        self.metrics = Metrics()
+        self.metrics = Metrics(listed=self._allowed.keys)
         self._exchange = exchange
         observer = CountedAndLogged(self.metrics, LogObserver())
         alerts = alerts_of(settings, observer, self._http_client(names, IN_FLIGHT_MAX, IN_FLIGHT_MAX), self._allowed)
@@ -257,6 +257,7 @@ class Server:
             _log.error("the destinations were not read again, the earlier ones stay in force", what=error.message)
             return
         self._allowed.renew(allowed)
+        self.metrics.always_name(allowed.keys)
         for destination in self._destinations.values():
             if isinstance(destination, GrpcDestination):
                 destination.renew()

@@ -2,8 +2,8 @@
 
 `log_observer` logs those that a person must see. Events arrive on the hot path, so they only add plain numbers;
 everything else happens at a scrape. The number of series is bounded whatever clients do: labels are values of
-twophase's own enums, and of destinations 100 have a name, the others share `other`. A destination that is not called
-for 5 minutes loses its name to the next one without.
+twophase's own enums, and of destinations those that the operator lists and 100 more have a name, the others share
+`other`. A destination that is not listed and did not answer for 5 minutes loses its name to the next one that answers.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
 from typing import Final
 
@@ -27,8 +27,10 @@ from twophase.stores.base import Overview, Purged
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ITEMS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
 _DESTINATIONS_MAX: Final = 100
-_UNCALLED_S: Final = 300.0
+_SILENT_S: Final = 300.0
 _OTHER: Final = "other"
+_ERROR: Final = "error"
+"""The result of a call without an answer of meaning."""
 
 
 class Histogram:
@@ -72,10 +74,14 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Metrics(Collector):
     """Counters of the events of `coordinator.observer.Observer`.
 
-    It is Prometheus' collector of them, too. `now_s`: the clock, in seconds.
+    It is Prometheus' collector of them, too.
+
+    Arguments:
+        now_s: the clock, in seconds.
+        listed: destinations that always have a name.
     """
 
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic, *, listed: Iterable[str] = ()) -> None:
         self._flush_items = Histogram(ITEMS)
         self._flush_seconds = Histogram(SECONDS)
         self._flush_failed: Counter[str] = Counter()
@@ -86,11 +92,12 @@ class Metrics(Collector):
         self._branch_seconds: dict[str, Histogram] = {}
         self._now_s = now_s
         self._named: dict[str, float] = {}
-        """Destinations with a name, and the time of the last call of each.
+        """Destinations with a name, and the time of the last answer of each.
 
         The times are kept while all names are taken.
         """
-        self._all_called_until_s = 0.0
+        self._all_answered_until_s = 0.0
+        self.always_name(listed)
         self._refused: Counter[str] = Counter()
         self._finished: Counter[tuple[State, str]] = Counter()
         self._incidents = 0
@@ -113,6 +120,12 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
+    def always_name(self, destinations: Iterable[str]) -> None:
+        """Give these destinations names that they keep, instead of those listed before."""
+        self._listed = frozenset(destinations)
+        self._named_max = _DESTINATIONS_MAX + len(self._listed)
+        self._named = dict.fromkeys((*self._named, *self._listed), self._now_s())
+
     def flushed(self, items: int, seconds: float) -> None:
         """A flush made changes durable."""
         self._flush_items.add(items)
@@ -134,9 +147,9 @@ class Metrics(Collector):
     def branch_answered(self, result: str, destination: str, seconds: float) -> None:
         """A branch was called."""
         if destination not in self._named:
-            if not self._name(destination):
+            if not self._name(destination, result):
                 destination = _OTHER
-        elif len(self._named) >= _DESTINATIONS_MAX:
+        elif len(self._named) >= self._named_max and result != _ERROR:
             self._named[destination] = self._now_s()
         self._branches[result, destination] += 1
         latencies = self._branch_seconds.get(result)
@@ -144,22 +157,23 @@ class Metrics(Collector):
             latencies = self._branch_seconds[result] = Histogram(SECONDS)
         latencies.add(seconds)
 
-    def _name(self, destination: str) -> bool:
+    def _name(self, destination: str, result: str) -> bool:
         """Give a destination a name of its own; False when all names are in use."""
         named, now_s = self._named, self._now_s()
-        if len(named) < _DESTINATIONS_MAX:
+        if len(named) < self._named_max:
             named[destination] = now_s
-            if len(named) == _DESTINATIONS_MAX:
+            if len(named) == self._named_max:
                 self._named = dict.fromkeys(named, now_s)  # from here on the times are kept
             return True
-        if now_s < self._all_called_until_s:
+        if result == _ERROR or now_s < self._all_answered_until_s:
             return False
-        uncalled, called_s = min(named.items(), key=itemgetter(1))
-        self._all_called_until_s = called_s + _UNCALLED_S
-        if now_s < self._all_called_until_s:
+        others = [(name, answered_s) for name, answered_s in named.items() if name not in self._listed]
+        silent, answered_s = min(others, key=itemgetter(1))
+        self._all_answered_until_s = answered_s + _SILENT_S
+        if now_s < self._all_answered_until_s:
             return False
-        del named[uncalled]
-        for key in [key for key in self._branches if key[1] == uncalled]:
+        del named[silent]
+        for key in [key for key in self._branches if key[1] == silent]:
             del self._branches[key]  # added to `other`, they would look like calls of this moment
         named[destination] = now_s
         return True

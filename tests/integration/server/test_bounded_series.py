@@ -13,6 +13,7 @@ from tests.support.fake_coordinator import Client, get
 from twophase.core.message import Branch, Message
 from twophase.destinations.base import Answer, Call
 from twophase.server.app import Server
+from twophase.server.destinations import AllowedDestination
 from twophase.server.settings import Settings
 
 MESSAGES = 10_000
@@ -45,6 +46,27 @@ async def _series(port: int, path: str = "/metrics") -> list[str]:
     text = (await client.ask(get(path))).body.decode()
     client.close()
     return [line for line in text.splitlines() if not line.startswith("#")]
+
+
+async def test_a_listed_destination_has_a_series_behind_two_hundred_others(tmp_path: Path) -> None:
+    everywhere = Everywhere()
+    listed = (AllowedDestination(name="bank", url="http://bank-b/in"),)
+    store = f"sqlite:///{tmp_path / 'store.db'}"
+    settings = Settings(store=store, http_port=0, log_level="error", destinations=listed)
+    server = Server(settings, destinations={"http": everywhere})
+    await server.start()
+    try:
+        for number, host in enumerate([*(f"host-{number}" for number in range(200)), "bank-b:80"]):
+            message = Message(f"gid-{number}", (Branch(f"http://{host}/in", b"{}"),))
+            server.coordinator.submit(message, lambda reply: None)
+        async with asyncio.timeout(60):
+            while everywhere.answered < 201:
+                await asyncio.sleep(0.02)
+        await asyncio.sleep(0)
+        lines = await _series(int(server.urls[0].rpartition(":")[2]))
+    finally:
+        await server.stop()
+    assert 'twophase_branch_calls_total{destination="http://bank-b:80",result="error"} 1.0' in lines
 
 
 async def test_series_do_not_grow_with_gids_urls_or_hosts(tmp_path: Path) -> None:

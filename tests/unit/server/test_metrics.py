@@ -140,15 +140,14 @@ def _named(metrics: Metrics) -> set[str]:
     return {line.split('"')[1] for line in lines}
 
 
-def test_a_late_destination_is_named_in_place_of_one_that_is_not_called() -> None:
+def test_a_late_destination_is_named_in_place_of_one_that_does_not_answer() -> None:
     now_s = 0.0
     metrics = Metrics(lambda: now_s)
     for number in range(100):
         metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
     for now_s in range(0, 600, 20):
         for number in range(100):
-            if number != 7:
-                metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
+            metrics.branch_answered("error" if number == 7 else "succeeded", f"http://host-{number}", 0.001)
         metrics.branch_answered("succeeded", "http://late", 0.001)
         assert ("http://late" in _named(metrics)) == (now_s >= 300)
     assert _named(metrics) == {f"http://host-{number}" for number in range(100) if number != 7} | {
@@ -157,6 +156,31 @@ def test_a_late_destination_is_named_in_place_of_one_that_is_not_called() -> Non
     }
     metrics.branch_answered("succeeded", "http://host-7", 0.001)
     assert "http://host-7" not in _named(metrics)
+
+
+def test_a_destination_that_does_not_answer_takes_no_name_from_another() -> None:
+    now_s = 0.0
+    metrics = Metrics(lambda: now_s)
+    for number in range(100):
+        metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
+    now_s = 1_000.0
+    for number in range(100):
+        metrics.branch_answered("error", f"http://failing-{number}", 0.001)
+    assert _named(metrics) == {f"http://host-{number}" for number in range(100)} | {"other"}
+
+
+def test_a_listed_destination_has_a_name_whatever_others_are_called() -> None:
+    now_s = 0.0
+    metrics = Metrics(lambda: now_s, listed=["http://listed"])
+    for now_s in (0.0, 1_000.0, 2_000.0):
+        for number in range(200):
+            metrics.branch_answered("succeeded", f"http://host-{number + now_s}", 0.001)
+    metrics.branch_answered("error", "http://listed", 0.001)
+    assert "http://listed" in _named(metrics)
+    assert len(_named(metrics)) == 102
+    metrics.always_name(["http://listed-now"])
+    metrics.branch_answered("error", "http://listed-now", 0.001)
+    assert {"http://listed", "http://listed-now"} < _named(metrics)
 
 
 def test_a_destination_called_before_the_names_were_taken_keeps_its_name() -> None:
