@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from twophase.cli import plugins
+from twophase.cli import plugins, process_list
 from twophase.cli.connection_options import with_connection_options
 from twophase.cli.console import echo
 from twophase.cli.error_text import error_text
@@ -165,6 +165,10 @@ def main() -> None:
     stores, their logs and locks, archives and reports hold payloads.
     """
     os.umask(0o077)
+    arguments = sys.argv[1:]
+    if arguments and arguments[0] in _BY_NAME:
+        for warning in process_list.warnings(arguments):
+            echo(warning, err=True)
     try:
         app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
     except TwophaseError as error:

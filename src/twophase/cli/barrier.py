@@ -34,7 +34,7 @@ _URL_HELP: Final = "SQLAlchemy URL of the business database, or env:NAME or file
 _EXAMPLES: Final = """\b
 Examples:
   twophase barrier install sqlite:///bank.db
-  twophase barrier install postgresql://user:password@host/bank --table pay.barrier
+  twophase barrier install postgresql://user@host/bank --table pay.barrier
   twophase barrier install mysql://host/bank --print > barrier.sql"""
 
 

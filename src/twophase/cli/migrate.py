@@ -18,7 +18,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 _EXIT_NOT_MIGRATED: Final = 2
 _EXAMPLES: Final = """\b
 Examples:
-  twophase migrate --store postgresql://owner:password@db/twophase
+  twophase migrate --store postgresql://owner@db/twophase
   twophase migrate --store postgresql://db/twophase --print > twophase.sql
   TWOPHASE_STORE=sqlite:///twophase.db twophase migrate"""
 

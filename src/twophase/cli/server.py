@@ -25,7 +25,7 @@ _EXAMPLES: Final = """\b
 Examples:
   twophase server
   twophase server --store sqlite:////var/lib/twophase.db --host 0.0.0.0 --tokens /etc/twophase/tokens.toml
-  twophase server --store postgresql://user:password@db/twophase --workers 2
+  twophase server --store file:/etc/twophase/store-url --workers 2
   twophase server --http-port 0 --set retry_cap_ms=10000
   TWOPHASE_LOG_LEVEL=warning twophase server --config twophase.toml"""
 

@@ -30,6 +30,8 @@ _ADDRESS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?#]*)?", re.IGNORECASE
 _PARAMETER: Final = re.compile(r"[?&#]\w+=")
 _LOGIN: Final = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s@:\[]*:(?!\d*(?:[/?#\s]|$))\S*@)")
 _PASSWORD: Final = re.compile(r"(?i)\b((?:ssl)?pass(?:word|wd|file)?|pwd)=[^\s&]*")
+_LOGIN_PASSWORD: Final = re.compile(r"://[^/?#\s@:\[]*:(?!\d*(?:[/?#\s]|$))[^\s@]\S*@")
+_PARAMETER_PASSWORD: Final = re.compile(r"(?i)[?&](?:(?:ssl)?pass(?:word|wd)?|pwd)=[^\s&]")
 
 
 def is_reference(text: str) -> bool:
@@ -90,6 +92,15 @@ def _require_private(what: str, name: str, mode: int) -> None:
     if stat.S_ISREG(mode) and mode & _OF_OTHERS:
         why = f"{what}: every user of this machine may use the file (mode {mode & 0o777:04o})."
         raise ConfigurationError(why, remedy=f"chmod 600 {shlex.quote(name)}")
+
+
+def holds_password(url: str) -> bool:
+    """Return True when a URL has a password, in its login or its parameters.
+
+    >>> [holds_password(f"postgresql://{rest}") for rest in ("me:tiger@db/pay", "db/pay?password=x", "me@db:5432/pay")]
+    [True, True, False]
+    """
+    return bool(_LOGIN_PASSWORD.search(url) or _PARAMETER_PASSWORD.search(url))
 
 
 def shown(url: str) -> str:

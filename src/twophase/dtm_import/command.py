@@ -41,9 +41,9 @@ app = typer.Typer(
 
 _EXAMPLES: Final = """\b
 Examples:
-  twophase import dtm mysql://reader:password@db/dtm               what would be copied
-  twophase import dtm mysql://reader:password@db/dtm --apply       stop dtm first
-  twophase import dtm redis://:password@cache:6379/0 --prefix '{a}' --server http://pay:36789 --apply
+  twophase import dtm file:dtm-url                 what would be copied
+  twophase import dtm file:dtm-url --apply         stop dtm first
+  twophase import dtm redis://cache:6379/0 --prefix '{a}' --server http://pay:36789 --apply
 
 \b
 Exit codes: 0 everything is (or would be) here; 1 something is not, and is named; 2 a store or the server cannot be

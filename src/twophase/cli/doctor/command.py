@@ -28,7 +28,7 @@ EXIT_BAD: Final = 1
 _EXAMPLES: Final = """\b
 Examples:
   twophase doctor
-  twophase doctor --check http://orders:8000/twophase/check --database postgresql://user:password@host/orders
+  twophase doctor --check http://orders:8000/twophase/check --database env:ORDERS_URL
   twophase doctor --database sqlite:///bank.db --table pay.barrier
   twophase doctor --server http://pay:36789 --json | jq -e .ok"""
 
