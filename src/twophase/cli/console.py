@@ -1,16 +1,21 @@
 """Output of the command line, in which no text is obeyed.
 
 Texts come from outside, as addresses, answers, remarks, errors of drivers, paths, names. None is read as markup:
-`twophase-spark[sqlite]` must not lose its extra, and a stray `[/x]` must not end the command. No terminal obeys one: a
-character that is not printable, such as the one that begins an escape sequence or turns the direction of reading, is
-shown by its code. Colour is given by style, or by `rich.text.Text`.
+`twophase-spark[sqlite]` must not lose its extra, and a stray `[/x]` must not end the command. No terminal obeys one
+(`core.printable`). Colour is given by style, or by `rich.text.Text`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from twophase.core.printable import printable, printable_json
 
 
 def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
@@ -23,18 +28,20 @@ def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
     >>> console.file.getvalue()
     '[red]x[/y] :smile:\\n'
     """
-    return Console(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
+    return _PrintableConsole(stderr=stderr, width=width, markup=False, emoji=False, highlight=False)
 
 
-def printable(text: str) -> str:
-    """Return a text that changes nothing but the place where it is printed.
+class _PrintableConsole(Console):
+    """A console whose every text is printable, also one in a table or with a style."""
 
-    >>> print(printable("card\\x1b[2J \\u202edesrever"))
-    card\\x1b[2J \\u202edesrever
-    """
-    if text.isprintable():
-        return text
-    return "".join([c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text])
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Return a text as printed, so that its width is known before it is placed."""
+        return super().render_str(printable(text), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the printed parts; the control codes are rich's own, and stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 def cell(text: str) -> Text:
@@ -45,3 +52,8 @@ def cell(text: str) -> Text:
 def echo(text: str, *, err: bool = False) -> None:
     """Print a text and the end of its line."""
     typer.echo(printable(text), err=err)
+
+
+def echo_json(text: str) -> None:
+    """Print JSON, which stays the same JSON for programs."""
+    typer.echo(printable_json(text))

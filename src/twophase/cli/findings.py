@@ -12,7 +12,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from twophase.cli.console import printable
+from twophase.core.printable import printable
 
 
 class Level(enum.StrEnum):

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NoReturn
 import msgspec
 import typer
 
-from twophase.cli.console import echo
+from twophase.cli.console import echo, echo_json
 from twophase.cli.error_text import error_text
 from twophase.core.errors import ConfigurationError
 from twophase.server.identity.caller import Caller
@@ -94,7 +94,7 @@ def list_(
     except ConfigurationError as error:
         _refuse(error)
     if as_json:
-        echo(msgspec.json.encode([msgspec.to_builtins(entry) for entry in entries]).decode())
+        echo_json(msgspec.json.encode([msgspec.to_builtins(entry) for entry in entries]).decode())
         return
     for entry in entries:
         echo(line_of(entry))

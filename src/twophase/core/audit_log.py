@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from twophase.core.printable import printable
+
 NO_HASH: Final = "0" * 64
 """The hash before the first row."""
 NAME_CHARACTERS_MAX: Final = 200
@@ -195,9 +197,5 @@ def recomputed(row: AuditRow) -> str:
 
 
 def _text(value: str, characters_max: int) -> str:
-    clean = value if value.isprintable() else "".join(_printable(character) for character in value)
+    clean = printable(value, kept="")
     return clean if len(clean) <= characters_max else clean[: characters_max - 1] + "…"
-
-
-def _printable(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()

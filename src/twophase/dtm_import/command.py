@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from twophase.cli.console import cell, echo, plain_console
+from twophase.cli.console import cell, echo, echo_json, plain_console
 from twophase.cli.error_text import error_text
 from twophase.cli.operating.http_api import DEFAULT_SERVER, JsonOption, ServerOption
 from twophase.core.bearer import authorization_of
@@ -134,7 +134,7 @@ def _run(
         )
     report.still_running |= still_running
     if as_json:
-        echo(msgspec.json.encode(report).decode())
+        echo_json(msgspec.json.encode(report).decode())
     else:
         _show(report, plain_console())
     if report.still_running:

@@ -30,6 +30,7 @@ from twophase.coordinator.dispatch.calls import why_not_callable
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock
+from twophase.core.printable import printable
 from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
@@ -430,7 +431,7 @@ def _refuse(error: TwophaseError, code: int) -> int:
     The reader is the person who started it: no log of a running server exists yet.
     """
     text = error.at_start() if isinstance(error, StoreError) else str(error)
-    print(without_credentials(text), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
+    print(printable(without_credentials(text)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
     return code
 
 

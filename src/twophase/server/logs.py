@@ -21,6 +21,7 @@ import msgspec
 import structlog
 
 from twophase.core.credentials import without_credentials
+from twophase.core.printable import printable, printable_json
 
 _TEXT_MAX: Final = 2_000
 _TRACE_MAX: Final = 20_000
@@ -119,8 +120,21 @@ def keep_decent(_logger: object, _method: str, event: Event) -> Event:
     return event
 
 
+def make_printable(_logger: object, _method: str, event: Event) -> Event:
+    """Keep from a terminal what it would obey.
+
+    >>> make_printable(None, "info", {"event": "x", "target": "\\x1b[2J", "lines": 5})
+    {'event': 'x', 'target': '\\\\x1b[2J', 'lines': 5}
+    """
+    for name, value in event.items():
+        text = value if isinstance(value, str) else repr(value)
+        if not text.isprintable():
+            event[name] = printable(text, kept="\n\t" if name == "exception" else "")
+    return event
+
+
 def _render(_logger: object, _method: str, event: Event) -> str:
-    return _encoder.encode(event).decode()
+    return printable_json(_encoder.encode(event).decode())
 
 
 def are_for_people(log_format: str, stream: TextIO | None = None) -> bool:
@@ -152,7 +166,10 @@ def configure(level: str, stream: TextIO | None = None, log_format: str = "auto"
     ending: list[Any]
     if are_for_people(log_format, out):
         plain = structlog.dev.plain_traceback
-        ending = [structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain, pad_event_to=0)]
+        ending = [
+            make_printable,
+            structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=plain, pad_event_to=0),
+        ]
         stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
     else:
         ending = [_render]

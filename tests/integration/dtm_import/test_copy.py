@@ -183,6 +183,13 @@ def test_grpc_and_json_rpc_branches_come_as_they_are(
     }  # fmt: skip
 
 
+def test_a_terminal_obeys_no_kind_in_dtms_store(dtm: DtmStore, coordinator: InProcessCoordinator) -> None:
+    dtm.put("s1", "submitted", trans_type="saga\x1b[2J")
+    shown = run(dtm, coordinator.url).output
+    assert r"Not copied, no messages: 1 saga\x1b[2J (submitted)" in shown
+    assert "\x1b" not in shown
+
+
 def test_what_is_no_message_is_counted_and_named(
     dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:

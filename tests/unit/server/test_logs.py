@@ -19,10 +19,10 @@ from twophase.server.logs import RateLimit, configure
 
 
 @contextlib.contextmanager
-def logging_to(stream: io.StringIO) -> Iterator[None]:
+def logging_to(stream: io.StringIO, log_format: str = "auto") -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
-    configure("info", stream)
+    configure("info", stream, log_format)
     try:
         yield
     finally:
@@ -47,6 +47,22 @@ def test_a_line_is_one_json_object(lines: io.StringIO) -> None:
     (line,) = written(lines)
     assert (line["event"], line["level"], line["urls"]) == ("ready", "info", ["http://127.0.0.1:1"])
     assert line["at"].endswith("Z")
+
+
+@pytest.mark.parametrize("log_format", ["console", "json"])
+def test_a_terminal_obeys_no_text_in_a_line(log_format: str) -> None:
+    stream = io.StringIO()
+    with logging_to(stream, log_format):
+        structlog.get_logger().info("x\x1b[2J\nforged", target="\x9b2J\u202e", values=["\x1b"], error=OSError("\x1b"))
+        try:
+            raise ValueError("\x1b[2J")
+        except ValueError:
+            logging.getLogger("other").exception("failed")
+    text = stream.getvalue()
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert not any(line.startswith("forged") for line in text.splitlines())
+    if log_format == "json":
+        assert written(stream)[0]["target"] == "\x9b2J\u202e"
 
 
 def test_a_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 import typer
 
-from twophase.cli.console import echo
+from twophase.cli.console import echo, echo_json
 from twophase.core.bearer import authorization_of
 from twophase.core.trust import context_of, is_tls
 from twophase.http_client.address import parse_address
@@ -155,7 +155,7 @@ def path_of(*parts: str) -> str:
 
 def print_json(value: Any) -> None:
     """Print `value` as indented JSON."""
-    echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+    echo_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def _fail(text: str, code: int) -> NoReturn:

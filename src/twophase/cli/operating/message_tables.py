@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 
 from rich.table import Table
 
-from twophase.cli.console import cell, printable
+from twophase.cli.console import cell
 from twophase.cli.operating.acting import state_in_words
 from twophase.cli.operating.explanation import clock, span
 from twophase.core.operating import ShownBranch, ShownMessage
+from twophase.core.printable import printable
 
 _GID_WIDTH_MAX: Final = 36
 

@@ -15,7 +15,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from twophase.cli.console import echo, plain_console
+from twophase.cli.console import echo, echo_json, plain_console
 from twophase.cli.operating.acting import (
     Asked,
     ByOption,
@@ -103,7 +103,7 @@ def list_messages(
             found += page.messages
         page = ManyMessages(found, page.position, page.now_ms)
         if as_json and watch:
-            echo(msgspec.json.encode(page).decode())
+            echo_json(msgspec.json.encode(page).decode())
         elif as_json:
             print_json(page)
         else:

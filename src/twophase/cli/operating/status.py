@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 import typer
 
-from twophase.cli.console import echo
+from twophase.cli.console import echo, echo_json
 from twophase.cli.operating.explanation import span
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
@@ -53,7 +53,7 @@ def status(
     def print_once() -> None:
         found = api.get(path_of("status"), ServerStatus)
         if as_json and watch:
-            echo(msgspec.json.encode(found).decode())
+            echo_json(msgspec.json.encode(found).decode())
         elif as_json:
             print_json(found)
         else:

@@ -26,6 +26,7 @@ import structlog
 
 from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError
+from twophase.core.printable import printable
 from twophase.core.schedule import Schedule
 from twophase.server import logs
 from twophase.server.api import grpc_port
@@ -64,7 +65,7 @@ def supervise(settings: Settings) -> int:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="twophase-workers-"))
             return asyncio.run(_Supervisor(settings, folder).run())
     except ConfigurationError as error:
-        print(str(error), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
+        print(printable(str(error)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
         return EXIT_CONFIGURATION
 
 
