@@ -19,6 +19,7 @@ ALLOWED = {
     "twophase.barrier.transaction",
     "twophase.cli.console",
     "twophase.cli.findings",
+    "twophase.cli.shell",
     "twophase.client.transport.sync",
     "twophase.client.transport.wire",
     "twophase.core.address",

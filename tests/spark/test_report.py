@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import msgspec
@@ -254,7 +256,7 @@ def test_a_call_that_its_barrier_would_turn_away_is_let_through_first() -> None:
     row, call = repairs_of("g", ["missing_effect"], BRANCHES, evidence)
 
     where = "trans_type = 'msg' and gid = 'g' and branch_id = '01' and op = 'action'"
-    assert row.command == f"-- in bank-b's database: delete from b.barrier where {where};"
+    assert row.command == f"-- in the database of bank-b: delete from b.barrier where {where};"
     assert "branch_id=01" in call.command
 
 
@@ -265,7 +267,7 @@ def test_only_the_branches_without_a_guard_are_given_one() -> None:
 
     columns = "(trans_type, gid, branch_id, op, barrier_id, reason)"
     values = "('msg', 'g', '02', 'action', '01', 'action')"
-    assert step.command == f"-- in bank-b's database: insert into b.barrier {columns} values {values};"
+    assert step.command == f"-- in the database of bank-b: insert into b.barrier {columns} values {values};"
 
 
 def test_rows_are_looked_at_where_they_are() -> None:
@@ -273,8 +275,8 @@ def test_rows_are_looked_at_where_they_are() -> None:
     steps = repairs_of("g\\'", ["duplicate_effect"], None, Evidence(effects=("bank-b", "bank-c"), services=SERVICES))
 
     assert [step.command for step in steps] == [
-        "-- in bank-b's database: select * from booking where tx = 'g\\\\''' order by step;",
-        "-- in bank-c's database: select * from barrier where gid = 'g\\''' order by branch_id;",
+        "-- in the database of bank-b: select * from booking where tx = 'g\\\\''' order by step;",
+        "-- in the database of bank-c: select * from barrier where gid = 'g\\''' order by branch_id;",
     ]
 
 
@@ -292,8 +294,46 @@ def test_every_command_that_is_recommended_exists() -> None:
     assert {"redrive", "retry-now"} <= known
 
 
-def test_a_gid_that_would_break_out_of_a_command_gets_none() -> None:
-    assert repairs_of("g\nrm -rf /", ["orphan"], None) == ()
+@pytest.mark.parametrize("gid", ["g\nrm -rf /", "g\x1b[2J", "g\u202e", "g\t"])
+def test_a_gid_that_would_break_out_of_a_command_gets_none(gid: str) -> None:
+    assert repairs_of(gid, ["orphan"], None) == ()
+
+
+@pytest.mark.parametrize("flag", [flag for flag in Flag if flag is not Flag.IN_FLIGHT])
+@pytest.mark.parametrize(
+    "gid", ["--server=http://evil", "-h", "it's; touch run #", "`touch run` $(touch run)", "\\'\""]
+)
+def test_a_command_is_safe_to_paste(gid: str, flag: Flag, tmp_path: Path) -> None:
+    """A shell runs nothing of a text that it is given, and no option comes from it.
+
+    SQL that is pasted into a shell by mistake runs nothing either.
+    """
+    rows = (("bank-b", "01"), ("bank-b", gid))
+    branches = [{"branch_id": "01", "url": f"http://b/{gid}"}, {"branch_id": gid, "url": "http://b/x"}]
+    evidence = Evidence(("01", gid), rows, rows, ("bank-b",), SERVICES)
+
+    for step in repairs_of(gid, [flag.value], {"branches": branches}, evidence):
+        for program in ("twophase", "curl", "--", "select", "delete", "insert"):
+            (tmp_path / program).write_text('#!/bin/sh\nprintf "%s\\0" "$@" > arguments\n')
+            (tmp_path / program).chmod(0o755)
+        (tmp_path / "arguments").write_text("")
+        environment = {"PATH": f"{tmp_path}:/bin"}
+        subprocess.run(["/bin/bash"], input=step.command.encode(), cwd=tmp_path, env=environment, check=False)
+        assert not (tmp_path / "run").exists(), step.command
+        arguments = (tmp_path / "arguments").read_text().split("\0")[:-1]
+        if step.command.startswith("twophase "):
+            assert arguments[-1] == gid
+            assert not gid.startswith("-") or arguments[-2] == "--", step.command
+
+
+def test_what_a_terminal_would_obey_stands_in_no_command() -> None:
+    """An address is of the message, and a foreign coordinator checks none."""
+    evil = {"branches": [{"branch_id": name, "url": f"http://b/{name}"} for name in ("a\x1b[2J", "b\nrm -rf /", "03")]}
+
+    steps = repairs_of("g", ["lost", "orphan"], evil, Evidence(effects=("bank-b",), services=SERVICES))
+
+    assert "branch_id=03" in "".join(step.command for step in steps)
+    assert [step for step in steps if not (step.command + step.why).isprintable()] == []
 
 
 def test_charts_are_drawn_of_what_there_is() -> None:

@@ -465,3 +465,12 @@ def test_the_stop_that_decided_it_is_named_once() -> None:
     happened = " ".join(explain(stopped, NOW).happened)
     assert happened.count("topped by eve") == 1
     assert "Parked by eve" in happened
+
+
+def test_a_printed_command_quotes_the_branch_that_an_answer_names() -> None:
+    branch = "01; rm -rf /"
+    told = message("submitted", branches=[ShownBranch(branch, IN, 2)], log=[called(branch, "failed", 404)])
+
+    commands = [remedy.command for remedy in explain(told, NOW).remedies]
+
+    assert f"{REDIRECT} --branch '{branch}' --to URL order-17" in commands

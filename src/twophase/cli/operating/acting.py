@@ -19,7 +19,6 @@ import typer
 from rich.progress import Progress
 
 from twophase.cli.console import echo, plain_console
-from twophase.cli.operating.explanation import argument
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -38,6 +37,7 @@ from twophase.cli.operating.message_filters import (
     UnfinishedStateOption,
     require_unfinished,
 )
+from twophase.cli.shell import argument
 from twophase.core.operating import ManyMessages, StopRequest
 
 _PAGE_ROWS: Final = 500

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from twophase.cli.shell import argument
 from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
 from twophase.core.verdict import word_that_decided
 
@@ -324,7 +325,7 @@ def _redirect(message: ShownMessage) -> str:
         return "--check" if asked and asked[-1].result != "in_progress" and _looks_wrong(asked[-1]) else ""
     left = [one for one in message.branches if not one.done]
     wrong = [branch for branch, last in _last_failures(message, left) if _looks_wrong(last)]
-    return f"--branch {wrong[0].branch_id}" if wrong else ""
+    return f"--branch {shlex.quote(wrong[0].branch_id)}" if wrong else ""
 
 
 def _looks_wrong(last: ShownAttempt) -> bool:
@@ -334,14 +335,3 @@ def _looks_wrong(last: ShownAttempt) -> bool:
 def _stop(message: ShownMessage, when: str) -> Remedy:
     override = "--override " if message.state == "prepared" and not message.check_url else ""
     return Remedy(f"twophase messages stop {override}{argument(message.gid)}", when)
-
-
-def argument(gid: str) -> str:
-    """Return a gid as the last argument of a command, safe to paste.
-
-    A gid may begin with a dash.
-
-    >>> argument("order 17"), argument("--server=http://elsewhere")
-    ("'order 17'", '-- --server=http://elsewhere')
-    """
-    return f"-- {shlex.quote(gid)}" if gid.startswith("-") else shlex.quote(gid)

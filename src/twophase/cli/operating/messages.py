@@ -27,7 +27,6 @@ from twophase.cli.operating.acting import (
     several,
     state_in_words,
 )
-from twophase.cli.operating.explanation import argument
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -50,6 +49,7 @@ from twophase.cli.operating.message_filters import (
 from twophase.cli.operating.message_tables import one_message, payload_of, table_of
 from twophase.cli.operating.redirecting import REDIRECT_EXAMPLES, redirect
 from twophase.cli.operating.watching import EveryOption, WatchOption, repeat
+from twophase.cli.shell import argument
 from twophase.core.operating import Acted, ActRequest, ManyMessages, OneMessage, ShownMessage
 
 app = typer.Typer(

@@ -1,7 +1,7 @@
 """The command that repairs a class, for one message.
 
 The audit only reads: it prints commands, and runs none. Every text that stands in a command is quoted for the shell or
-for SQL, because gids and addresses come from elsewhere.
+for SQL, because gids and addresses come from elsewhere. What a terminal would obey stands in none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from twophase.cli.shell import argument
 from twophase_spark.rules.classify import ServiceScope, Table
 from twophase_spark.rules.taxonomy import Flag
 
@@ -77,11 +78,12 @@ def repairs_of(
         Repair(flag, why, command)
         for flag in flags
         for why, command in _steps(Flag(flag), gid, message or {}, evidence)
+        if (why + command).isprintable()  # addresses and branches of a foreign coordinator
     )
 
 
 def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence) -> list[tuple[str, str]]:
-    name = shlex.quote(gid)
+    name = argument(gid)
     explain = f"twophase explain {name}"
     if flag is Flag.PARKED:
         return [("when its cause is gone", f"twophase messages redrive {name}")]
@@ -166,7 +168,11 @@ def _sound(effects: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _sql(service: str, statement: str) -> str:
-    return f"-- in {service}'s database: {statement};"
+    """Return SQL with the name of its database.
+
+    Every quote in it is doubled or closed, and so it is for a shell: pasted there by mistake, it runs nothing.
+    """
+    return f"-- in the database of {service}: {statement};"
 
 
 def _is(table: Table, text: str, column: str = "") -> str:
