@@ -3,7 +3,8 @@
 Counted are its waiting messages and their bytes; bounded are the addresses that it calls, and its calls under way.
 
 The store is asked every few seconds while some quota needs it (`maintenance.counting`); between, this node adds the
-messages that it takes and subtracts those that it finishes.
+messages that it takes and subtracts those that it finishes. Its bytes are those of memory (`active_set.held_bytes`),
+somewhat more than the bytes of bodies that the store counts.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from typing import Final
 
 from twophase.core.errors import StoreFull
 
-MESSAGE_BYTES: Final = 256
-"""Approximate bytes of a row beside its addresses and payloads."""
 _NOTHING: Final = (0, 0)
 
 

@@ -166,9 +166,10 @@ class Store(Protocol):
         ...
 
     async def waiting_by_owner(self) -> dict[str, tuple[int, int]]:
-        """Return how many messages of each owner wait, and their bytes.
+        """Return how many messages of each owner wait, and the bytes of their bodies.
 
-        At most `OWNERS_COUNTED_MAX` owners are counted.
+        They are somewhat fewer than the bytes that the messages take in memory. At most `OWNERS_COUNTED_MAX` owners
+        are counted.
         """
         ...
 

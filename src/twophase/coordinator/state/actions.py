@@ -61,6 +61,7 @@ def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
             break
     if active.message is not message:
         active.become(message)
+        context.memory.weigh(active)
     options, settings = message.options, context.runtime.settings
     if next_state is _PREPARED:
         due_in_ms = options.timeout_to_fail_ms or settings.timeout_to_fail_ms

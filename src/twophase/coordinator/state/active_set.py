@@ -21,8 +21,12 @@ from twophase.core.wheel import Timer, Wheel
 from twophase.stores.batch import Forgotten
 from twophase.stores.rows import HistoryRow, LiveRow
 
-_MESSAGE_BYTES = 256
-"""Approximate cost of a message in memory beside its addresses and payloads."""
+_MESSAGE_BYTES = 640
+"""Approximate cost of a message in memory beside its parts."""
+_PART_BYTES = 160
+"""Approximate cost of a branch or a header beside its texts."""
+_ADDRESS_BYTES = 64
+"""Approximate cost of a subscriber's address beside its text."""
 _SLOT_MS = 32
 _NEVER_MS = 2**62
 
@@ -99,19 +103,16 @@ class ActiveSet:
         assert message.gid not in self._messages, "one active message a gid"
         active = ActiveMessage(message)
         self._messages[message.gid] = active
-        # As `weigh`, without a call.
-        active.bytes = _MESSAGE_BYTES
-        for branch in message.branches:
-            active.bytes += len(branch.payload) + len(branch.url)
+        active.bytes = held_bytes(message)
         self.bytes += active.bytes
-        self._count()
+        # As `_count`, without a call.
+        self.crowded = len(self._messages) > self._messages_max or self.bytes > self._bytes_max
         return active
 
     def weigh(self, active: ActiveMessage) -> None:
         """Count the bytes of a message whose content has been replaced."""
-        branches = active.message.branches
         self.bytes -= active.bytes
-        active.bytes = _MESSAGE_BYTES + sum([len(branch.payload) + len(branch.url) for branch in branches])
+        active.bytes = held_bytes(active.message)
         self.bytes += active.bytes
         self._count()
 
@@ -212,6 +213,24 @@ class ActiveSet:
 
     def _count(self) -> None:
         self.crowded = len(self._messages) > self._messages_max or self.bytes > self._bytes_max
+
+
+def held_bytes(message: Message) -> int:
+    """Return about how many bytes of memory a message takes.
+
+    >>> from twophase.core.message import Branch
+    >>> held_bytes(Message("g", (Branch("http://b/in", b"{}"),))), held_bytes(Message("g", (), "http://a/check"))
+    (813, 654)
+    """
+    options = message.options
+    held = _MESSAGE_BYTES + len(message.check_url) + len(message.prepared_check_url)
+    for branch in message.branches:
+        held += _PART_BYTES + len(branch.payload) + len(branch.url)
+        if branch.subscribers:
+            held += sum([_ADDRESS_BYTES + len(url) for url in branch.subscribers])
+    if options.headers or options.trace:
+        held += sum([_PART_BYTES + len(name) + len(value) for name, value in options.headers + options.trace])
+    return held
 
 
 def _call_later(pause_s: float, turn: Callable[[], None]) -> Timer:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from twophase.coordinator.owners import MESSAGE_BYTES
+from twophase.coordinator.state.active_set import held_bytes
 from twophase.core.errors import QuotaExceeded
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ class Meter:
         quota = self._quota
         if quota.waiting_messages is None and quota.bytes_stored is None:
             return
-        messages, held_bytes = self._owners.waiting(self._owner)
+        messages, waiting_bytes = self._owners.waiting(self._owner)
         if quota.waiting_messages is not None and messages >= quota.waiting_messages:
             raise QuotaExceeded(f"{messages} messages of {self._owner!r} wait, as many as it may have.")
-        size = MESSAGE_BYTES + sum(len(branch.payload) + len(branch.url) for branch in message.branches)
-        if quota.bytes_stored is not None and held_bytes + size > quota.bytes_stored:
+        size = held_bytes(message)
+        if quota.bytes_stored is not None and waiting_bytes + size > quota.bytes_stored:
             raise QuotaExceeded(
-                f"{held_bytes} bytes of {self._owner!r} wait, and {size} more would pass its {quota.bytes_stored}."
+                f"{waiting_bytes} bytes of {self._owner!r} wait, and {size} more would pass its {quota.bytes_stored}."
             )
         self._owners.add(self._owner, size)

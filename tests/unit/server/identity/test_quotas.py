@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from twophase.coordinator.owners import MESSAGE_BYTES, Owners
+from twophase.coordinator.owners import Owners
+from twophase.coordinator.state.active_set import held_bytes
 from twophase.core.errors import QuotaExceeded
 from twophase.core.message import Branch, Message
 from twophase.server.identity.quotas import Meter
 from twophase.server.identity.tokens import Quota
 
 MESSAGE = Message("g", (Branch("http://b/in", b"x" * 89),))
-SIZE = MESSAGE_BYTES + 100
+SIZE = held_bytes(MESSAGE)
 
 
 class Clock:
