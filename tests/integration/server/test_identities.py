@@ -1,4 +1,4 @@
-"""The routes and messages that a token opens, over HTTP, JSON-RPC and gRPC.
+"""The routes and messages that a token opens, over HTTP, JSON-RPC and gRPC, and in a base URL.
 
 A client has a token of one scope; `nobody` has none. The table of `identity.scopes` says what each route needs, and
 these tests ask a real server.
@@ -32,7 +32,9 @@ from twophase.server.identity.scopes import ROUTES, Scope, scopes_of
 from twophase.server.settings import Settings
 
 CLIENTS = (*Scope, None)
-REFUSED = {Unauthenticated.code, Forbidden.code}
+STATUSES = {Unauthenticated.code: 401, Forbidden.code: 403}
+REFUSED = set(STATUSES)
+HEADER, BASE_URL = DOORS = ("token in a header", "token in the base URL")
 
 
 class HttpRoute(NamedTuple):
@@ -74,10 +76,20 @@ class Api:
         """Post a prepare, submit or abort."""
         return await self.http(post(f"/api/dtmsvr/{what}", body_of(gid, **more), *bearer(name)))
 
-    async def json_rpc(self, called: str, gid: str, name: str | None, **more: Any) -> dict[str, Any]:
+    async def status(self, request: bytes) -> int:
+        """Return the status of an answer, without reading a body: HEAD has none."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
+        writer.write(request)
+        line = await reader.readline()
+        writer.close()
+        return int(line.split()[1])
+
+    async def json_rpc(
+        self, called: str, gid: str, name: str | None, door: str = HEADER, **more: Any
+    ) -> dict[str, Any]:
         """Call a JSON-RPC method; return its error, empty for none."""
         call = {"jsonrpc": "2.0", "id": "1", "method": called, "params": json.loads(body_of(gid, **more))}
-        response = await self.http(post("/api/json-rpc", json.dumps(call).encode(), *bearer(name)))
+        response = await self.http(_request("POST", "/api/json-rpc", door, name, json.dumps(call).encode()))
         return json.loads(response.body)["error"] or {}
 
     async def grpc(
@@ -118,6 +130,19 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
         yield Api(server)
 
 
+def _request(verb: str, path: str, door: str, client: str | None, body: bytes = b"{}") -> bytes:
+    """Return a request with the client's token where the door has it."""
+    prefix = f"/t/{token_of(client)}" if door == BASE_URL and client else ""
+    headers = bearer(client) if door == HEADER else ()
+    lines = [f"{verb} {prefix}{path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def _through(door: str, client: Scope | None) -> Scope | None:
+    """Return who a client is at a door: in the base URL a token may only produce."""
+    return client if door == HEADER or client is Scope.PRODUCE else None
+
+
 def _expected(route: str, client: Scope | None, verb: str = "") -> str:
     """Return the code of the refusal that the table demands; empty for none."""
     scopes = scopes_of(route, verb)
@@ -142,27 +167,30 @@ async def test_every_grpc_method_that_is_served_is_in_the_table(api: Api) -> Non
     assert {route for route in ROUTES if route.startswith(("/dtmgimp.", "/grpc."))} == served
 
 
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("route", HTTP_ROUTES, ids=lambda route: f"{route.verb} {route.path}")
-async def test_a_route_of_http_is_open_to_its_scopes_alone(api: Api, route: HttpRoute) -> None:
+async def test_a_route_of_http_is_open_to_its_scopes_alone(api: Api, route: HttpRoute, door: str) -> None:
     path = route.path.replace("{gid:path}", "g").replace("{name:path}", "t").replace("{name}", "t")
     for client in CLIENTS:
-        request = f"{route.verb} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
-        headers = "".join(f"{header}\r\n" for header in bearer(client))
-        if route.verb == "HEAD":
-            continue  # its answer has no body to read a code from; its handler is GET's
-        response = await api.http(f"{request}{headers}\r\n{{}}".encode())
-        code = _code(response)
-        expected = _expected(route.path, client, route.verb)
-        assert (code if code in REFUSED else "") == expected, f"{client}: {response.status} {response.body!r}"
-        assert (response.status in {401, 403}) is bool(expected)
+        expected = _expected(route.path, _through(door, client), "GET" if route.verb == "HEAD" else route.verb)
+        if route.verb == "HEAD":  # its answer has no body to read a code from
+            status = await api.status(_request("HEAD", path, door, client))
+            assert status == await api.status(_request("GET", path, door, client))
+        else:
+            response = await api.http(_request(route.verb, path, door, client))
+            status, code = response.status, _code(response)
+            assert (code if code in REFUSED else "") == expected, f"{client}: {status} {response.body!r}"
+        assert status == STATUSES[expected] if expected else status not in STATUSES.values(), f"{client}: {status}"
 
 
+@pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("called", METHODS)
-async def test_a_method_of_json_rpc_is_open_to_its_scopes_alone(api: Api, called: str) -> None:
+async def test_a_method_of_json_rpc_is_open_to_its_scopes_alone(api: Api, called: str, door: str) -> None:
     for client in CLIENTS:
-        error = await api.json_rpc(called, f"g-{client}", client)
+        error = await api.json_rpc(called, f"g-{client}", client, door)
         code = error.get("data", {}).get("code", "")
-        assert (code if code in REFUSED else "") == _expected(f"json-rpc {called}", client), f"{client}: {error}"
+        expected = _expected(f"json-rpc {called}", _through(door, client))
+        assert (code if code in REFUSED else "") == expected, f"{client}: {error}"
 
 
 @pytest.mark.parametrize("path", GRPC_METHODS)
