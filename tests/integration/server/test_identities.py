@@ -1,7 +1,7 @@
-"""The routes and messages that a token opens, over HTTP, JSON-RPC and gRPC, and in a base URL.
+"""The routes and messages that a token opens, over HTTP, JSON-RPC and gRPC.
 
-A client has a token of one scope; `nobody` has none. The table of `identity.scopes` says what each route needs, and
-these tests ask a real server.
+A client has a token of one scope, in a header or in the base URL; `nobody` has none. The table of `identity.scopes`
+says what each route needs, and these tests ask a real server.
 """
 
 from __future__ import annotations

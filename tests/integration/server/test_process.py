@@ -22,7 +22,7 @@ from tests.servers.ports import KeptPort
 from tests.support.fake_coordinator import get, post
 from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 from twophase.core.errors import StoreUnavailable
-from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_OVERDUE, EXIT_STORE, _refuse
+from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_STORE, _refuse
 
 
 def _steps(service: BranchService, *paths: str) -> dict[str, object]:
@@ -48,52 +48,6 @@ async def test_it_says_ready_serves_and_ends_cleanly(tmp_path: Path, number: sig
     assert code == EXIT_CLEAN
     assert "Traceback" not in errors
     assert (tmp_path / "twophase.db").exists()
-
-
-def _with_code(folder: Path, code: str) -> dict[str, str]:
-    """Return the environment of a server that executes this code at its start."""
-    (folder / "sitecustomize.py").write_text(code)
-    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}
-
-
-SLOW_NAMES = """
-import socket, time
-resolve = socket.getaddrinfo
-
-def getaddrinfo(host, *more, **named):
-    if str(host).endswith(".slow.test"):
-        time.sleep(600)
-    return resolve(host, *more, **named)
-
-socket.getaddrinfo = getaddrinfo
-"""
-HANGING_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()"
-
-
-async def test_names_that_hang_delay_no_other_and_not_the_end(tmp_path: Path) -> None:
-    async with (
-        branch_service() as service,
-        serving(tmp_path, "--set", "drain_timeout_ms=500", environment=_with_code(tmp_path, SLOW_NAMES)) as server,
-    ):
-        for number in range(40):
-            url = f"http://a{number}.slow.test/in"
-            assert (await server.post("submit", gid=f"g{number}", steps=[{"action": url}], payloads=[""])).status == 200
-        url = service.url("/in").replace("127.0.0.1", "localhost")
-        assert (await server.post("submit", gid="well", steps=[{"action": url}], payloads=["{}"])).status == 200
-        await server.until_state("well", "succeed")
-        started_s = time.monotonic()
-        code, errors = await server.terminate()
-    assert code == EXIT_CLEAN
-    assert "did not end in time" not in errors
-    assert time.monotonic() - started_s < 30
-
-
-async def test_a_server_whose_threads_hang_ends_within_its_drain_limit_and_a_little(tmp_path: Path) -> None:
-    environment = _with_code(tmp_path, HANGING_THREAD)
-    async with serving(tmp_path, "--set", "drain_timeout_ms=500", environment=environment) as server:
-        code, errors = await server.terminate()
-    assert code == EXIT_OVERDUE
-    assert "the server did not end in time, and is ended" in errors
 
 
 async def test_a_second_server_on_the_same_file_is_refused(tmp_path: Path) -> None:
