@@ -49,6 +49,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """The gid; when it is empty, the server makes one."""
     check: str
     steps: list[Step]
+    token: str = ""
+    """The token for the metadata of the server's calls over gRPC, which has no base URL."""
     amount: int = AMOUNT
     ending: str = ""
     wait_result: bool = False

@@ -1,18 +1,23 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/dtm-labs/client/dtmcli"
 	"github.com/dtm-labs/client/dtmcli/dtmimp"
 	"github.com/dtm-labs/client/dtmgrpc"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
 // order is what a test wants of one transfer.
 type order struct {
 	Server   string `json:"server"`
+	Token    string `json:"token"`    // of gRPC, which has no base URL; empty: none
 	Protocol string `json:"protocol"` // http, json-rpc, grpc
 	Store    string `json:"store"`
 	Gid      string `json:"gid"` // empty: the server makes one
@@ -48,6 +53,9 @@ func transfer(s shelf, w order) error {
 	if err != nil {
 		return err
 	}
+	if w.Token != "" {
+		dtmgrpc.AddUnaryInterceptor(withToken(w.Token))
+	}
 	if w.Gid == "" && w.Protocol == "grpc" {
 		w.Gid = dtmgrpc.MustGenGid(w.Server)
 	} else if w.Gid == "" {
@@ -59,6 +67,17 @@ func transfer(s shelf, w order) error {
 	}
 	say(answer)
 	return nil
+}
+
+// withToken adds the token to the calls of the server; those of services do not get it.
+func withToken(token string) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply interface{}, conn *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if strings.HasPrefix(method, "/dtmgimp.Dtm/") {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+		}
+		return invoke(ctx, method, req, reply, conn, opts...)
+	}
 }
 
 // send is the client's whole sequence around the local transaction `work`.
