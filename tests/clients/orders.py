@@ -50,7 +50,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     check: str
     steps: list[Step]
     token: str = ""
-    """The token for the metadata of the server's calls over gRPC, which has no base URL."""
+    """The token for the metadata of calls over gRPC, which has no base URL."""
     amount: int = AMOUNT
     ending: str = ""
     wait_result: bool = False
