@@ -46,13 +46,19 @@ class Run:
         workload: the messages to send.
         on_progress: called with the progress.
         ledger: keeps the account.
+        tls: the context of its connections to an `https` address; by default it trusts the system's authorities.
     """
 
     makes_cycles = False
     """True when its objects form cycles, which only the garbage collector frees."""
 
     def __init__(
-        self, address: Address, workload: Workload, on_progress: OnProgress = silent, ledger: Ledger | None = None
+        self,
+        address: Address,
+        workload: Workload,
+        on_progress: OnProgress = silent,
+        ledger: Ledger | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.workload = workload.check()
         self.address = address
@@ -66,7 +72,7 @@ class Run:
         self._idle: list[Sender] = []
         self._due: deque[float] = deque()
         self._prepared: list[tuple[bytes, int]] = []
-        self._tls = ssl.create_default_context() if address.tls else None
+        self._tls = (tls or ssl.create_default_context()) if address.tls else None
         self._generating = False
         self._first_s = 0.0
         self._ticked = 0

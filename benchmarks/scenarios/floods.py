@@ -7,17 +7,22 @@ answers. It may notice the attack, but must not wait for long, and the server mu
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 import sys
+from pathlib import Path
 from typing import Final
+
+import trustme
 
 from benchmarks.load.histogram import Histogram
 from benchmarks.load.run import Run
 from benchmarks.load.workload import Mode, Workload
 from benchmarks.scenarios.figure import Figure, Stage, api, play
-from benchmarks.scenarios.flood import ATTACKS
+from benchmarks.scenarios.flood import ATTACKS, OVER_TLS
 from benchmarks.servers.processes import highest_memory_mb
 from benchmarks.servers.setups import store
-from benchmarks.servers.started import REPOSITORY, Started, free_port
+from benchmarks.servers.started import REPOSITORY, Started, directory_on_disk, free_port
 
 SECONDS: Final = 6.0
 _RATE: Final = 50.0
@@ -36,12 +41,30 @@ def play_floods(stage: Stage) -> list[Figure]:
     for name in list(ATTACKS)[: stage.size or None]:
         stage.tell(f"{name}, for {stage.seconds or SECONDS:g} s")
         grpc = free_port()
-        with store(stage.kind, stage.directory) as made, made.served((f"grpc_port={grpc}",)) as server:
-            figures += play(_beside(stage, server, grpc, name))
+        with contextlib.ExitStack() as running:
+            settings, tls = [f"grpc_port={grpc}"], None
+            if name in OVER_TLS:
+                more, tls = _certified(running.enter_context(directory_on_disk(stage.directory)))
+                settings += more
+            made = running.enter_context(store(stage.kind, stage.directory))
+            server = running.enter_context(made.served(settings))
+            figures += play(_beside(stage, server, grpc, name, tls))
     return figures
 
 
-async def _beside(stage: Stage, server: Started, grpc: int, name: str) -> list[Figure]:
+def _certified(folder: Path) -> tuple[list[str], ssl.SSLContext]:
+    """Return the settings of a server with a certificate, and its clients' context."""
+    authority, certificate, key = trustme.CA(), folder / "certificate.pem", folder / "key.pem"
+    issued = authority.issue_cert("127.0.0.1")
+    certificate.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    key.touch(0o600)
+    key.write_bytes(issued.private_key_pem.bytes())
+    tls = ssl.create_default_context()
+    authority.configure_trust(tls)
+    return [f"tls_certificate={certificate}", f"tls_key={key}"], tls
+
+
+async def _beside(stage: Stage, server: Started, grpc: int, name: str, tls: ssl.SSLContext | None) -> list[Figure]:
     address = api(server.url)
     arguments = ("-m", "benchmarks.scenarios.flood", name, str(address.port), str(grpc))
     attacker = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=REPOSITORY)
@@ -50,7 +73,7 @@ async def _beside(stage: Stage, server: Started, grpc: int, name: str) -> list[F
     )
     memory = asyncio.ensure_future(highest_memory_mb(server.processes[0]))
     try:
-        run = await Run(address, workload).measure(server.processes)
+        run = await Run(address, workload, tls=tls).measure(server.processes)
         assert attacker.returncode is None, "it attacks until it is ended"
     finally:
         if attacker.returncode is None:

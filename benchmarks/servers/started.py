@@ -88,7 +88,8 @@ def server(
 ) -> Iterator[Started]:
     """Start a server of twophase's, and stop it afterwards.
 
-    The block begins at the server's ready line. `scheme` chooses one of its addresses.
+    The block begins at the server's ready line. `scheme` chooses one of its addresses,
+    with TLS or without.
 
     Raises:
         BenchmarkFailed: it does not become ready; the text holds its output.
@@ -98,7 +99,8 @@ def server(
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=cwd)
         try:
             line = _ready_line(process)
-            url = next((word for word in line.split() if word.startswith(f"{scheme}://")), "")
+            wanted = (f"{scheme}://", f"{scheme}s://")
+            url = next((word for word in line.split() if word.startswith(wanted)), "")
             if not url:
                 stop(process)
                 errors.seek(0)

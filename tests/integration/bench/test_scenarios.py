@@ -61,6 +61,7 @@ _SAID = {
     "floods": (
         "unfinished bodies: another client's messages at their receiver",
         "unfinished gRPC calls: another client's messages at their receiver",
+        "answers that never end: another client's messages at their receiver",
     ),
     "stalled": ("the other receiver's retries", "delivered after it answers again"),
 }

@@ -1,0 +1,1 @@
+"""The attacks of the scenario `floods`, each a client that never ends."""
