@@ -41,6 +41,7 @@ from twophase.server.api.operation import (
     respond,
     routes_of,
 )
+from twophase.server.api.recent import Recent
 from twophase.server.codecs.encode import Answer, Failure, failure
 from twophase.server.codecs.query import Branch, Transaction, query_body
 from twophase.server.codecs.wire import WireRequest
@@ -197,6 +198,7 @@ class ColdRoutes:
 
     def __init__(self, questions: Queries, metrics: Metrics, clock: Clock, connections: Callable[[], int]) -> None:
         self._questions = questions
+        self._reading = Recent(self._overview)
         self._metrics = metrics
         self._clock = clock
         self._connections = connections
@@ -247,10 +249,13 @@ class ColdRoutes:
         if not self._questions.ready:
             return Answer(503, b'{"status":"not ready","reason":"draining or not started"}', retry_after_s=1)
         try:
-            await self._questions.overview()
+            await self._reading.get()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the node is not ready, and says why
             return failure(as_store_error(error))
         return Answer(200, b'{"status":"ready"}')
+
+    async def _overview(self) -> Overview:
+        return await self._questions.overview()
 
     async def _metrics_of_all(self, _request: Request) -> Response:
         own = await self.scrape()

@@ -6,8 +6,6 @@ watch.
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final, Protocol
@@ -19,6 +17,7 @@ from twophase.coordinator.gauges import Gauges
 from twophase.core.hooks import Clock
 from twophase.core.operating import ServerStatus, ShownDestination, ShownNode
 from twophase.server.api.operation import Operation, Served
+from twophase.server.api.recent import Recent
 from twophase.server.codecs.encode import Answer
 from twophase.stores.base import Overview
 from twophase.stores.rows import NodeSeen
@@ -32,7 +31,6 @@ STATUS: Final = Operation(
     answer=ServerStatus,
 )
 _DESTINATIONS_MAX: Final = 10
-_FRESH_S: Final = 1.0
 
 
 class Queries(Protocol):
@@ -63,15 +61,14 @@ class StatusApi:
         self._questions = questions
         self._clock = clock
         self._lease_ms = lease_ms
-        self._asking = asyncio.Lock()
-        self._known: tuple[float, Overview, Sequence[NodeSeen]] | None = None
+        self._counts = Recent(self._count)
 
     def served(self) -> list[Served]:
         """Return the operation with its handler."""
         return [Served(STATUS, self._tell)]
 
     async def _tell(self, _request: Request) -> Answer:
-        overview, nodes = await self._counted()
+        overview, nodes = await self._counts.get()
         own = self._questions.gauges().node
         status = ServerStatus(
             version=version("twophase"),
@@ -88,9 +85,5 @@ class StatusApi:
         )
         return Answer(200, msgspec.json.encode(status))
 
-    async def _counted(self) -> tuple[Overview, Sequence[NodeSeen]]:
-        async with self._asking:
-            if self._known is None or time.monotonic() - self._known[0] > _FRESH_S:
-                overview, nodes = await self._questions.overview(), await self._questions.nodes()
-                self._known = (time.monotonic(), overview, nodes)
-            return self._known[1:]
+    async def _count(self) -> tuple[Overview, Sequence[NodeSeen]]:
+        return await self._questions.overview(), await self._questions.nodes()
