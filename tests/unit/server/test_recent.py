@@ -1,4 +1,4 @@
-"""What is asked once a second at most."""
+"""Answers of the store that are asked for once a second at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of the store once a second at most, however many clients want to know it."""
+"""Answers of the store that are asked for once a second at most."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FRESH_S: Final = 1.0
 
 
 class Recent(Generic[T]):
-    """An answer, or a failure, of the last second; those who come meanwhile share a question.
+    """An answer, or a failure, of the last second; its askers share a question.
 
     Arguments:
         ask: asks the question.
