@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +22,6 @@ from benchmarks.scenarios.figure import Figure, Stage, lost_or_early
 from benchmarks.scenarios.seeds import two_stores
 from benchmarks.servers.processes import SERVER_NAME
 from benchmarks.servers.started import directory_on_disk, free_port
-from twophase.server.identity.scopes import Scope
-from twophase.server.identity.tokens import Quota, Token, changing, digest_of, fresh_token
 
 SECONDS: Final = 5.0
 _BAR: Final = 0.92
@@ -50,15 +50,20 @@ def play_checks(stage: Stage) -> list[Figure]:
 
 def _guarded(folder: Path, port: int) -> tuple[str, tuple[str, ...]]:
     """Return a token, and the settings of a server that knows it and signs its calls."""
-    token, tokens, key = fresh_token(), folder / "tokens.toml", folder / "key"
+    tokens, key = folder / "tokens.toml", folder / "key"
     key.touch(mode=0o600)
     key.write_text(secrets.token_hex(32))
-    quota = Quota(_NUMBER, _NUMBER, _NUMBER, _NUMBER)
-    with changing(tokens) as entries:
-        entries.append(Token("bench", (Scope.PRODUCE,), digest_of(token), quota=quota))
-        entries.append(Token("other", (Scope.OBSERVE,), digest_of(fresh_token())))
+    bounds = [f"--{name}={_NUMBER}" for name in ("requests-per-s", "bytes-stored", "waiting-messages")]
+    token = _added(tokens, "bench", "produce", *bounds)
+    _added(tokens, "other", "observe")
     destination = {"name": "sink", "url": f"http://127.0.0.1:{port}", "key": f"file:{key}", "key_id": "bench"}
     return token, (f"tokens={tokens}", f"destinations={json.dumps([destination])}")
+
+
+def _added(tokens: Path, name: str, scope: str, *bounds: str) -> str:
+    """Add a client to the file of tokens; return its token."""
+    command = [sys.executable, "-m", "twophase", "token", "add", name, "--scope", scope, "--tokens", str(tokens)]
+    return subprocess.run([*command, *bounds], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _figures(comparison: Comparison) -> list[Figure]:

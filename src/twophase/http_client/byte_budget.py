@@ -1,10 +1,12 @@
 """The bytes of unfinished requests and answers that a process keeps at once.
 
 Each of them has a bound of its own; this is the bound of all together, over every port and every call. A request that
-arrives whole is never counted. So the usual requests of others pass, while long ones use up the budget.
+arrives whole is never counted, and neither are the first bytes of another (`FREE_BYTES`): so the usual requests and
+answers of others pass, while long ones use up the budget. Calls out have a part of it only, so that hosts that are called
+cannot keep the room of requests.
 
-Invariant: the bytes in use are the sum of what the accounts keep, and never more than the budget. No holder (a peer's
-address, a called host) keeps more than its share.
+Invariant: the bytes in use are the sum of what the accounts keep beyond `FREE_BYTES`, and never more than the budget. No
+holder (a peer's address, a called host) keeps more than its share.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ BYTES_MAX: Final = 256 * MEBIBYTE
 SHARE_PERCENT: Final = 25
 """The part of the budget that one holder may keep, by default."""
 SHARE_LEAST: Final = 8 * MEBIBYTE
+FREE_BYTES: Final = 16 * 1024
+"""The first bytes of each account, which do not count."""
+CALLS_PERCENT: Final = 50
+"""The part of the budget that all calls out together may keep."""
 NO_ROOM: Final = "too many bytes of unfinished requests are under way."
 
 
@@ -26,23 +32,33 @@ class ByteBudget:
 
     Arguments:
         bytes_max: the budget, in bytes.
+        whole: the budget that this one is a part of.
 
     >>> budget = ByteBudget(100 * MEBIBYTE)
     >>> account = budget.account("192.0.2.1", share_percent=50)
-    >>> account.keep(40 * MEBIBYTE), account.keep(60 * MEBIBYTE), budget.used // MEBIBYTE
-    (True, False, 40)
+    >>> account.keep(40 * MEBIBYTE), account.keep(60 * MEBIBYTE), budget.used == 40 * MEBIBYTE - FREE_BYTES
+    (True, False, True)
     >>> account.release()
     >>> budget.used
     0
     """
 
-    __slots__ = ("_of", "bytes_max", "used")
+    __slots__ = ("_of", "_whole", "bytes_max", "used")
 
-    def __init__(self, bytes_max: int = BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = BYTES_MAX, whole: ByteBudget | None = None) -> None:
         assert bytes_max > 0
+        self._whole = whole
         self.bytes_max = bytes_max
         self.used = 0
         self._of: Counter[str] = Counter()
+
+    def of_calls(self) -> ByteBudget:
+        """Return the part of the budget that calls out may keep.
+
+        >>> ByteBudget(100).of_calls().bytes_max
+        50
+        """
+        return ByteBudget(self.bytes_max * CALLS_PERCENT // 100, self)
 
     def account(self, holder: str, share_percent: int = SHARE_PERCENT) -> Account:
         """Open an account, which keeps nothing yet.
@@ -60,6 +76,8 @@ class ByteBudget:
         """
         of_holder = self._of[holder] + size
         if size > 0 and (self.used + size > self.bytes_max or of_holder > share_max):
+            return False
+        if self._whole is not None and not self._whole.take("", size, self._whole.bytes_max):
             return False
         self.used += size
         assert self.used >= 0
@@ -89,7 +107,8 @@ class Account:
         """
         if size == self.kept:
             return True
-        if not self._budget.take(self._holder, size - self.kept, self._share_max):
+        counted = max(0, size - FREE_BYTES) - max(0, self.kept - FREE_BYTES)
+        if counted and not self._budget.take(self._holder, counted, self._share_max):
             return False
         self.kept = size
         return True

@@ -119,6 +119,7 @@ class Server:
         self._allowed = settings.allow_list()
         self._contexts = contexts_of(self._allowed)
         self._budget = ByteBudget(settings.bytes_under_way_max)
+        self._calls_budget = self._budget.of_calls()
         self._destinations = destinations or self._usual_destinations(names)
         self.metrics = Metrics(listed=self._allowed.keys)
         self._exchange = exchange
@@ -295,7 +296,7 @@ class Server:
             ssl_contexts=self._contexts,
             names=names,
             guard=self._guard,
-            budget=self._budget,
+            budget=self._calls_budget,
         )
 
     def _usual_destinations(self, names: Names) -> dict[str, Destination]:
@@ -313,7 +314,7 @@ class Server:
                 names=names,
                 guard=self._guard,
                 allowed=allowed,
-                budget=self._budget,
+                budget=self._calls_budget,
             )
             destinations |= {"grpc": grpc, "grpcs": grpc}
         return destinations

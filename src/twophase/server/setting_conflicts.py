@@ -31,10 +31,10 @@ def why_not_together(settings: Settings) -> str | None:
             f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
             " file. Set store to a postgresql:// URL, or workers to 1."
         )
-    if settings.bytes_under_way_max < 4 * max(settings.answer_bytes_max, SHARE_LEAST):
+    if settings.bytes_under_way_max < 8 * max(settings.answer_bytes_max, SHARE_LEAST // 2):
         return (
-            f"bytes_under_way_max: must be at least {4 * SHARE_LEAST}, and four times answer_bytes_max: a called host"
-            " may keep a quarter of it."
+            f"bytes_under_way_max: must be at least {4 * SHARE_LEAST}, and eight times answer_bytes_max: calls may keep"
+            " a half of it, and a called host a quarter of that."
         )
     if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
         return f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."
