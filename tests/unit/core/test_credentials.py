@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from twophase.core.credentials import is_reference, secret_of, shown, without_credentials
+from twophase.core.credentials import holds_password, is_reference, secret_of, shown, without_credentials
 from twophase.core.errors import ConfigurationError
 
 # Each has "Hunter" or "Two" in it, whatever it is cut at.
@@ -141,3 +141,21 @@ def test_an_empty_or_missing_variable_is_an_error(monkeypatch: pytest.MonkeyPatc
     for reference in ("env:BANK_KEY", "env:NO_SUCH_VARIABLE", "env:"):
         with pytest.raises(ConfigurationError, match=reference):
             secret_of(reference)
+
+
+@pytest.mark.parametrize(
+    ("url", "holds"),
+    [
+        ("postgresql://me:tiger@db/pay", True),
+        ("postgresql://me:ti/g@er@db/pay", True),
+        ("postgresql://me:1234@db/pay", True),
+        ("redis://:tiger@cache:6379/0", True),
+        ("postgresql://db/pay?sslmode=require&password=tiger", True),
+        ("postgresql://me@db:5432/pay?user=me", False),
+        ("postgresql://me@[::1]:5432/pay", False),
+        ("redis://cache:6379/0", False),
+        ("sqlite:///pay.db", False),
+    ],
+)
+def test_a_password_in_a_url_is_found(url: str, *, holds: bool) -> None:
+    assert holds_password(url) is holds

@@ -1,0 +1,35 @@
+"""Texts for terminals, and JSON for terminals and programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from twophase.core.printable import printable, printable_json
+
+EVIL = "a\x1b[2J\x7f\x9b\u202e\U000e0001"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("plain, ü", "plain, ü"), (EVIL, r"a\x1b[2J\x7f\x9b\u202e\U000e0001"), ("a\n\tb\r", "a\n\tb\\r")],
+)
+def test_an_unprintable_character_is_shown_by_its_code(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+def test_a_caller_chooses_which_unprintable_characters_stay() -> None:
+    assert printable("a\nb\t", kept="") == r"a\nb\t"
+
+
+@pytest.mark.parametrize("text", ["plain, ü", EVIL])
+def test_printable_json_means_the_same(text: str) -> None:
+    shown = printable_json(json.dumps({"a": text}, ensure_ascii=False, indent=1))
+
+    assert json.loads(shown) == {"a": text}
+    assert shown.replace("\n", "").isprintable()
+
+
+def test_printable_json_of_printable_text_is_the_text() -> None:
+    assert printable_json('{"a": 1}') == '{"a": 1}'
