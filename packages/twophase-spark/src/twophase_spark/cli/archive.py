@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import echo, plain_console
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import WallClock
 from twophase_spark.cli.ending import exit_codes, say
@@ -160,28 +160,28 @@ def _detach(store: str | None) -> None:
     from twophase_spark.archive import marks  # noqa: PLC0415 -- PySpark is slow to import
 
     marks.detach(marks.store_at(reference_of(store)))
-    _print("the coordinator forgets without an archive again, when its retention says so")
+    echo("the coordinator forgets without an archive again, when its retention says so")
 
 
 def _show_archived(done: Archived, lake: Path) -> None:
     rows = f"{done.history} rows of history, {done.attempts} attempts and {done.audit_rows} rows of the audit log"
-    _print(f"archived {rows} in {done.files} files into {lake}")
+    echo(f"archived {rows} in {done.files} files into {lake}")
     if done.missing:
-        _print(f"{done.missing} rows were gone from the store before they could be archived")
+        echo(f"{done.missing} rows were gone from the store before they could be archived")
     if done.through:
         positions = ", ".join(f"seq {seq} of node {node}" for node, seq in sorted(done.through.items()))
-        _print(f"the lake has history up to {positions}")
-    _print(f"the coordinator may forget what was finished before {_when(done.until_ms)}, when its retention says so")
+        echo(f"the lake has history up to {positions}")
+    echo(f"the coordinator may forget what was finished before {_when(done.until_ms)}, when its retention says so")
 
 
 def _show_purged(done: Purged, *, dry_run: bool) -> None:
     verb = "would be removed" if dry_run else "removed"
-    _print(f"{done.history} rows of history and {done.attempts} attempts {verb}, which {done.files} files have")
+    echo(f"{done.history} rows of history and {done.attempts} attempts {verb}, which {done.files} files have")
     if done.history:
         unknown = "would be refused" if dry_run else "is refused"
-        _print(f"a gid that was made before {_when(done.before_ms)} and is not known any more {unknown} from now on")
+        echo(f"a gid that was made before {_when(done.before_ms)} and is not known any more {unknown} from now on")
     if done.early:
-        _print(f"{done.early} rows stay: their gids say that they were made later than they ended")
+        echo(f"{done.early} rows stay: their gids say that they were made later than they ended")
     _show_faults(done.faults)
 
 
@@ -194,16 +194,12 @@ def _show_verified(found: Verified, lake: Path) -> None:
     counted += f"{found.audit_rows} rows of the audit log"
     verdict = Text("DAMAGED", "bold red") if found.faults else Text("WHOLE", "bold green")
     plain_console().print(verdict, end="  ")
-    _print(f"{lake}: {counted}")
+    echo(f"{lake}: {counted}")
     _show_faults(found.faults)
 
 
 def _show_faults(faults: Sequence[Fault]) -> None:
     for fault in faults[:_FAULTS_SHOWN]:
-        _print(f"{fault.path}: {fault.why}")
+        echo(f"{fault.path}: {fault.why}")
     if len(faults) > _FAULTS_SHOWN:
-        _print(f"and {len(faults) - _FAULTS_SHOWN} more")
-
-
-def _print(text: str) -> None:
-    plain_console().print(text, soft_wrap=True)
+        echo(f"and {len(faults) - _FAULTS_SHOWN} more")

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
+from twophase.cli.console import echo
 from twophase_spark.cli.ending import exit_codes
 
 BUNDLE_EXAMPLES: Final = """\b
@@ -28,7 +29,7 @@ def bundle(
         from twophase_spark.cluster.bundle import bundle as write  # noqa: PLC0415 -- costs nothing elsewhere
 
         done = write(output)
-        typer.echo(f"{done.path}: {done.files} files, {done.size_bytes} bytes")
-        typer.echo("The executors' Python needs these besides:")
+        echo(f"{done.path}: {done.files} files, {done.size_bytes} bytes")
+        echo("The executors' Python needs these besides:")
         for name, version in done.versions.items():
-            typer.echo(f"  {name}=={version}")
+            echo(f"  {name}=={version}")

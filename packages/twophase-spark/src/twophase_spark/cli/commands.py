@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import echo, plain_console, printable
 from twophase.cli.findings import Finding, Level, show
 from twophase.core.errors import ConfigurationError
 from twophase_spark.cli import audit_options as options
@@ -145,7 +145,7 @@ def _show(report: Report, html: Path | None) -> None:
 
     console, result = plain_console(), report.result
     colour = {0: "bold green", 1: "bold red"}.get(report.verdict.exit_code, "bold yellow")
-    console.print(Text.assemble((report.verdict.value.upper(), colour), f"  {report.sentence}"))
+    console.print(Text.assemble((report.verdict.value.upper(), colour), f"  {printable(report.sentence)}"))
     table = Table(show_edge=False, pad_edge=False)
     table.add_column("class")
     table.add_column("messages", justify="right")
@@ -157,10 +157,10 @@ def _show(report: Report, html: Path | None) -> None:
     console.print(table)
     for line in report.coverage:
         if not line.checked:
-            console.print(f"not checked: {line.what}: {line.note}", soft_wrap=True)
+            echo(f"not checked: {line.what}: {line.note}")
     for sample in result.samples[:_SAMPLES_SHOWN]:
-        console.print(f"{', '.join(sample.flags)}: {sample.gid}", soft_wrap=True)
+        echo(f"{', '.join(sample.flags)}: {sample.gid}")
         for step in sample.repairs:
-            console.print(f"    {step.why}: {step.command}", soft_wrap=True)
+            echo(f"    {step.why}: {step.command}")
     if html is not None:
-        console.print(f"report: {html}", soft_wrap=True)
+        echo(f"report: {html}")

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import typer
 
+from twophase.cli.console import echo
 from twophase.core.errors import ConfigurationError, TwophaseError
 from twophase_spark.reports.unmade import ReportFiles, as_told
 
@@ -22,7 +23,7 @@ _STOPPED = "Stopped; nothing can be said."
 
 
 def say(text: str) -> None:
-    typer.echo(f"twophase: {as_told(text)} …", err=True)
+    echo(f"twophase: {as_told(text)} …", err=True)
 
 
 @contextlib.contextmanager
@@ -50,7 +51,7 @@ def exit_codes(
 def _ended(text: str, files: ReportFiles, code: int = EXIT_NOT_CHECKED) -> NoReturn:
     files.say_not_made(text)
     with contextlib.suppress(OSError):  # a terminal that is gone changes no exit code
-        typer.echo(as_told(text), err=True)
+        echo(as_told(text), err=True)
     raise typer.Exit(code) from None
 
 

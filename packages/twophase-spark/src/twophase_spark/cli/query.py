@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import os
 import sys
 from pathlib import Path
@@ -10,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.table import Table
-from rich.text import Text
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import cell, echo, plain_console, printable
 from twophase_spark.cli.archive import reference_of
 from twophase_spark.cli.ending import exit_codes, say
 
@@ -76,35 +76,29 @@ def query(
             short=is_small(question),
             extra=(("spark.hadoop.parquet.page.verify-checksum.enabled", "true"),),
         )
+        logging.getLogger("SQLQueryContextLogger").disabled = True  # PySpark writes a trace of a query's mistake there
         say("starting Spark")
         with open_session(settings) as spark:
             say("asking")
             answer = ask(spark, question, say)
-        _show(answer, output)
+        show_rows(answer, output)
         if answer.more:
-            typer.echo(f"There are more rows; --limit {limit} are shown.", err=True)
+            echo(f"There are more rows; --limit {limit} are shown.", err=True)
 
 
-def _show(answer: Answer, output: Output) -> None:
+def show_rows(answer: Answer, output: Output) -> None:
+    """Print the rows; a terminal obeys no text of them."""
     from twophase_spark.archive.query import as_csv, as_json, as_text  # noqa: PLC0415 -- PySpark is slow to import
 
-    if output is Output.JSON:
-        sys.stdout.buffer.write(as_json(answer))
-    elif output is Output.CSV:
-        sys.stdout.write(as_csv(answer))
-    else:
+    if output is Output.TABLE:
         table = Table(show_edge=False, pad_edge=False)
         for name in answer.names:
-            table.add_column(Text(name), overflow="fold")
+            table.add_column(cell(name), overflow="fold")
         for row in answer.rows:
-            table.add_row(*(Text(_printable(as_text(value))) for value in row))
+            table.add_row(*(cell(as_text(value)) for value in row))
         plain_console().print(table)
+    else:
+        text = as_json(answer).decode() if output is Output.JSON else as_csv(answer)
+        text = printable(text) if sys.stdout.isatty() else text  # a file or a pipe gets every character
+        sys.stdout.buffer.write(text.encode())
     sys.stdout.flush()
-
-
-def _printable(text: str) -> str:
-    """Replace characters that are not printable.
-
-    Text of any sender must not move the cursor of a terminal.
-    """
-    return "".join(character if character.isprintable() else "·" for character in text)

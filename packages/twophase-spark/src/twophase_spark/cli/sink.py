@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 import typer
 from rich.table import Table
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import cell, echo, plain_console
 from twophase.core.errors import ConfigurationError, LedgerUnavailable, TwophaseError
 from twophase_spark.cli.ending import EXIT_INTERRUPTED
 
@@ -57,10 +57,11 @@ def checkback(
         server = CheckBackServer(engine, host, port)
     except TwophaseError as error:
         _fail(error)
-    except OSError as error:
-        _fail(ConfigurationError(f"Cannot listen on {host}:{port}: {error.strerror}."))
+    except (OSError, TypeError) as error:  # the latter: a host that is no name at all
+        why = error.strerror if isinstance(error, OSError) else error
+        _fail(ConfigurationError(f"Cannot listen on {host}:{port}: {why}."))
     with server:
-        typer.echo(f"twophase spark checkback ready: {server.url}")
+        echo(f"twophase spark checkback ready: {server.url}")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
@@ -119,20 +120,20 @@ def _give_up(book: Ledger, publisher: str, requested: str, shown: int) -> int:
     if len(found) > 1 and len(undecided) == 1:
         found = undecided
     if not found:
-        typer.echo(f"There is no batch {requested} of publisher {publisher}.", err=True)
+        echo(f"There is no batch {requested} of publisher {publisher}.", err=True)
         return EXIT_NOTHING
     if len(found) > 1:
-        typer.echo(f"Several batches of publisher {publisher} have number {requested}; give the id of one:", err=True)
+        echo(f"Several batches of publisher {publisher} have number {requested}; give the id of one:", err=True)
         _show(found, shown)
         return EXIT_NOTHING
     decision = book.give_up(found[0].group)
     if decision is Decision.OPEN:
         raise LedgerUnavailable("The ledger did not take it in time; try again.")
     if decision is Decision.GIVEN_UP:
-        typer.echo("Given up: the coordinator rolls its messages back when it asks next.")
+        echo("Given up: the coordinator rolls its messages back when it asks next.")
     else:
         book.set_published(found[0].group, 0)
-        typer.echo(
+        echo(
             "It is published; what only failed tries of it had prepared is given up, and what was not submitted yet "
             "is left to the check-backs."
         )
@@ -145,10 +146,10 @@ def _show(batches: list[ListedBatch], shown: int) -> None:
         table.add_column(title, justify="right" if title in {"number", "messages"} else "left")
     for batch in batches[:shown]:
         table.add_row(
-            batch.publisher,
-            batch.group,
+            cell(batch.publisher),
+            cell(batch.group),
             str(batch.number) if batch.number >= 0 else "write",
-            batch.query[:8],
+            cell(batch.query[:8]),
             _time(batch.begun_ms),
             batch.decision.value,
             str(batch.messages) if batch.messages else "",
@@ -158,7 +159,7 @@ def _show(batches: list[ListedBatch], shown: int) -> None:
     console = plain_console(width=_WIDTH)
     console.print(table if batches else "no batches")
     if len(batches) > shown:
-        typer.echo(f"There are more batches; {shown} are shown. See more with --limit N, or --all.", err=True)
+        echo(f"There are more batches; {shown} are shown. See more with --limit N, or --all.", err=True)
 
 
 def _time(time_ms: int | None) -> str:
@@ -166,5 +167,5 @@ def _time(time_ms: int | None) -> str:
 
 
 def _fail(error: TwophaseError) -> NoReturn:
-    typer.echo(f"{error.code}: {error.message} {error.remedy}", err=True)
+    echo(f"{error.code}: {error.message} {error.remedy}", err=True)
     raise typer.Exit(EXIT_FAILED) from None

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import cell, echo, plain_console
 from twophase.core.errors import ConfigurationError
 from twophase_spark.cli.ending import exit_codes, say
 from twophase_spark.locations import Location, parse_coordinator, require_distinct
@@ -118,7 +118,7 @@ def _show(report: SloReport) -> None:
     for group in measured.groups:
         if group.dimension != "hour":
             table.add_row(
-                f"{group.dimension} {group.key}".strip(),
+                cell(f"{group.dimension} {group.key}".strip()),
                 str(group.messages),
                 *_shown(group.decision),
                 *_shown(group.delivery),
@@ -132,12 +132,9 @@ def _show(report: SloReport) -> None:
         f"the oldest for {backlog.oldest_s:.1f} s"
     )
     for one in measured.left_out:
-        console.print(said_left_out(one), soft_wrap=True)
+        echo(said_left_out(one))
     for alert in report.alerts:
-        console.print(
-            f"exceeded: {alert.measure} of {alert.dimension} {alert.key}: {alert.value:.4g}, bound {alert.bound:g}",
-            soft_wrap=True,
-        )
+        echo(f"exceeded: {alert.measure} of {alert.dimension} {alert.key}: {alert.value:.4g}, bound {alert.bound:g}")
 
 
 def _shown(latency: Latency) -> tuple[str, str]:
