@@ -27,7 +27,7 @@ from twophase_spark.reports.page import to_html
 from twophase_spark.reports.report import Report, Terms, Verdict, make_report, to_json
 from twophase_spark.rules.classify import ServiceScope, Table
 from twophase_spark.rules.comparison import AuditResult, RowCount
-from twophase_spark.rules.repairs import Evidence, repairs_of
+from twophase_spark.rules.repairs import Evidence, Repair, repairs_of
 from twophase_spark.rules.samples import Finding
 from twophase_spark.rules.taxonomy import MEANINGS, Flag
 
@@ -113,6 +113,26 @@ def test_html_is_well_formed_and_stands_alone() -> None:
         assert page.open == []
         assert page.links == []
         assert "script" not in page.seen
+
+
+def test_no_text_of_a_database_is_markup_in_any_report() -> None:
+    """A text stands in every cell that one of a foreign database reaches."""
+    evil = "<img src=x onerror=alert(1)>\"'&"
+    message: dict[str, object] = {"state": 3, "decided_by": evil, "reason": evil, "created_ms": 1, "finished_ms": 2}
+    message["branches"] = [{"branch_id": evil, "url": f"http://{evil}"}]
+    rows = ({"source": evil, "reason": evil, "branch_id": evil},)
+    found = Finding(evil, ("lost",), (evil,), message, rows, rows, rows, (Repair("lost", evil, evil),))
+    report = report_of(msgspec.structs.replace(broken(), samples=(found,)))
+
+    page = WellFormed()
+    page.feed(to_html(report))
+    page.close()
+
+    assert page.open == []
+    assert page.links == []
+    assert not {"img", "script"} & page.seen
+    assert json.loads(to_json(report))["result"]["samples"][0]["gid"] == evil
+    assert evil in "".join(ET.fromstring(to_junit(report)).itertext())
 
 
 def test_html_says_the_verdict_first() -> None:

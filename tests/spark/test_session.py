@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 
 import pyspark
 import pyspark.util
@@ -34,3 +35,26 @@ def test_a_stranger_who_connects_first_disturbs_no_collect(
 
     assert [row["id"] for row in spark.range(2).collect()] == [0, 1]
     assert places, "the rows came through a socket"
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_what_java_writes_is_the_users_alone(spark: SparkSession, tmp_path: Path) -> None:
+    """Java takes no part in the process's umask: findings are Parquet files of its."""
+    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "findings"))
+
+    written = [tmp_path / "findings", *(tmp_path / "findings").iterdir()]
+    assert len(written) >= 3, "the folder, rows, and the mark of success"
+    assert [path for path in written if path.stat().st_mode & 0o077] == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_ports_of_java_demand_a_secret_that_no_option_shows(spark: SparkSession) -> None:
+    """Every user of the machine reaches a port of loopback."""
+    options = dict(spark.sparkContext.getConf().getAll())
+
+    assert options["spark.authenticate"] == "true"
+    assert options["spark.driver.bindAddress"] == "127.0.0.1"
+    assert options["spark.ui.enabled"] == "false"
+    assert [name for name in options if "secret" in name] == []

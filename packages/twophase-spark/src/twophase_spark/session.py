@@ -142,12 +142,15 @@ def _build(settings: SessionSettings, directory: Path) -> SparkSession:
         # The position in a program where a column was named, passed at every call to Java: a second of a small audit.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
+        "spark.hadoop.fs.permissions.umask-mode": "077",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
     if settings.short:
         options |= _SHORT
+    if _is_here(settings):  # Java's ports are open to every user of the machine: a secret of this run guards them
+        options["spark.authenticate"] = "true"
     if _is_here(settings) and len(os.fsencode(directory)) <= _SOCKET_FOLDER_BYTES_MAX:
         # Rows arrive through a socket of their own, which serves one connection and resets all others. A port may have
         # been another server's a moment ago, and its clients still connect.
