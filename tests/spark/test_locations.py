@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from twophase.core.errors import ConfigurationError
@@ -80,3 +82,29 @@ def test_one_database_in_two_roles_is_accepted() -> None:
     both: list[Location] = [parse_named(role, "a=sqlite:///1.db") for role in (Role.PRODUCER, Role.CONSUMER)]
 
     require_distinct(both)
+
+
+def test_a_url_is_taken_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A password on the command line is shown by the list of processes."""
+    url = "postgresql://audit:s3cret@db/bank"
+    monkeypatch.setenv("BANK_URL", url)
+    secret = tmp_path / "url"
+    secret.write_text(f"{url}\n")
+    secret.chmod(0o600)
+
+    for reference in ("env:BANK_URL", f"file:{secret}"):
+        ledger = parse_named(Role.LEDGER, f"bank={reference}#ledger?gid=tx")
+        assert (ledger.url, ledger.table, ledger.gid_column) == (url, "ledger", "tx")
+        assert parse_coordinator(reference).url == url
+
+
+def test_a_reference_to_no_url_shows_nothing_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BANK_URL", "s3cret://x#y")
+    secret = tmp_path / "url"
+    secret.write_text("sqlite:///x.db")
+    secret.chmod(0o644)
+
+    for reference in ("env:BANK_URL", "env:NO_SUCH", f"file:{secret}"):
+        with pytest.raises(ConfigurationError) as refused:
+            parse_named(Role.PRODUCER, f"bank={reference}")
+        assert "s3cret" not in str(refused.value)

@@ -1,8 +1,8 @@
 """The locations of an audit: URLs of the command line, taken apart and checked.
 
 The check comes before Spark is started. `sqlite:///file.db`, `postgresql://user@host/db`, `mysql://user@host/db`; the
-part behind a `#` names the table and its columns: `#schema.barrier`, `#ledger?gid=gid&branch=branch_id`. A password is
-used and never shown.
+part behind a `#` names the table and its columns: `#schema.barrier`, `#ledger?gid=gid&branch=branch_id`. In place of a
+URL, `env:NAME` or `file:PATH` says where it stands. A password is used and never shown.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.core.credentials import is_reference, secret_of
 from twophase.core.errors import ConfigurationError, TwophaseError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -132,9 +133,15 @@ def parse_named(role: Role, text: str) -> Location:
 
 
 def _parse(role: Role, name: str, text: str) -> Location:
-    url, _, fragment = text.partition("#")
+    given, _, fragment = text.partition("#")
+    url = secret_of(given)
     scheme = urlsplit(url).scheme
     engine = _SCHEMES.get(scheme.partition("+")[0])
+    if is_reference(given) and (engine is None or "#" in url):
+        raise ConfigurationError(
+            f"--{role} {name}: {given} holds no URL of a database (it is not shown here); # and the table stand behind "
+            "its name."
+        )
     if engine is None:
         raise ConfigurationError(
             f"--{role} {name}: the URL must begin with sqlite:, postgresql: or mysql:, not {scheme!r}."

@@ -28,7 +28,8 @@ Locations:
                  NAME is a consumer's; its rows are the real effects
                  &where=SQL for rows that count, &rows_per_effect=2
   URL is sqlite:///file.db, postgresql://user:password@host/name or
-  mysql://user:password@host/name. Quote what contains ? or &.
+  mysql://user:password@host/name, or where such a URL stands: env:NAME,
+  file:PATH. Quote what contains ? or &.
   --config FILE  the same in TOML, with ${NAME} for the environment"""
 
 Coordinator = Annotated[
