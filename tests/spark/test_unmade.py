@@ -235,3 +235,15 @@ def test_they_are_written_where_there_is_no_pyspark(files: ReportFiles) -> None:
 
     assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
     require_not_made(files, "pyspark")
+
+
+def test_reports_are_the_users_alone(tmp_path: Path) -> None:
+    """The command sets its umask: gids, addresses and reasons stand in a report."""
+    reports = [tmp_path / name for name in ("r.html", "r.json", "r.xml")]
+    options = [f"--{kind}={path}" for kind, path in zip(("html", "json", "junit"), reports, strict=True)]
+    command = [sys.executable, "-m", "twophase", "spark", "audit", "--coordinator=sqlite:////nowhere/x.db", *options]
+
+    done = subprocess.run(command, capture_output=True, check=False, umask=0o022)
+
+    assert done.returncode == 2
+    assert {path.stat().st_mode & 0o777 for path in reports} == {0o600}
