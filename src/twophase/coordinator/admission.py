@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from twophase.coordinator.runtime import Runtime
-from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Reply, deliver
+from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Owner, Reply, deliver
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.store_faults import as_store_error
@@ -71,7 +71,9 @@ class Admission:
         """The number of look-ups under way."""
         return len(self._lookups)
 
-    def admit(self, message: Message, on_reply: OnReply, *, is_submit: bool = False) -> ActiveMessage | None:
+    def admit(
+        self, message: Message, on_reply: OnReply, *, is_submit: bool = False, owner: Owner | None = None
+    ) -> ActiveMessage | None:
         """Return the message that a prepare or submit is about.
 
         None when the request was refused and answered. A submit with a check address was prepared before: where nodes
@@ -84,13 +86,21 @@ class Admission:
             return None
         if active is not None:
             return active
-        if (is_submit and message.check_url and self._store.shared) or self._owners.store_full is not None:
-            return self.look_up(gid)  # where no new message is taken, one that is in the store still is
+        holder = ""
+        takes_none = self._owners.store_full is not None
+        if owner is not None:
+            holder = owner.name
+            if self._memory.full_for(holder):
+                self.refuse(Overloaded(f"memory has no room for more messages of {holder!r}.", gid=gid), on_reply)
+                return None
+            takes_none = takes_none or not owner.has_room(message)
+        if takes_none or (is_submit and message.check_url and self._store.shared):
+            return self.look_up(gid, holder)  # where no new message is taken, one that is in the store still is
         for branch in message.branches:
             if TOPIC_PREFIX in branch.url and not self._topics.can_expand(message):
                 # A new message cannot be expanded, but one in the store was expanded when it was inserted.
-                return self.look_up(gid)
-        return self._memory.add(message)
+                return self.look_up(gid, holder)
+        return self._memory.add(message, holder)
 
     def find(self, gid: str, on_reply: OnReply) -> ActiveMessage | None:
         """Return the message of a gid, from memory or looked up.
@@ -107,9 +117,12 @@ class Admission:
         self._observer.refused(error.code)
         deliver(on_reply, Reply(error, State.ABSENT))
 
-    def look_up(self, gid: str) -> ActiveMessage:
-        """Add a message that is busy until the store has answered for its gid."""
-        active = self._memory.add(Message(gid, ()))
+    def look_up(self, gid: str, holder: str = "") -> ActiveMessage:
+        """Add a message that is busy until the store has answered for its gid.
+
+        `holder`: the owner in whose share it counts until then.
+        """
+        active = self._memory.add(Message(gid, ()), holder)
         active.busy = True
         task = asyncio.get_running_loop().create_task(self._fill(active))
         self._lookups.add(task)

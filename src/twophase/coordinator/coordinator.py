@@ -226,7 +226,7 @@ class Coordinator:
         if self._settings.strict and not message.check_url:
             self._admission.refuse(InvalidRequest(_NO_CHECK_ADDRESS, gid=message.gid, remedy=_GIVE_ADDRESS), on_reply)
             return
-        active = self._admission.admit(message, on_reply)
+        active = self._admission.admit(message, on_reply, owner=owner)
         if active is not None:
             if message.options.explicit_verdict and message.check_url not in self.probing.seen:
                 self.probing.notice(message)
@@ -245,7 +245,7 @@ class Coordinator:
 
         `created_ms`, `owner`, `audited`: as `prepare`.
         """
-        active = self._admission.admit(message, on_reply, is_submit=True)
+        active = self._admission.admit(message, on_reply, is_submit=True, owner=owner)
         if active is not None:
             trigger = Trigger(
                 _SUBMIT, message, on_reply, _BY_SUBMIT, created_ms=created_ms, owner=owner, audited=audited

@@ -17,28 +17,18 @@ from twophase.core.errors import StoreFull
 _NOTHING: Final = (0, 0)
 
 
-class Owners:
-    """The counts; see the module.
-
-    `wanted`: True while some quota bounds what waits. `may_call`: True when an owner's messages may call these URLs,
-    with a message's protocol; the server's tokens say so. `calls_max`: the most calls under way for an owner's
-    messages, where its quota bounds them. `store_full`: the refusal of new messages, while
-    the store is as large as it may be.
-    """
+class Counts:
+    """Messages of each owner, and their bytes."""
 
     def __init__(self) -> None:
-        self.wanted = False
-        self.store_full: StoreFull | None = None
-        self.may_call: Callable[[str, Iterable[str], str], bool] = lambda _owner, _urls, _protocol: True
-        self.calls_max: Callable[[str], int | None] = lambda _owner: None
         self._counts: dict[str, tuple[int, int]] = {}
 
     def waiting(self, owner: str) -> tuple[int, int]:
-        """Return how many messages of an owner wait, and their bytes.
+        """Return how many messages of an owner there are, and their bytes.
 
-        >>> owners = Owners()
-        >>> owners.add("orders", 300)
-        >>> owners.waiting("orders"), owners.waiting("stock")
+        >>> counts = Counts()
+        >>> counts.add("orders", 300)
+        >>> counts.waiting("orders"), counts.waiting("stock")
         ((1, 300), (0, 0))
         """
         return self._counts.get(owner, _NOTHING)
@@ -49,10 +39,30 @@ class Owners:
         self._counts[owner] = messages + 1, held + size
 
     def remove(self, owner: str, size: int) -> None:
-        """Count a message that is final."""
+        """Count a message that is gone; an owner without any is forgotten."""
         messages, held = self.waiting(owner)
-        self._counts[owner] = max(0, messages - 1), max(0, held - size)
+        if messages > 1:
+            self._counts[owner] = messages - 1, max(0, held - size)
+        else:
+            self._counts.pop(owner, None)
 
     def replace(self, counts: Mapping[str, tuple[int, int]]) -> None:
         """Take the counts of the store."""
         self._counts = dict(counts)
+
+
+class Owners(Counts):
+    """The counts of what waits; see the module.
+
+    `wanted`: True while some quota bounds what waits. `may_call`: True when an owner's messages may call these URLs,
+    with a message's protocol; the server's tokens say so. `calls_max`: the most calls under way for an owner's
+    messages, where its quota bounds them. `store_full`: the refusal of new messages, while the store is as large as it
+    may be.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted = False
+        self.store_full: StoreFull | None = None
+        self.may_call: Callable[[str, Iterable[str], str], bool] = lambda _owner, _urls, _protocol: True
+        self.calls_max: Callable[[str], int | None] = lambda _owner: None

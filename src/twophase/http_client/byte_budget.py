@@ -2,11 +2,11 @@
 
 Each of them has a bound of its own; this is the bound of all together, over every port and every call. A request that
 arrives whole is never counted, and neither are the first bytes of another (`FREE_BYTES`): so the usual requests and
-answers of others pass, while long ones use up the budget. Calls out have a part of it only, so that hosts that are called
-cannot keep the room of requests.
+answers of others pass, while long ones use up the budget. Calls out have a part of it only, so that the hosts that are
+called cannot keep the room of requests.
 
-Invariant: the bytes in use are the sum of what the accounts keep beyond `FREE_BYTES`, and never more than the budget. No
-holder (a peer's address, a called host) keeps more than its share.
+Invariant: the bytes in use are the sum of what the accounts keep beyond `FREE_BYTES`, and never more than the budget.
+No holder (a peer's address, a called host) keeps more than its share.
 """
 
 from __future__ import annotations

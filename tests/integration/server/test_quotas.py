@@ -61,6 +61,18 @@ async def test_what_waits_from_before_a_restart_counts(tmp_path: Path) -> None:
         assert (await _say(server, "prepare", "b")).status == 429
 
 
+async def test_a_prepared_message_can_be_submitted_when_the_quota_is_used_up_and_memory_has_forgotten_it(
+    tmp_path: Path,
+) -> None:
+    tokens = write(tmp_path, "orders", [Scope.PRODUCE], quota=Quota(waiting_messages=1))
+    async with running(tmp_path, tokens=tokens, **NEVER_CALLED) as server:
+        assert (await _say(server, "prepare", "a")).status == 200
+    async with running(tmp_path, tokens=tokens, **NEVER_CALLED) as server:
+        assert (await _say(server, "submit", "b")).status == 429
+        assert (await _say(server, "prepare", "a")).status == 200
+        assert (await _say(server, "submit", "a")).status == 200
+
+
 async def test_bytes_are_bounded(tmp_path: Path) -> None:
     tokens = write(tmp_path, "orders", [Scope.PRODUCE], quota=Quota(bytes_stored=10_000))
     async with running(tmp_path, tokens=tokens, **NEVER_CALLED) as server:

@@ -1,24 +1,32 @@
-"""The bytes that a message in memory counts for."""
+"""The bytes that a message in memory counts for, and an owner's share of memory."""
 
 from __future__ import annotations
 
 import asyncio
 import tracemalloc
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
 
-from tests.unit.coordinator.harness import Harness, message
+from tests.unit.coordinator.harness import IN, PATIENCE_S, QUICK, Harness, message
 from twophase.coordinator.owners import Owners
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import ActiveMessage
+from twophase.coordinator.state.active_message import ActiveMessage, Reply
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.times import Times
+from twophase.core.errors import Overloaded
+from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, decode, encode
 from twophase.core.options import Options
+from twophase.destinations.base import Answer
+from twophase.server.identity.caller import Caller
 from twophase.server.identity.quotas import Meter
 from twophase.server.identity.tokens import Quota
 from twophase.testing.clock import VirtualClock
+
+MakeRig = Callable[..., Awaitable[Harness]]
 
 MESSAGES = 100
 URL = "http://b/in"
@@ -76,3 +84,77 @@ async def test_a_message_of_a_topic_counts_with_its_subscribers(harness: Harness
     await harness.coordinator.topics.subscribe("rates", f"http://b/{'x' * 2_000}")
     await harness.prepare(message("g", "topic://rates"))
     assert harness.coordinator.gauges().active_bytes > 2_000
+
+
+class Client:
+    """A producer with a token, and what its requests were answered."""
+
+    def __init__(self, harness: Harness, name: str) -> None:
+        self._harness = harness
+        self._caller = Caller(name) if name else None
+
+    async def submit(self, gid: str, **more: Any) -> str:
+        """Submit a message; return the code of its refusal, empty for none."""
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        said = message(gid, check_url="", **more)
+        self._harness.coordinator.submit(said, reply.set_result, None, self._caller)
+        error = (await asyncio.wait_for(reply, PATIENCE_S)).error
+        return "" if error is None else error.code
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(CoordinatorSettings(delivery=QUICK, active_max=8), id="messages"),
+        pytest.param(CoordinatorSettings(delivery=QUICK, active_bytes_max=8 * 100_900), id="bytes"),
+    ],
+)
+async def test_one_owner_leaves_room_in_memory_to_others(make_harness: MakeRig, settings: CoordinatorSettings) -> None:
+    harness = await make_harness(settings)
+    harness.destination.hold(IN)
+    eve, stock, nobody = (Client(harness, name) for name in ("eve", "stock", ""))
+    payload = b"x" * 100_000
+    said = [await eve.submit(f"eve{number}", payload=payload) for number in range(20)]
+    assert set(said[:10]) == {""}
+    assert set(said[12:]) == {Overloaded.code}
+    assert [await stock.submit(f"stock{number}", payload=payload) for number in range(3)] == ["", "", ""]
+    assert await eve.submit("eve0", payload=payload) == "", "it is in memory"
+    assert await nobody.submit("from before", payload=payload) == ""
+    harness.destination.release(IN)
+    for number in range(3):
+        await harness.until_state(f"stock{number}", State.SUCCEEDED)
+    await harness.until(lambda: not harness.coordinator.gauges().active)
+    assert [await eve.submit(f"again{number}", payload=payload) for number in range(3)] == ["", "", ""]
+
+
+async def test_clients_without_tokens_have_the_whole_memory(make_harness: MakeRig) -> None:
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, active_max=8))
+    harness.destination.hold(IN)
+    nobody = Client(harness, "")
+    said = [await nobody.submit(f"g{number}") for number in range(20)]
+    assert said == [""] * 17 + [Overloaded.code] * 3
+
+
+async def test_an_owners_messages_count_for_it_after_a_restart(make_harness: MakeRig) -> None:
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, active_max=8))
+    harness.destination.hold(IN)
+    said = [await Client(harness, "eve").submit(f"eve{number}") for number in range(8)]
+    assert said == [""] * 8
+    await harness.restart()
+    await harness.settled()
+    for number in range(4):
+        assert await Client(harness, "stock").submit(f"stock{number}") == ""
+    assert await Client(harness, "eve").submit("new") == Overloaded.code
+    assert await Client(harness, "stock").submit("new") == ""
+
+
+async def test_a_backlog_that_is_not_under_way_refuses_nothing_to_its_owner(make_harness: MakeRig) -> None:
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, active_max=8, page_rows=5, crowded_retry_ms=1))
+    harness.destination.script[IN].extend([Answer(500, b"no")] * 40)
+    eve = Client(harness, "eve")
+    for number in range(40):
+        assert await eve.submit(f"eve{number}") == ""
+        await harness.settled()
+    harness.clock.advance(60_000)
+    for number in range(40):
+        await harness.until_state(f"eve{number}", State.SUCCEEDED)

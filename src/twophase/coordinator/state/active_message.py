@@ -49,8 +49,12 @@ class Owner(Protocol):
         """True for a client that may read the texts of branches' answers."""
         ...
 
+    def has_room(self, message: Message) -> bool:
+        """Return True while the client's quota allows a new message."""
+        ...
+
     def require_room(self, message: Message) -> None:
-        """Refuse a new message beyond the client's quota.
+        """Refuse a new message beyond the client's quota, and count it otherwise.
 
         Raises:
             QuotaExceeded: too much of it waits.
@@ -157,7 +161,8 @@ class ActiveMessage:
     `early`: SUBMITTED here, while the row is still PREPARED, because the message chose check-back durability.
     `owned`: this node drives the row. A row of another node is in memory only while a request or an answer here
     concerns it: it has no timer, no delivery round and no check-back, until a change from here makes it owned.
-    `owner`: the name of its producer's token, empty for none.
+    `owner`: the name of its producer's token, empty for none. `holder`: the owner in whose share of memory it counts,
+    which is that of the request that brought it until its row is known.
     `parked`: nothing is tried until an operator redrives it.
     `busy`: a change of it, or its look-up, is with the store; `queue` holds the triggers that wait for that.
     `calls`: the number of answers it waits for, of branches, producers and the store; memory keeps it for them.
@@ -180,6 +185,7 @@ class ActiveMessage:
         "done",
         "due_ms",
         "early",
+        "holder",
         "message",
         "owned",
         "owner",
@@ -208,6 +214,7 @@ class ActiveMessage:
         self.parked = False
         self.owned = True
         self.owner = ""
+        self.holder = ""
         self.done = 0
         self.bytes = 0
         self.busy = False

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from twophase.coordinator.owners import Counts
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.times import Times
 from twophase.core.errors import StoreCorrupt
@@ -60,6 +61,7 @@ class ActiveSet:
         self._messages: dict[str, ActiveMessage] = {}
         self.get: Callable[[str], ActiveMessage | None] = self._messages.get
         """Returns the message of a gid, or None."""
+        self._shares = Counts()
         self.bytes = 0
         self.crowded = False
         """True when messages that need not be in memory should leave it."""
@@ -98,22 +100,43 @@ class ActiveSet:
         """True when new requests must wait: twice the bound, all of it under way."""
         return len(self._messages) > 2 * self._messages_max or self.bytes > 2 * self._bytes_max
 
-    def add(self, message: Message) -> ActiveMessage:
-        """Add a message, in the state ABSENT."""
+    def full_for(self, owner: str) -> bool:
+        """True when new requests of an owner must wait, so that others find room.
+
+        It has more than half of the bound, and all owners together a quarter beyond it: more than paging takes in, so
+        many messages are under way.
+        """
+        messages, held = self._shares.waiting(owner)
+        return (len(self._messages) * 4 > self._messages_max * 5 and messages * 2 > self._messages_max) or (
+            self.bytes * 4 > self._bytes_max * 5 and held * 2 > self._bytes_max
+        )
+
+    def add(self, message: Message, holder: str = "") -> ActiveMessage:
+        """Add a message, in the state ABSENT, to the share of an owner."""
         assert message.gid not in self._messages, "one active message a gid"
         active = ActiveMessage(message)
         self._messages[message.gid] = active
-        active.bytes = held_bytes(message)
-        self.bytes += active.bytes
+        held = active.bytes = held_bytes(message)
+        self.bytes += held
+        if holder:
+            active.holder = holder
+            self._shares.add(holder, held)
         # As `_count`, without a call.
-        self.crowded = len(self._messages) > self._messages_max or self.bytes > self._bytes_max
+        if len(self._messages) > self._messages_max or self.bytes > self._bytes_max:
+            self.crowded = True
         return active
 
-    def weigh(self, active: ActiveMessage) -> None:
-        """Count the bytes of a message whose content has been replaced."""
+    def weigh(self, active: ActiveMessage, holder: str | None = None) -> None:
+        """Count a message anew: its content has been replaced, or its owner is known now."""
         self.bytes -= active.bytes
+        if active.holder:
+            self._shares.remove(active.holder, active.bytes)
         active.bytes = held_bytes(active.message)
         self.bytes += active.bytes
+        if holder is not None:
+            active.holder = holder
+        if active.holder:
+            self._shares.add(active.holder, active.bytes)
         self._count()
 
     def load_row(self, active: ActiveMessage, row: LiveRow | HistoryRow | Forgotten | None) -> None:
@@ -141,7 +164,7 @@ class ActiveSet:
         active.decided_by = row.decided_by
         active.attempts = row.attempts
         active.done = row.done
-        self.weigh(active)
+        self.weigh(active, row.owner)
         if isinstance(row, LiveRow):
             active.version = row.version
             active.parked = row.parked
@@ -209,7 +232,10 @@ class ActiveSet:
         if self.left is not None:
             self.left[active.message.gid] = active.owned
         self.bytes -= active.bytes
-        self._count()
+        if active.holder:
+            self._shares.remove(active.holder, active.bytes)
+        if self.crowded:
+            self._count()
 
     def _count(self) -> None:
         self.crowded = len(self._messages) > self._messages_max or self.bytes > self._bytes_max

@@ -32,6 +32,8 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         active.created_ms = at_ms if item.created_ms is None else item.created_ms
         if trigger.merged is not None:
             _become(context, active, trigger)
+        if active.holder != item.owner:
+            memory.weigh(active, item.owner)
         active.stored_due_ms = at_ms + item.due_in_ms
         active.due_ms = context.runtime.clock.now_ms() + item.due_in_ms
         if item.state is _PREPARED or item.due_in_ms:

@@ -103,8 +103,12 @@ class Caller:
         if self._meter is not None:
             self._meter.count(requests, counted)
 
+    def has_room(self, message: Message) -> bool:
+        """Return True while the quota allows a new message."""
+        return self._meter is None or not self._meter.why_no_room(message)
+
     def require_room(self, message: Message) -> None:
-        """Refuse a new message beyond the quota.
+        """Refuse a new message beyond the quota, and count it otherwise.
 
         Raises:
             QuotaExceeded: too many messages, or bytes of them, wait.

@@ -67,21 +67,27 @@ class Meter:
             raise QuotaExceeded(f"{self._owner!r} may send {rate} requests a second.")
         self._left -= requests
 
+    def why_no_room(self, message: Message) -> str:
+        """Return why a new message is beyond the quota; empty for one that is not."""
+        quota = self._quota
+        messages, waiting_bytes = self._owners.waiting(self._owner)
+        if quota.waiting_messages is not None and messages >= quota.waiting_messages:
+            return f"{messages} messages of {self._owner!r} wait, as many as it may have."
+        if quota.bytes_stored is not None:
+            size = held_bytes(message)
+            if waiting_bytes + size > quota.bytes_stored:
+                return f"{waiting_bytes} bytes of {self._owner!r} wait, and {size} more would pass {quota.bytes_stored}."
+        return ""
+
     def require_room(self, message: Message) -> None:
         """Refuse a new message where too much waits already; count it otherwise.
 
         Raises:
             QuotaExceeded: as many messages, or bytes of them, wait as the quota allows.
         """
-        quota = self._quota
-        if quota.waiting_messages is None and quota.bytes_stored is None:
+        if self._quota.waiting_messages is None and self._quota.bytes_stored is None:
             return
-        messages, waiting_bytes = self._owners.waiting(self._owner)
-        if quota.waiting_messages is not None and messages >= quota.waiting_messages:
-            raise QuotaExceeded(f"{messages} messages of {self._owner!r} wait, as many as it may have.")
-        size = held_bytes(message)
-        if quota.bytes_stored is not None and waiting_bytes + size > quota.bytes_stored:
-            raise QuotaExceeded(
-                f"{waiting_bytes} bytes of {self._owner!r} wait, and {size} more would pass its {quota.bytes_stored}."
-            )
-        self._owners.add(self._owner, size)
+        why = self.why_no_room(message)
+        if why:
+            raise QuotaExceeded(why)
+        self._owners.add(self._owner, held_bytes(message))
