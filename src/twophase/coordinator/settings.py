@@ -47,7 +47,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     Check-backs have as many again of their own.
     """
     in_flight_per_destination_max: int = 256
-    in_flight_per_owner_max: int = 1_024
+    in_flight_per_owner_max: int = 512
     """Those for the messages of one owner whose quota names no bound.
 
     Messages without an owner have none.

@@ -21,7 +21,7 @@ from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.bearer import TOKEN_VARIABLE
 from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
-from twophase.core.limits import ATTEMPTS_MAX
+from twophase.core.limits import ATTEMPTS_MAX, REQUEST_TIMEOUT_MS_MAX
 from twophase.core.schedule import Schedule
 from twophase.core.trust import CA_VARIABLE, CERTIFICATE_VARIABLE, KEY_VARIABLE
 from twophase.destinations.allow_list import AllowList
@@ -166,6 +166,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Milliseconds,
         Meta(description="how long a branch or a check-back may take to answer, unless the message says otherwise"),
     ] = _BOUNDS.request_timeout_ms
+    request_timeout_max_ms: Annotated[
+        Annotated[int, Meta(ge=1, le=REQUEST_TIMEOUT_MS_MAX.value)],
+        Meta(description="longest request_timeout that a message may ask for; so long a call may keep its place"),
+    ] = REQUEST_TIMEOUT_MS_MAX.value
     timeout_to_fail_ms: Annotated[
         Milliseconds, Meta(description="how long a prepared message waits for its submit before the first check-back")
     ] = _BOUNDS.timeout_to_fail_ms

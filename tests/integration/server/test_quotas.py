@@ -142,6 +142,17 @@ async def test_a_store_that_is_as_large_as_it_may_be_takes_no_new_message(tmp_pa
         assert (await _ask(server, post("/api/dtmsvr/prepare", _body("b")))).status == 200
 
 
+async def test_no_message_may_ask_for_longer_calls_than_the_setting_allows(tmp_path: Path) -> None:
+    async with running(tmp_path, request_timeout_max_ms=8_000, **NEVER_CALLED) as server:
+        statuses = []
+        for seconds in (8, 9):
+            said = json.loads(_body(f"g{seconds}")) | {"request_timeout": seconds}
+            answer = await _ask(server, post("/api/dtmsvr/prepare", json.dumps(said).encode()))
+            statuses.append(answer.status)
+    assert statuses == [200, 400]
+    assert "request_timeout_max_ms" in json.loads(answer.body)["message"]
+
+
 async def _submit(server: Running, gid: str, url: str, name: str = "orders") -> Response:
     message = {"gid": gid, "trans_type": "msg", "steps": [{"action": f"{url}/in"}], "payloads": ["{}"]}
     return await _ask(server, post("/api/dtmsvr/submit", json.dumps(message).encode(), *bearer(name)))

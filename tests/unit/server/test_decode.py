@@ -28,6 +28,15 @@ def decoder() -> Decoder:
     return Decoder(why_not, lambda: NOW_S * 1000)
 
 
+def test_a_setting_bounds_the_request_timeout_of_a_message() -> None:
+    bound = Decoder(why_not, request_timeout_max_ms=8_000)
+    for asked in ({"request_timeout": 8}, {"request_timeout_ms": 8_000}, {}):
+        bound.message(body(**asked))
+    for asked in ({"request_timeout": 9}, {"request_timeout_ms": 8_001}):
+        with pytest.raises(LimitExceeded, match=r"request_timeout is \d+ ms, .* request_timeout_max_ms allows 8000"):
+            bound.message(body(**asked))
+
+
 def body(**fields: Any) -> bytes:
     """Return a valid request with some fields replaced; None removes one."""
     request: dict[str, Any] = {

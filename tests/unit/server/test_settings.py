@@ -100,6 +100,10 @@ def test_settings_reach_the_parts_they_are_for() -> None:
     assert (coordinator.delivery.cap_ms, coordinator.waiting_max, coordinator.request_timeout_ms) == (9_000, 3, 44)
 
 
+def test_three_owners_leave_places_for_calls_to_others() -> None:
+    assert 3 * Settings().in_flight_per_owner_max < Settings().in_flight_max
+
+
 def test_a_refused_value_is_shown_with_what_there_is_to_choose_from() -> None:
     with pytest.raises(ConfigurationError, match=r"http_port: expected `int`, got `str`, not 'abc'"):
         load({"http_port": "abc"}, {})

@@ -18,7 +18,7 @@ from twophase.core.address import refused_address, why_reserved
 from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
 from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
-from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, URL_BYTES_MAX, Limit, require
+from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, URL_BYTES_MAX, Limit, require
 from twophase.core.message import Branch, Message, scheme_of
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
@@ -41,6 +41,7 @@ class Decoder:
         check_address: None when some destination can call the address, else why not.
         now_ms: the coordinator's clock, which times that a request names are compared with; this machine's by default.
         trace: finds the trace headers of requests, which a message keeps.
+        request_timeout_max_ms: the longest request_timeout that a message may ask for.
     """
 
     def __init__(
@@ -48,10 +49,12 @@ class Decoder:
         check_address: Callable[[str], str | None],
         now_ms: Callable[[], int] | None = None,
         trace: TraceHeaders | None = None,
+        request_timeout_max_ms: int = REQUEST_TIMEOUT_MS_MAX.value,
     ) -> None:
         self._check_address = check_address
         self._now_ms = now_ms or _own_ms
         self.trace = trace or TraceHeaders()
+        self._request_timeout_max_ms = request_timeout_max_ms
         self._callable: set[str] = set()
         self._askable: set[str] = set()
         self._prepared: dict[bytes, Message] = {}
@@ -145,6 +148,12 @@ class Decoder:
         options = None if trace else usual_options(request)
         if options is None:
             options = options_of(request, check_url, gid, self._now_ms() if request.next_cron_time else 0, trace)
+            if options.request_timeout_ms > self._request_timeout_max_ms:
+                raise LimitExceeded(
+                    f"request_timeout is {options.request_timeout_ms} ms, and this server's setting"
+                    f" request_timeout_max_ms allows {self._request_timeout_max_ms}.",
+                    gid=gid,
+                )
         return Message(gid, branches, check_url, options, protocol)
 
     def require_redirected(self, message: Message, moves: Sequence[Move]) -> None:

@@ -76,7 +76,9 @@ class Meter:
         if quota.bytes_stored is not None:
             size = held_bytes(message)
             if waiting_bytes + size > quota.bytes_stored:
-                return f"{waiting_bytes} bytes of {self._owner!r} wait, and {size} more would pass {quota.bytes_stored}."
+                return (
+                    f"{waiting_bytes} bytes of {self._owner!r} wait, and {size} more would pass {quota.bytes_stored}."
+                )
         return ""
 
     def require_room(self, message: Message) -> None:
