@@ -13,6 +13,7 @@ from twophase.coordinator.operator import Act
 from twophase.core.audit_log import Actor, AuditRow
 from twophase.core.errors import StateConflict, StoreError
 from twophase.core.lifecycle import State
+from twophase.core.options import Durability
 from twophase.core.redirect import Redirection
 from twophase.destinations.base import Answer
 from twophase.stores.batch import Batch, FlushResult, Park
@@ -69,6 +70,20 @@ async def test_a_stop_whose_producer_has_committed_is_a_row_of_what_became_of_it
     reply = await harness.coordinator.operator.stop("g", EVE)
     assert isinstance(reply.error, StateConflict)
     assert (await acts(harness))[0] == ("stop", "g", "prepared", "submitted")
+
+
+async def test_a_stop_whose_producer_has_committed_leaves_its_row_where_the_check_back_is_the_durability(
+    harness: Harness,
+) -> None:
+    await harness.prepare(message("g", durability=Durability.CHECK_BACK))
+    harness.destination.script[CHECK].append(OK)
+    harness.destination.hold(IN)
+    reply = await harness.coordinator.operator.stop("g", EVE)
+    assert isinstance(reply.error, StateConflict)
+    row = await harness.store.get("g")
+    assert row is not None
+    assert row.state is State.SUBMITTED
+    assert await acts(harness) == [("stop", "g", "prepared", "submitted")]
 
 
 async def test_an_act_that_changes_nothing_is_a_row_all_the_same(harness: Harness) -> None:

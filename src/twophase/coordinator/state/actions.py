@@ -122,7 +122,10 @@ def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
     # The first condition is all that most messages need, and saves a call.
     if (
         options.durability is _CHECK_BACK
+        and trigger.event
+        is _SUBMIT  # a verdict that an operator's stop has brought is stored, with the row of the stop
         and trigger.on_reply is not None
+        and trigger.audited is None
         and body is None
         and may_be_called_early(active.message)
         and not active.parked
