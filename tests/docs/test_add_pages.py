@@ -181,6 +181,28 @@ def test_grpc(shop: Shop) -> None:
     assert (shop.query("select article from orders"), shop.query("select free from stock")) == ([(7,)], [(9,)])
 
 
+def test_grpc_with_keys(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWOPHASE_KEY", "of at least sixteen bytes")
+    made = _protoc()
+    known = {"COORDINATOR": "grpc://127.0.0.1:1", "OrdersServicer": object, "StockServicer": object, **made}
+    space = shop.played("add-to-grpc.md", "producer", "consumer", "keys", **known)
+    server: grpc.Server = space["server"]
+    stock = _service("shop.Stock", "Reserve", space["Stock"]().Reserve, made["ReserveRequest"])
+    server.add_generic_rpc_handlers((stock,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    call = [("dtm-gid", "g"), ("dtm-op", "action"), ("dtm-branch_id", "01"), ("dtm-trans_type", "msg")]
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        for method in ("/shop.Stock/Reserve", "/twophase.Producer/Check"):
+            unsigned: Any = channel.unary_unary(method)
+            with pytest.raises(grpc.RpcError) as refused:
+                unsigned(b"", metadata=call, timeout=20)
+            error: Any = refused.value
+            assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+    server.stop(None).wait()
+    assert (shop.query("select count(*) from barrier"), shop.query("select free from stock")) == ([(0,)], [(10,)])
+
+
 def _question(coordinator: RecordingCoordinator, gid: str) -> dict[str, str]:
     """Return the coordinator's question, by the check address of the prepare."""
     identity = coordinator.last("prepare")["query_prepared"].partition("barrier=")[2]
