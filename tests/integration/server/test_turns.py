@@ -18,6 +18,7 @@ from tests.support.fake_coordinator import Wire, prepare
 from tests.unit.grpc_server.http2.peer import PLAIN
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection as GrpcConnection
+from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.status import framed
 from twophase.server.http_port.connection import Connection as HttpConnection
 
@@ -204,3 +205,27 @@ async def _until(reader: asyncio.StreamReader, wanted: bytes) -> None:
         piece = await reader.read(1 << 16)
         assert piece, "the server answers before it closes"
         received += piece
+
+
+async def test_one_address_cannot_flood_by_many_connections_each_within_its_bounds() -> None:
+    """Hold what the address sends until the next sweep; nothing of it is refused."""
+    limits = Limits(updates_max=1_000, per_address_percent=50)
+    async with serving(limits) as served:
+        host, port = served.address.split(":")
+        hostile = [await asyncio.open_connection(host, int(port), local_addr=("127.0.0.2", 0)) for _ in range(8)]
+        for _, writer in hostile:
+            writer.write(_HELLO + frames.window_update(0, 1) * 900)
+        other_reader, other_writer = await asyncio.open_connection(host, int(port))
+        data = frames.frame(frames.DATA, frames.END_STREAM, 1, framed(b"other"))
+        call = frames.header_frames(1, PLAIN) + data
+        async with asyncio.timeout(20):
+            while not any(one.held for one in served.port._connections):
+                await asyncio.sleep(0)
+            assert {one.address for one in served.port._connections if one.held} == {"127.0.0.2"}
+            other_writer.write(_HELLO + call)
+            await _until(other_reader, framed(b"other"))
+            for reader, writer in hostile:
+                writer.write(call)
+                await _until(reader, framed(b"other"))
+        for _, writer in [*hostile, (other_reader, other_writer)]:
+            writer.close()

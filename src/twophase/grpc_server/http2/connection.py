@@ -126,16 +126,13 @@ class Connection(Control, asyncio.Protocol):
         self.port.left(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read whole frames; the answers that they cause are sent in one piece.
-
-        The rest of a long read waits for the next turn.
-        """
-        if self._later:
+        """Read whole frames, and send the answers that they cause in one piece."""
+        if self._later or self.held:
             self._later += data
             return
         if len(data) >= TURN_BYTES:
             self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self._begin_turn)
+            asyncio.get_running_loop().call_soon(self.begin_turn)
             data, self._later = data[:TURN_BYTES], data[TURN_BYTES:]
         if self.deaf:
             return
@@ -156,15 +153,18 @@ class Connection(Control, asyncio.Protocol):
         if self._out:
             out, self._out = self._out, []
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
+        if self.neighbours.left < 0 and not self.deaf:
+            self.held = True
+            self._transport.pause_reading()
 
-    def _begin_turn(self) -> None:
+    def begin_turn(self) -> None:
         """Continue the read, then read again: the other connections had their turn."""
-        if self.gone or self.outbox.paused or self._transport.is_closing():
+        if self.gone or self.held or self.outbox.paused or self._transport.is_closing():
             return
         later, self._later = self._later, b""
         if later:
             self.data_received(later)
-        if len(later) < TURN_BYTES and not (self.outbox.paused or self._transport.is_closing()):
+        if len(later) < TURN_BYTES and not (self.held or self.outbox.paused or self._transport.is_closing()):
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
@@ -178,8 +178,8 @@ class Connection(Control, asyncio.Protocol):
         self.paused_s = None
         self.outbox.paused = False
         if self._later:
-            asyncio.get_running_loop().call_soon(self._begin_turn)
-        else:
+            asyncio.get_running_loop().call_soon(self.begin_turn)
+        elif not self.held:
             self._transport.resume_reading()
         self.outbox.release()
 

@@ -6,6 +6,7 @@ They are settings, pings, windows and resets; their rate is bounded.
 from __future__ import annotations
 
 import abc
+import math
 from typing import Final
 
 from twophase.grpc_server.http2.faults import ConnectionFault, StreamFault
@@ -43,6 +44,20 @@ _SETTINGS_MAX: Final = 64
 _PAYLOAD: Final = b"twophase"
 
 
+class Neighbours:
+    """The connections of one peer address.
+
+    `left`: the frames that bring nothing which they may still send until the next sweep, counted as
+    `Limits.address_frames_max` says.
+    """
+
+    __slots__ = ("connections", "left")
+
+    def __init__(self, left: float = math.inf) -> None:
+        self.connections = 0
+        self.left = left
+
+
 class Control(FrameReader):
     """The control frames; see the module. `Connection` is the rest of it."""
 
@@ -56,6 +71,9 @@ class Control(FrameReader):
     def __init__(self) -> None:
         super().__init__()
         self.outbox = Outbox(self.write, self.over)
+        self.neighbours = Neighbours()
+        self.held = False
+        """True until the next sweep: its address has sent enough."""
         self.leaving = False
         self.gone = False
         self.paused_s: float | None = None
@@ -88,6 +106,7 @@ class Control(FrameReader):
     def _widened(self, stream: int, payload: bytes) -> None:
         _require(len(payload) == 4, FRAME_SIZE_ERROR, "WINDOW_UPDATE of a wrong length")
         self._updates += 1
+        self.neighbours.left -= 1
         if self._updates > self.limits.updates_max:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "too many changes of a window")
         by = int.from_bytes(payload, "big") & NUMBER_MAX
@@ -157,6 +176,7 @@ class Control(FrameReader):
     def odd(self) -> None:
         """Count an odd frame; raises ConnectionFault."""
         self._oddities += 1
+        self.neighbours.left -= self.limits.updates_max / self.limits.oddities_max
         if self._oddities > self.limits.oddities_max:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "too many frames that bring nothing")
 
@@ -165,6 +185,9 @@ class Control(FrameReader):
         limits = self.limits
         self.now_s = now_s
         self._oddities = self._updates = 0
+        if self.held:
+            self.held = False
+            self.begin_turn()
         if self.linger_s is not None:
             if now_s - self.linger_s > limits.linger_s:
                 self.cut()
@@ -205,6 +228,10 @@ class Control(FrameReader):
     @abc.abstractmethod
     def take_reset(self, stream: int) -> None:
         """Drop a request whose answer the peer does not want."""
+
+    @abc.abstractmethod
+    def begin_turn(self) -> None:
+        """Continue the read, then read again: the other connections had their turn."""
 
     @abc.abstractmethod
     def leave(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -19,6 +20,10 @@ TURN_BYTES: Final = 16 * 1024
 
 The next read waits until the other connections had their turn.
 """
+
+
+_ADDRESS_CONNECTIONS: Final = 4
+"""Connections of one address that may send as many frames as each of them may."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -52,6 +57,15 @@ class Limits(msgspec.Struct, frozen=True):
     """
     linger_s: float = 2.0
     """Time to take note of GOAWAY before the connection is cut."""
+
+    @property
+    def address_frames_max(self) -> float:
+        """WINDOW_UPDATE frames, in a second, from all connections of an address.
+
+        An odd frame counts as many as there may be for each odd one. Behind a proxy there is no bound: its clients
+        have one address.
+        """
+        return math.inf if self.per_address_percent >= 100 else _ADDRESS_CONNECTIONS * self.updates_max
 
     @property
     def shortest_s(self) -> float:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections import Counter
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
 from twophase.grpc_server.http2.connection import Connection
+from twophase.grpc_server.http2.control import Neighbours
 from twophase.grpc_server.http2.frames import (
     HEADER_TABLE_SIZE,
     MAX_CONCURRENT_STREAMS,
@@ -60,7 +60,7 @@ class Port(Generic[H]):
         self.now_s = 0.0
         self.budget = budget or ByteBudget()
         self._turned_away = on_turned_away
-        self._by_address: Counter[str] = Counter()
+        self._by_address: dict[str, Neighbours] = {}
         self._connections: set[Connection] = set()
         self._servers: list[asyncio.Server] = []
         self._sweeper: asyncio.TimerHandle | None = None
@@ -115,20 +115,20 @@ class Port(Generic[H]):
     def joined(self, connection: Connection) -> bool:
         """Add a client's connection; False for one beyond the bound."""
         of_address_max = max(1, self.limits.connections_max * self.limits.per_address_percent // 100)
-        if self._leaving or self.free <= 0 or self._by_address[connection.address] >= of_address_max:
+        neighbours = self._by_address.get(connection.address) or Neighbours(self.limits.address_frames_max)
+        if self._leaving or self.free <= 0 or neighbours.connections >= of_address_max:
             self._turned_away()
             return False
         self._connections.add(connection)
-        self._by_address[connection.address] += 1
+        neighbours.connections += 1
+        self._by_address[connection.address] = connection.neighbours = neighbours
         return True
 
     def left(self, connection: Connection) -> None:
         """Remove the connection of a client that is gone."""
         if connection in self._connections:
             self._connections.remove(connection)
-            self._by_address[connection.address] -= 1
-            if not self._by_address[connection.address]:
-                del self._by_address[connection.address]
+            connection.neighbours.connections -= 1
         if self._leaving and not self._connections:
             self._empty.set()
 
@@ -168,6 +168,10 @@ class Port(Generic[H]):
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
         self.now_s = loop.time()
+        for address, neighbours in list(self._by_address.items()):
+            neighbours.left = self.limits.address_frames_max
+            if not neighbours.connections:  # not before: who comes again within a second is no other
+                del self._by_address[address]
         for connection in list(self._connections):
             connection.check(self.now_s)
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)

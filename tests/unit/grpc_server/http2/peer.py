@@ -140,7 +140,7 @@ class Peer:
         """Let bytes arrive in one piece, and the server take them in its turns."""
         self.connection.data_received(data)
         while self.connection._later and not (self.transport.aborted or self.connection.outbox.paused):
-            self.connection._begin_turn()
+            self.connection.begin_turn()
 
     def call(self, stream: int, message: bytes = b"m", block: bytes = PLAIN) -> bytes:
         """Return the frames of a call."""
