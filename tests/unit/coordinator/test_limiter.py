@@ -275,6 +275,24 @@ def test_destinations_that_never_answer_leave_places_for_others() -> None:
     assert ran == ["healthy"]
 
 
+def test_a_destination_that_has_answered_does_not_wait_for_the_turns_of_thousands_that_have_not() -> None:
+    limiter = ConcurrencyLimiter(total_max=4, per_destination_max=100, queue_waiting_max=100, clock=VirtualClock())
+    assert limiter.enter("well", lambda: None)
+    limiter.leave("well")
+    under_way: list[str] = []
+    for number in range(1_000):
+        limiter.enter(f"n{number}", lambda name=f"n{number}": under_way.append(name))  # type: ignore[misc]
+    limiter.enter("new", lambda: under_way.append("new"))
+    for _ in range(20):
+        limiter.enter("well", lambda: under_way.append("well"))
+    ended: list[str] = []
+    for _ in range(40):
+        ended.append(under_way.pop(0))
+        limiter.leave(ended[-1], answered=ended[-1] == "well")
+    assert 17 <= ended.count("well") <= 20
+    assert ended.count("well") < len(ended), "the others have their turns, too"
+
+
 def test_the_places_of_a_destination_are_remembered_while_nothing_is_called() -> None:
     limiter = ConcurrencyLimiter(
         total_max=1_000, per_destination_max=100, queue_waiting_max=1_000, clock=VirtualClock()

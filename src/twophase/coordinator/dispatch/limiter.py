@@ -6,6 +6,8 @@ long as its first call has waited, because the queue takes that long to pass.
 
 A destination earns its places: it begins with a few, each answer gives it one more, up to its bound, and each call
 without an answer takes one away. So a handful of addresses that never answer cannot take all the places (`UNPROVEN`).
+Where both kinds wait, every other free place is for a destination that has answered: it need not wait for the turns of
+a hundred thousand names that are unknown.
 
 Invariant: a queue that is not ready waits for its destination or for its owner, and that one has no place free.
 """
@@ -93,6 +95,9 @@ class ConcurrencyLimiter:
         self._learned: dict[str, int] = {}
         """Places of destinations without calls, where they are more than `UNPROVEN`."""
         self._ready: deque[_Queue] = deque()
+        self._unproven: deque[_Queue] = deque()
+        """The ready queues of destinations that have not answered yet."""
+        self._unproven_next = False
         self._admitting = False
         self.in_flight = 0
         self.waiting = 0
@@ -113,6 +118,7 @@ class ConcurrencyLimiter:
             and places.in_flight < places.in_flight_max
             and self.in_flight < self._total_max
             and not self._ready
+            and not self._unproven
         ):
             destination.in_flight += 1
             places.in_flight += 1
@@ -122,7 +128,7 @@ class ConcurrencyLimiter:
         queue = destination.queues.get(owner)
         if queue is None:
             queue = destination.queues[owner] = _Queue(destination, owner)
-            self._ready.append(queue)
+            self._make_ready(queue)
         elif len(queue.calls) >= self._queue_waiting_max:
             return False
         queue.calls.append((run, self._clock.now_ms()))
@@ -153,7 +159,7 @@ class ConcurrencyLimiter:
         if destination.blocked or places.blocked:
             self._wake(destination)
             self._wake(places)
-        if self._ready:
+        if self._ready or self._unproven:
             self._admit()
         if not destination.in_flight and not destination.queues and self._destinations.get(key) is destination:
             del self._destinations[key]
@@ -191,6 +197,7 @@ class ConcurrencyLimiter:
         self._destinations = {key: one for key, one in self._destinations.items() if one.in_flight}
         self._owners = {owner: one for owner, one in self._owners.items() if one.in_flight or not owner}
         self._ready.clear()
+        self._unproven.clear()
         self.waiting = 0
 
     def _new_owner(self, owner: str) -> _Places:
@@ -200,7 +207,13 @@ class ConcurrencyLimiter:
     def _wake(self, places: _Places) -> None:
         """Make the first waiting queue ready, where a place is free."""
         if places.blocked and places.in_flight < places.in_flight_max:
-            self._ready.append(places.blocked.popleft())
+            self._make_ready(places.blocked.popleft())
+
+    def _make_ready(self, queue: _Queue) -> None:
+        """Let a queue wait for its turn, among those of its kind."""
+        destination = queue.destination
+        has_answered = destination.in_flight_max > min(UNPROVEN, destination.bound - 1)
+        (self._ready if has_answered else self._unproven).append(queue)
 
     def _admit(self) -> None:
         # A call that ends at once leaves inside this loop. Were it to admit the next itself, a queue of them would be
@@ -209,8 +222,10 @@ class ConcurrencyLimiter:
             return
         self._admitting = True
         try:
-            while self._ready and self.in_flight < self._total_max:
-                self._turn(self._ready.popleft())
+            while (self._ready or self._unproven) and self.in_flight < self._total_max:
+                takes_unproven = not self._ready or (self._unproven_next and bool(self._unproven))
+                self._unproven_next = not takes_unproven
+                self._turn((self._unproven if takes_unproven else self._ready).popleft())
         finally:
             self._admitting = False
 
@@ -237,7 +252,7 @@ class ConcurrencyLimiter:
         self._wake(destination)
         self._wake(places)
         if queue.calls:
-            self._ready.append(queue)
+            self._make_ready(queue)
         else:
             del destination.queues[owner]
         run()
