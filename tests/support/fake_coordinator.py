@@ -55,6 +55,11 @@ class FakeCoordinator:
         self.ready = True
         self.views: dict[str, MessageView] = {}
         self.query_waits: asyncio.Event | None = None
+        self.readings: list[tuple[str, ...]] = []
+        """The questions to the store about all messages."""
+        self.store_fault: Exception | None = None
+        self.store_answers = asyncio.Event()
+        self.store_answers.set()
 
     def prepare(
         self, message: Message, on_reply: OnReply, created_ms: int | None = None, owner: Owner | None = None
@@ -86,10 +91,18 @@ class FakeCoordinator:
         return self.views.get(gid)
 
     async def overview(self) -> Overview:
+        await self._read("overview")
         return Overview(0, 0, 0, None, None)
 
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:
+        await self._read("horizon", check_prefix, identity)
         return Horizon(0, 0, 0)
+
+    async def _read(self, *asked: str) -> None:
+        self.readings.append(asked)
+        await self.store_answers.wait()
+        if self.store_fault is not None:
+            raise self.store_fault
 
     def gauges(self) -> Gauges:
         return Gauges(0, 0, 0, 0, 0, 0, 0, 0, 0)

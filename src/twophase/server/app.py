@@ -184,7 +184,7 @@ class Server:
             *TakeoverApi(coordinator, decoder, on_refused).served(),
             *TopicRoutes(coordinator.topics).served(),
             *operators(coordinator, decoder, settings.timeout_to_fail_ms),
-            *StatusApi(coordinator, clock, lease_ms).served(),
+            *StatusApi(coordinator, clock, lease_ms, cold.overview).served(),
             *AuditApi(coordinator).served(),
             *ManyApi(coordinator, decoder, on_refused).served(),
             *ProbesApi(

@@ -26,6 +26,7 @@ from tests.servers.server import short_temporary_directory
 from tests.small_disk import fill, small_disk
 from tests.support.fake_coordinator import get
 from tests.support.server_process import BranchService, ServerProcess, serving
+from twophase.server.api.recent import FRESH_S
 from twophase.server.app import EXIT_CLEAN
 
 pytestmark = pytest.mark.postgres
@@ -183,6 +184,7 @@ async def test_a_file_of_the_url_that_vanishes_is_reported_by_name_and_its_retur
         assert b"twophase_store_up 0.0" in metrics.body
         authority.touch()
         assert (await server.post("prepare", gid="g")).status == 200
+        await asyncio.sleep(FRESH_S)
         assert (await server.ask(get("/health/ready"))).status == 200
         code, errors = await server.terminate()
     assert code == EXIT_CLEAN

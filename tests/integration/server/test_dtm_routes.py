@@ -5,7 +5,6 @@ They were recorded from dtm 1.19.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -19,7 +18,6 @@ from twophase.core.gid import born_ms
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
 from twophase.core.options import Options
-from twophase.stores.base import Overview
 
 JSON = "application/json; charset=utf-8"
 
@@ -94,26 +92,6 @@ async def test_an_overloaded_coordinator_says_when_to_come_back(wire: Wire) -> N
     assert (response.status, response.headers["retry-after"]) == (503, "1")
 
 
-async def test_the_store_is_read_once_a_second_however_many_ask_for_readiness(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[None] = []
-    overview = wire.coordinator.overview
-
-    async def counted() -> Overview:
-        asked.append(None)
-        await asyncio.sleep(0)
-        return await overview()
-
-    monkeypatch.setattr(wire.coordinator, "overview", counted)
-    clients = [await wire.connect() for _ in range(4)]
-    for client in clients:
-        await client.send(get("/health/ready") * 25)
-    statuses = [response.status for client in clients for response in await client.responses(25)]
-    assert statuses == [200] * 100
-    assert len(asked) <= 2, "a busy machine may take longer than a second"
-
-
 async def test_not_ready_while_draining(wire: Wire) -> None:
     wire.coordinator.ready = False
     client = await wire.connect()
@@ -129,13 +107,8 @@ async def test_not_ready_while_draining(wire: Wire) -> None:
         (RuntimeError("no idea"), b"RuntimeError"),
     ],
 )
-async def test_not_ready_while_the_store_fails(
-    wire: Wire, monkeypatch: pytest.MonkeyPatch, fault: Exception, told: bytes
-) -> None:
-    async def fails() -> None:
-        raise fault
-
-    monkeypatch.setattr(wire.coordinator, "overview", fails)
+async def test_not_ready_while_the_store_fails(wire: Wire, fault: Exception, told: bytes) -> None:
+    wire.coordinator.store_fault = fault
     client = await wire.connect()
     ready = await client.ask(get("/health/ready"))
     assert (ready.status, ready.headers["retry-after"]) == (503, "1")

@@ -182,7 +182,7 @@ HORIZON: Final = Operation(
         Parameter("barrier", "the identity of the database; messages that name another do not count"),
     ),
     answer=Horizon,
-    refusals={503: "the store does not answer"},
+    refusals={503: "the store does not answer, or too many different ones are asked for at once"},
 )
 
 
@@ -198,7 +198,8 @@ class ColdRoutes:
 
     def __init__(self, questions: Queries, metrics: Metrics, clock: Clock, connections: Callable[[], int]) -> None:
         self._questions = questions
-        self._reading = Recent(self._overview)
+        self.overview = Recent(questions.overview)
+        self._horizons = Recent(questions.horizon)
         self._metrics = metrics
         self._clock = clock
         self._connections = connections
@@ -240,7 +241,7 @@ class ColdRoutes:
 
     async def _horizon(self, request: Request) -> Answer:
         asked = request.query_params
-        return Answer(200, _json(await self._questions.horizon(asked.get("check", ""), asked.get("barrier", ""))))
+        return Answer(200, _json(await self._horizons.of(asked.get("check", ""), asked.get("barrier", ""))))
 
     async def _live(self, _request: Request) -> Answer:
         return Answer(200, b'{"status":"live"}')
@@ -249,13 +250,10 @@ class ColdRoutes:
         if not self._questions.ready:
             return Answer(503, b'{"status":"not ready","reason":"draining or not started"}', retry_after_s=1)
         try:
-            await self._reading.get()
+            await self.overview.of()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the node is not ready, and says why
             return failure(as_store_error(error))
         return Answer(200, b'{"status":"ready"}')
-
-    async def _overview(self) -> Overview:
-        return await self._questions.overview()
 
     async def _metrics_of_all(self, _request: Request) -> Response:
         own = await self.scrape()
@@ -265,7 +263,7 @@ class ColdRoutes:
         """Return the figures of this process, as Prometheus reads them."""
         overview: Overview | None = None
         try:
-            overview = await self._questions.overview()
+            overview = await self.overview.of()
         except Exception as error:  # noqa: BLE001 -- whatever it is, the other figures are wanted now: store_up is 0
             _log.warning("the store did not answer a scrape", code=as_store_error(error).code, what=log_text(error))
         snapshot = Snapshot(

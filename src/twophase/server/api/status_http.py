@@ -1,7 +1,6 @@
 """The route behind `twophase status`: the situation at a glance.
 
-The counts read two indexes of live rows, as a scrape does. So they are read once a second at most, however many people
-watch.
+The counts read two indexes of live rows, as a scrape does, and are shared with it.
 """
 
 from __future__ import annotations
@@ -39,8 +38,6 @@ class Queries(Protocol):
     @property
     def ready(self) -> bool: ...
 
-    async def overview(self) -> Overview: ...
-
     async def nodes(self) -> Sequence[NodeSeen]: ...
 
     def busiest(self, limit: int) -> list[tuple[str, int, int]]: ...
@@ -55,20 +52,22 @@ class StatusApi:
         questions: the coordinator.
         clock: the time of the store.
         lease_ms: the lease of a node, 0 where the store has one.
+        overview: the counts.
     """
 
-    def __init__(self, questions: Queries, clock: Clock, lease_ms: int) -> None:
+    def __init__(self, questions: Queries, clock: Clock, lease_ms: int, overview: Recent[Overview]) -> None:
         self._questions = questions
         self._clock = clock
         self._lease_ms = lease_ms
-        self._counts = Recent(self._count)
+        self._overview = overview
+        self._nodes = Recent(questions.nodes)
 
     def served(self) -> list[Served]:
         """Return the operation with its handler."""
         return [Served(STATUS, self._tell)]
 
     async def _tell(self, _request: Request) -> Answer:
-        overview, nodes = await self._counts.get()
+        overview, nodes = await self._overview.of(), await self._nodes.of()
         own = self._questions.gauges().node
         status = ServerStatus(
             version=version("twophase"),
@@ -84,6 +83,3 @@ class StatusApi:
             destinations=[ShownDestination(*one) for one in self._questions.busiest(_DESTINATIONS_MAX)],
         )
         return Answer(200, msgspec.json.encode(status))
-
-    async def _count(self) -> tuple[Overview, Sequence[NodeSeen]]:
-        return await self._questions.overview(), await self._questions.nodes()
