@@ -229,7 +229,8 @@ async def test_handshakes_of_one_address_count_among_its_share(certificates: Cer
 
 async def test_handshakes_count_among_grpc_connections(tmp_path: Path, certificates: Certificates) -> None:
     most = _BEYOND_BOUND_MAX + 4
-    async with running(tmp_path, grpc_port=0, grpc_connections_max=most, **certificates.settings()) as one:
+    most_of_all: dict[str, Any] = {"grpc_connections_max": most, "connections_per_address_percent": 100}
+    async with running(tmp_path, grpc_port=0, **most_of_all, **certificates.settings()) as one:
         port = int(one.server.urls[1].rpartition(":")[2])
         silent = [await _silent(port) for _ in range(3 * most)]
         api = one.server._grpc._api
@@ -242,6 +243,26 @@ async def test_handshakes_count_among_grpc_connections(tmp_path: Path, certifica
         client = await _connect(port, context)
         assert client.writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
         for other in (*silent, client):
+            other.writer.transport.abort()
+
+
+async def test_handshakes_of_one_address_count_among_its_share_of_grpc(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    many = _BEYOND_BOUND_MAX + 4
+    shares: dict[str, Any] = {"grpc_connections_max": 4 * many, "connections_per_address_percent": 25}
+    async with running(tmp_path, grpc_port=0, **shares, **certificates.settings()) as one:
+        port = int(one.server.urls[1].rpartition(":")[2])
+        api = one.server._grpc._api
+        assert api is not None
+        assert api._handshakes is not None
+        silent = [await _silent(port) for _ in range(3 * many)]
+        for other in silent[: 2 * many]:
+            assert await other.is_closed(timeout_s=_PATIENCE_S)
+        assert len(api._handshakes) == many
+        context = certificates.context()
+        context.set_alpn_protocols(["h2"])
+        for other in (*silent, await _connect(port, context)):
             other.writer.transport.abort()
 
 

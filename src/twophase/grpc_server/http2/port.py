@@ -102,10 +102,13 @@ class Port(Generic[H]):
             port = port or server.sockets[0].getsockname()[1]
         return port
 
-    @property
-    def free(self) -> int:
-        """The number of connections that it may still have."""
-        return self.limits.connections_max - len(self._connections)
+    def free(self, address: str) -> tuple[int, int]:
+        """Return how many connections it may still have, in all and of this peer address."""
+        limits = self.limits
+        of_address_max = max(1, limits.connections_max * limits.per_address_percent // 100)
+        neighbours = self._by_address.get(address)
+        held = 0 if neighbours is None else neighbours.connections
+        return limits.connections_max - len(self._connections), of_address_max - held
 
     @property
     def addresses(self) -> list[str]:
@@ -114,12 +117,11 @@ class Port(Generic[H]):
 
     def joined(self, connection: Connection) -> bool:
         """Add a client's connection; False for one beyond the bound."""
-        of_address_max = max(1, self.limits.connections_max * self.limits.per_address_percent // 100)
-        neighbours = self._by_address.get(connection.address) or Neighbours(self.limits.address_frames_max)
-        if self._leaving or self.free <= 0 or neighbours.connections >= of_address_max:
+        if self._leaving or min(self.free(connection.address)) <= 0:
             self._turned_away()
             return False
         self._connections.add(connection)
+        neighbours = self._by_address.get(connection.address) or Neighbours(self.limits.address_frames_max)
         neighbours.connections += 1
         self._by_address[connection.address] = connection.neighbours = neighbours
         return True

@@ -210,7 +210,7 @@ class GrpcApi:
     def _before(self, tls: ServerTls, port: Port[Any]) -> Handshakes:
         return Handshakes(
             partial(tls.context, HTTP_2),
-            lambda _: (port.free, port.free),
+            port.free,
             timeout_s=self._limits.handshake_s,
             shutdown_s=self._limits.linger_s,
         )
