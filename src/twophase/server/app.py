@@ -14,7 +14,6 @@ import random
 import resource
 import signal
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import Final
@@ -58,6 +57,7 @@ from twophase.server.browsers import BrowserGuard, names_in
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.trace import TraceHeaders, names_of
 from twophase.server.destinations import contexts_of
+from twophase.server.ending import end_at_last
 from twophase.server.http_port.listener import Listener
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.refusals import Refusals
@@ -72,7 +72,6 @@ from twophase.server.workers.metrics import MetricsExchange
 from twophase.stores.rows import Secrets
 
 EXIT_CLEAN: Final = 0
-EXIT_OVERDUE: Final = 1
 EXIT_CONFIGURATION: Final = 2
 EXIT_STORE: Final = 3
 EXIT_FENCED: Final = 4
@@ -363,11 +362,17 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
     settings = _affordable(settings)
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
+    end_after_s = settings.drain_timeout_ms / 1000 + _END_AFTER_DRAIN_S
+
+    def request_stop() -> None:
+        end_at_last(end_after_s)  # a start that hangs never comes to the drain
+        stop_requested.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_requested.set)
+        loop.add_signal_handler(number, request_stop)
     exchange = None
     if assignment is not None:
-        watch_supervisor(loop, stop_requested.set)
+        watch_supervisor(loop, request_stop)
         exchange = MetricsExchange(assignment.folder, assignment.number)
     server = Server(settings, exchange=exchange, secrets=None if assignment is None else assignment.secrets)
     loop.add_signal_handler(signal.SIGHUP, server.reread)
@@ -403,28 +408,13 @@ async def _serve(settings: Settings, assignment: Assignment | None) -> int:
             return EXIT_FENCED
         fatal.cancel()
         _log.info("draining", timeout_ms=settings.drain_timeout_ms)
-        _end_at_last(settings.drain_timeout_ms / 1000 + _END_AFTER_DRAIN_S)
         await server.drain()
         return EXIT_CLEAN
     finally:
+        end_at_last(end_after_s)
         await server.stop()
         if has_run:
             _log.info("stopped")
-
-
-def _end_at_last(after_s: float) -> None:
-    """End the process after `after_s`, whatever hangs by then.
-
-    A thread that hangs cannot be stopped, and Python would wait for it. The store bears this end like a kill.
-    """
-
-    def end() -> None:
-        _log.error("the server did not end in time, and is ended", waited_s=after_s)
-        os._exit(EXIT_OVERDUE)
-
-    timer = threading.Timer(after_s, end)
-    timer.daemon = True
-    timer.start()
 
 
 def _refuse(error: TwophaseError, code: int) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import msgspec
 from tests.support.fake_coordinator import post
 from tests.support.scripted_server import Peer
 from tests.support.scripted_server import serving as scripted
-from tests.support.server_process import branch_service, serving
-from twophase.server.app import EXIT_CLEAN, EXIT_OVERDUE
+from tests.support.server_process import ServerProcess, branch_service, serving
+from twophase.server.app import EXIT_CLEAN
+from twophase.server.ending import EXIT_OVERDUE
 
 _DRAIN_MS = 3_000
 _MESSAGES = 2_000
@@ -35,6 +38,15 @@ def getaddrinfo(host, *more, **named):
     return resolve(host, *more, **named)
 
 socket.getaddrinfo = getaddrinfo
+"""
+HANGING_DISK = """
+import sqlite3, time
+
+def connect(*arguments, **named):
+    print("opening", flush=True)
+    time.sleep(600)
+
+sqlite3.connect = connect
 """
 HANGING_THREAD = "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start()"
 
@@ -120,3 +132,33 @@ def _failing(number: int, origins: list[str]) -> bytes:
     else:
         what, fields = "submit", {"steps": [{"action": f"{url}{path}"}], "payloads": ["{}"]}
     return post(f"/api/dtmsvr/{what}", msgspec.json.encode(message | fields))
+
+
+async def test_a_start_that_hangs_ends_within_the_drain_limit_and_a_little(tmp_path: Path) -> None:
+    server = await ServerProcess.spawn(
+        *("--port", "0", "--set", "drain_timeout_ms=500"),
+        environment=_with_code(tmp_path, HANGING_DISK),
+        cwd=tmp_path,
+    )
+    try:
+        assert server.process.stdout is not None
+        async with asyncio.timeout(60):
+            assert await server.process.stdout.readline() == b"opening\n"
+        code, errors = await server.terminate()
+    finally:
+        await server.kill()
+    assert code == EXIT_OVERDUE
+    assert "the server did not end in time, and is ended" in errors
+
+
+async def test_a_fenced_server_whose_threads_hang_ends_within_its_drain_limit_and_a_little(tmp_path: Path) -> None:
+    environment = _with_code(tmp_path, HANGING_THREAD)
+    async with serving(tmp_path, "--set", "drain_timeout_ms=500", environment=environment) as server:
+        with sqlite3.connect(tmp_path / "twophase.db") as database:
+            database.execute("update node set epoch = epoch + 1")
+        database.close()
+        assert (await server.post("prepare", gid="g")).status == 503
+        code, errors = await server.ended()
+    assert code == EXIT_OVERDUE
+    assert "TP-4006" in errors
+    assert "the server did not end in time, and is ended" in errors

@@ -158,13 +158,14 @@ async def test_an_unfinished_message_counts_against_the_budget_until_it_ends(end
     peer = Peer()
     budget = peer.port.budget
     peer.greet()
-    message = framed(bytes(2_000))
+    half = FREE_BYTES // 2 + 1_000
+    message = framed(bytes(2 * half))
     for stream in (1, 3):
-        peer.send(frames.header_frames(stream, PLAIN) + frames.frame(frames.DATA, 0, stream, message[:1_000]))
+        peer.send(frames.header_frames(stream, PLAIN) + frames.frame(frames.DATA, 0, stream, message[:half]))
     assert budget.used == 2_000
     if end == "completes":
         for stream in (1, 3):
-            peer.send(frames.frame(frames.DATA, frames.END_STREAM, stream, message[1_000:]))
+            peer.send(frames.frame(frames.DATA, frames.END_STREAM, stream, message[half:]))
     elif end == "reset":
         for stream in (1, 3):
             peer.send(frames.reset(stream, frames.NO_ERROR))
