@@ -6,6 +6,7 @@ import asyncio
 import json
 from binascii import b2a_base64
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -63,7 +64,7 @@ async def test_a_refusal_of_wait_result_needs_the_scope_payload_too(tmp_path: Pa
 async def _refused(api: Api, door: str, name: str | None, action: str) -> str:
     """Submit with `wait_result`; return the text of the refusal."""
     gid = f"g-{name}"
-    more = {"steps": [{"action": action}], "query_prepared": "", "wait_result": True}
+    more: dict[str, Any] = {"steps": [{"action": action}], "query_prepared": "", "wait_result": True}
     match door:
         case "http":
             return str(json.loads((await api.say("submit", gid, name, **more)).body)["message"])

@@ -12,6 +12,7 @@ from tests.unit.grpc_server.http2.peer import PLAIN, Frame, Peer, answers
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, Limits
 from twophase.grpc_server.status import framed
+from twophase.http_client.byte_budget import FREE_BYTES
 
 
 class Windows:
