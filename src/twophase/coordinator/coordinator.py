@@ -29,6 +29,7 @@ from twophase.coordinator.maintenance.recovery import Recovery
 from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
+from twophase.coordinator.page_turns import PageTurns
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.search_page import page_of
 from twophase.coordinator.settings import CoordinatorSettings
@@ -109,6 +110,7 @@ class Coordinator:
         self._membership = Membership(runtime, self._node, self._store_clock, self._recovery.hurry)
         self._retention = Retention(runtime)
         self._counting = Counting(runtime)
+        self._horizon_turns = PageTurns()
         self.owners = runtime.owners
         self.probing = Probing(runtime, destinations, self._alerts)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._dispatcher.delivery.carry)
@@ -288,9 +290,11 @@ class Coordinator:
 
         Raises:
             InvalidRequest: no page ended with this position.
+            Overloaded: too many such requests wait for their turn.
             StoreError: the store cannot be read.
         """
-        return await page_of(self._runtime.store, search, position, limit)
+        async with self._runtime.page_turns:
+            return await page_of(self._runtime.store, search, position, limit)
 
     async def overview(self) -> Overview:
         """Return counts and ages of what is unfinished, from the store."""
@@ -310,9 +314,13 @@ class Coordinator:
     async def horizon(self, check_prefix: str, identity: str) -> Horizon:
         """Return the time up to which all is decided and delivered.
 
-        See `coordinator.maintenance.horizon`.
+        See `coordinator.maintenance.horizon`. Its turns are its own, so that pages do not stop a cleaning.
+
+        Raises:
+            Overloaded, StoreError: as `search`.
         """
-        return await horizon(self._runtime.store, check_prefix, identity)
+        async with self._horizon_turns:
+            return await horizon(self._runtime.store, check_prefix, identity)
 
     async def history_horizon_ms(self) -> int:
         """Return the history horizon; 0 when history was never cleaned."""
@@ -327,13 +335,23 @@ class Coordinator:
         await self._runtime.store.append_audit([entry])
 
     async def audit_chain(self, after_seq: int, limit: int) -> tuple[Sequence[AuditRow], AuditHead]:
-        """Return rows of the audit log in their order, and both ends afterwards."""
-        rows = await self._runtime.store.audit_chain(after_seq, limit)
+        """Return rows of the audit log in their order, and both ends afterwards.
+
+        Raises as `audit_search`.
+        """
+        async with self._runtime.page_turns:
+            rows = await self._runtime.store.audit_chain(after_seq, limit)
         return rows, await self._runtime.store.audit_head()
 
     async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
-        """Return a page of the audit log, the newest first; see `Store.audit_search`."""
-        return await self._runtime.store.audit_search(search, position, limit)
+        """Return a page of the audit log, the newest first; see `Store.audit_search`.
+
+        Raises:
+            Overloaded: too many such requests wait for their turn.
+            StoreError: the store cannot be read.
+        """
+        async with self._runtime.page_turns:
+            return await self._runtime.store.audit_search(search, position, limit)
 
     async def note_takeover(self, *, again: bool) -> None:
         """Note that messages of another coordinator were taken over now.

@@ -88,6 +88,7 @@ class Operator:
         acts: Acts,
     ) -> None:
         self._store = runtime.store
+        self._page_turns = runtime.page_turns
         self._machine = machine
         self._clock = runtime.clock
         self._find = find
@@ -155,7 +156,19 @@ class Operator:
 
         Returns:
             The number of messages tried now, and True when there are more of them.
+
+        Raises:
+            Overloaded: too many requests that read many rows wait for their turn.
         """
+        async with self._page_turns:
+            waiting = await self._later_ones(after_ms, limit, gid_prefix)
+        replies = await asyncio.gather(
+            *(self._perform(gid, Event.HURRY, "retry-now", act, "tried now") for gid in waiting[:limit])
+        )
+        return sum(reply.error is None for reply in replies), len(waiting) > limit
+
+    async def _later_ones(self, after_ms: int, limit: int, gid_prefix: str) -> list[str]:
+        """Return the gids of messages that could be tried now; more than `limit` if any."""
         position = (self._clock.now_ms() + after_ms, "\U0010ffff")
         waiting: list[str] = []
         for _ in range(LATER_ROWS_MAX // _PAGE_ROWS):
@@ -164,10 +177,7 @@ class Operator:
             if len(rows) < _PAGE_ROWS or len(waiting) > limit:
                 break
             position = (rows[-1].due_ms, rows[-1].gid)
-        replies = await asyncio.gather(
-            *(self._perform(gid, Event.HURRY, "retry-now", act, "tried now") for gid in waiting[:limit])
-        )
-        return sum(reply.error is None for reply in replies), len(waiting) > limit
+        return waiting
 
     def _could_be_earlier(self, row: LiveRow) -> bool:
         try:

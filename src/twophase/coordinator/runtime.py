@@ -1,6 +1,6 @@
 """The surroundings of a coordinator's parts.
 
-They are one value instead of five constructor arguments.
+They are one value instead of seven constructor arguments.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import msgspec
 
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.owners import Owners
+from twophase.coordinator.page_turns import PageTurns
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.hooks import Chance, Clock
 from twophase.stores.base import Store
 
 
 class Runtime(msgspec.Struct, frozen=True):
-    """The store, clock, randomness, settings, observer and owners of one coordinator.
+    """The store, clock, randomness, settings, observer, owners and turns of a node.
 
     All its parts share them. `clock` is the store's clock where nodes share the store, else the machine's.
     """
@@ -26,3 +27,4 @@ class Runtime(msgspec.Struct, frozen=True):
     settings: CoordinatorSettings
     observer: Observer
     owners: Owners = msgspec.field(default_factory=Owners)
+    page_turns: PageTurns = msgspec.field(default_factory=PageTurns)

@@ -59,6 +59,34 @@ async def test_a_caller_who_leaves_does_not_stop_the_call() -> None:
     assert ran.is_set()
 
 
+async def test_pages_wait_for_every_look_up_and_one_that_nobody_awaits_is_not_read() -> None:
+    thread = WorkerThread("test")
+    thread.open()
+    go = threading.Event()
+    ran: list[str] = []
+    first = thread.call(go.wait)
+    pages = [thread.call(functools.partial(ran.append, f"page {number}"), is_page=True) for number in range(3)]
+    look_up = thread.call(functools.partial(ran.append, "look-up"))
+    pages[1].cancel()
+    go.set()
+    await asyncio.gather(first, look_up, pages[0], pages[2])
+    await thread.close()
+
+    assert ran == ["look-up", "page 0", "page 2"]
+    assert thread.under_way == 0
+
+
+async def test_the_end_waits_for_pages_too() -> None:
+    thread = WorkerThread("test")
+    thread.open()
+    ran: list[int] = []
+    pages = [thread.call(functools.partial(ran.append, number), is_page=True) for number in range(9)]
+    await thread.close()
+
+    assert ran == list(range(9))
+    assert all(page.done() for page in pages)
+
+
 def test_a_loop_that_closed_meanwhile_harms_no_caller() -> None:
     thread = WorkerThread("test")
     thread.open()

@@ -1,8 +1,8 @@
 """`SqliteStore`: the `Store` protocol over one SQLite file.
 
 Two threads: one owns the connection that writes, the other the one that reads, so that a look-up never waits behind
-a flush's fsync. While the writing one has nothing to do, the event loop's own thread prepares a flush for it. The lock
-on the file is held from start to stop, or to the death of the process.
+a flush's fsync, and behind one page of rows at most. While the writing one has nothing to do, the event loop's own
+thread prepares a flush for it. The lock on the file is held from start to stop, or to the death of the process.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class SqliteStore:
 
     async def overview(self, due_by_ms: int = DUE_EVER_MS) -> Overview:
         """See `Store.overview`. Costs about 0.1 ms per thousand live rows."""
-        return await self._read(lambda connection: reader.overview(connection, due_by_ms))
+        return await self._read(lambda connection: reader.overview(connection, due_by_ms), is_page=True)
 
     async def nodes(self) -> Sequence[NodeSeen]:
         """See `Store.nodes`: one."""
@@ -199,15 +199,17 @@ class SqliteStore:
 
     async def oldest_undecided(self, before_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.oldest_undecided`. Costs as `overview` does."""
-        return await self._read(lambda connection: reader.oldest_undecided(connection, before_ms, after, limit))
+        return await self._read(
+            lambda connection: reader.oldest_undecided(connection, before_ms, after, limit), is_page=True
+        )
 
     async def search(self, search: Search, position: str, limit: int) -> Found:
         """See `Store.search`."""
-        return await self._read(lambda connection: searching.find(connection, search, position, limit))
+        return await self._read(lambda connection: searching.find(connection, search, position, limit), is_page=True)
 
     async def later(self, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
         """See `Store.later`."""
-        return await self._read(lambda connection: searching.later(connection, after, limit))
+        return await self._read(lambda connection: searching.later(connection, after, limit), is_page=True)
 
     async def topics(self, known: int = -1) -> Topics | None:
         """See `Store.topics`."""
@@ -244,11 +246,11 @@ class SqliteStore:
 
     async def audit_chain(self, after_seq: int, limit: int) -> Sequence[AuditRow]:
         """See `Store.audit_chain`."""
-        return await self._read(lambda connection: auditing.chain(connection, after_seq, limit))
+        return await self._read(lambda connection: auditing.chain(connection, after_seq, limit), is_page=True)
 
     async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
         """See `Store.audit_search`."""
-        return await self._read(lambda connection: auditing.search(connection, search, position, limit))
+        return await self._read(lambda connection: auditing.search(connection, search, position, limit), is_page=True)
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`: there is no lease to renew."""
@@ -266,7 +268,7 @@ class SqliteStore:
         """See `Store.rejoin`: a file has one slot only."""
         raise StoreFenced(f"{self._path}: another process has taken this file; it has one slot only.")
 
-    async def _read(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    async def _read(self, question: Callable[[sqlite3.Connection], T], *, is_page: bool = False) -> T:
         thread, connection = self._read_thread, self._reader
         if thread is None or connection is None:
             raise _not_open(self._path)
@@ -275,7 +277,7 @@ class SqliteStore:
             with reported(self._path, "reading"):
                 return question(connection)
 
-        return await thread.call(ask)
+        return await thread.call(ask, is_page=is_page)
 
 
 def version_of(path: str | os.PathLike[str]) -> int:

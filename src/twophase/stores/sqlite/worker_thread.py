@@ -1,4 +1,4 @@
-"""One thread and the calls it runs in order, awaited from an event loop.
+"""One thread and the calls it runs, pages last, awaited from an event loop.
 
 A SQLite connection is used in its thread, or elsewhere while that thread has nothing under way. An executor would do,
 at twice the cost a call, which is a good part of a small flush's cost beside its fsync.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Generic, TypeVar
@@ -16,15 +17,19 @@ T = TypeVar("T")
 
 
 class _Call(Generic[T]):
-    __slots__ = ("_function", "_loop", "_thread", "future")
+    __slots__ = ("_function", "_loop", "_may_skip", "_thread", "future")
 
-    def __init__(self, thread: WorkerThread, function: Callable[[], T]) -> None:
+    def __init__(self, thread: WorkerThread, function: Callable[[], T], *, may_skip: bool) -> None:
         self._thread = thread
         self._function = function
+        self._may_skip = may_skip
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self._loop.create_future()
 
     def run(self) -> None:
+        if self._may_skip and self.future.cancelled():
+            self._report(self._fail, asyncio.CancelledError())
+            return
         try:
             result = self._function()
         except BaseException as error:  # noqa: BLE001 -- it belongs to the caller, who awaits it
@@ -59,6 +64,7 @@ class WorkerThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._pages: deque[Callable[[], None]] = deque()
         self._thread: threading.Thread | None = None
         self.under_way = 0
         """Number of calls that the event loop still waits for.
@@ -72,30 +78,38 @@ class WorkerThread:
         self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._thread.start()
 
-    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+    def call(self, function: Callable[[], T], *, is_page: bool = False) -> asyncio.Future[T]:
         """Run `function` in the thread; the future has what it returns or raises.
 
-        A caller that cancels the future does not wait any longer; the call itself is carried out.
+        A caller that cancels the future does not wait any longer; the call itself is carried out. With `is_page` it
+        reads many rows: it begins when no other call waits, and is skipped when it is cancelled before that.
         """
         assert self._thread is not None, "the thread runs"
-        call = _Call(self, function)
+        call = _Call(self, function, may_skip=is_page)
         self.under_way += 1
-        self._calls.put(call.run)
+        if is_page:
+            self._pages.append(call.run)
+            self._calls.put(_nothing)  # ends a wait of the thread
+        else:
+            self._calls.put(call.run)
         return call.future
 
     async def close(self) -> None:
         """Wait for the calls under way, then end the thread."""
         if self._thread is None:
             return
-        await self.call(_nothing)
+        await self.call(_nothing, is_page=True)
         self._calls.put(None)
         self._thread.join()
         self._thread = None
 
     def _run(self) -> None:
-        while (call := self._calls.get()) is not None:
+        while True:
+            call = self._pages.popleft() if self._pages and self._calls.empty() else self._calls.get()
+            if call is None:
+                return
             call()
 
 
 def _nothing() -> None:
-    """Do nothing: the last call of a thread."""
+    """Do nothing: a call that is only waited for."""

@@ -1,0 +1,73 @@
+"""Pages of messages delay neither look-ups nor the end; a few may wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.integration.server.running import Running, running
+from tests.support.fake_coordinator import Client, Response, get
+from twophase.coordinator.page_turns import WAITING_MAX
+from twophase.core.errors import Overloaded
+
+PATHS = [
+    "/api/twophase/messages?limit=1000",
+    "/api/dtmsvr/all?limit=1000",
+    "/api/twophase/log",
+    "/api/twophase/horizon",
+]
+ADMITTED = 1 + WAITING_MAX
+
+
+class HeldPages:
+    """The store's readings of many rows, held until `go`."""
+
+    def __init__(self, server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go = asyncio.Event()
+        self._store = server.server.coordinator._runtime.store
+        for name in ("search", "audit_search", "oldest_undecided"):
+            monkeypatch.setattr(self._store, name, self._held(name))
+
+    def _held(self, name: str) -> object:
+        method = getattr(self._store, name)
+
+        async def answer(*given: object) -> object:
+            await self.go.wait()
+            return await method(*given)
+
+        return answer
+
+
+async def _ask(server: Running, path: str) -> Response:
+    client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+    try:
+        return await client.ask(get(path))
+    finally:
+        client.close()
+
+
+async def _refused(asked: list[asyncio.Task[Response]]) -> list[Response]:
+    """Wait until all but those that are admitted have an answer."""
+    async with asyncio.timeout(60):
+        while len(done := [one for one in asked if one.done()]) < len(asked) - ADMITTED:
+            await asyncio.sleep(0.01)
+    return [one.result() for one in done]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_pages_beyond_a_few_are_refused_and_a_look_up_goes_before_them(
+    tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as server:
+        held = HeldPages(server, monkeypatch)
+        asked = [asyncio.ensure_future(_ask(server, path)) for _ in range(3 * ADMITTED)]
+        for refused in await _refused(asked):
+            assert (refused.status, json.loads(refused.body)["code"]) == (503, Overloaded.code)
+            assert int(refused.headers["retry-after"]) >= 1
+        assert (await _ask(server, "/api/dtmsvr/query?gid=unknown")).status == 200
+        held.go.set()
+        answers = [one.status for one in await asyncio.gather(*asked)]
+    assert answers.count(200) == ADMITTED
