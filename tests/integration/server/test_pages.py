@@ -71,3 +71,15 @@ async def test_pages_beyond_a_few_are_refused_and_a_look_up_goes_before_them(
         held.go.set()
         answers = [one.status for one in await asyncio.gather(*asked)]
     assert answers.count(200) == ADMITTED
+
+
+async def test_requests_that_are_cut_at_the_end_are_no_faults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path, drain_timeout_ms=100) as server:
+        HeldPages(server, monkeypatch)
+        asked = [asyncio.ensure_future(_ask(server, PATHS[0])) for _ in range(2 * ADMITTED)]
+        await _refused(asked)
+    cut = await asyncio.gather(*asked, return_exceptions=True)
+    assert len([one for one in cut if isinstance(one, OSError)]) == ADMITTED
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("uvicorn")] == []

@@ -7,6 +7,7 @@ and all that it describes is served. A handler returns its answer, or raises the
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -120,6 +121,8 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
             answer = await served.handler(request)
         except ClientDisconnect:
             return Response(status_code=400)
+        except asyncio.CancelledError:
+            return Response(status_code=503)  # the server stops and has cut the connection: nobody reads it
         except TwophaseError as error:
             on_refused(error.code)
             answer = served.refuse(error)

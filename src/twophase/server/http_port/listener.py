@@ -152,10 +152,10 @@ class Listener:
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
-        for task in self.port.state.tasks:
-            task.cancel()
         for connection in list(self.port.state.connections):
             connection.transport.abort()
+        for task in self.port.state.tasks:
+            task.cancel()
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
