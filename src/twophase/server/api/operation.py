@@ -117,7 +117,11 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
 
     async def endpoint(request: Request) -> Response:
         try:
-            caller_of(request).require(scopes, operation.path, peer_of(request))
+            caller = caller_of(request)
+            caller.require(scopes, operation.path, peer_of(request))
+            if caller.limited and scopes:
+                await request.body()  # meanwhile the token may have changed
+                caller.require_scope(scopes, operation.path, peer_of(request))
             answer = await served.handler(request)
         except ClientDisconnect:
             return Response(status_code=400)

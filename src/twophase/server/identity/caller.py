@@ -83,14 +83,23 @@ class Caller:
         """
         if not self.limited or not scopes:
             return
-        if not scopes & self.scopes:
-            if self._refusals is not None:
-                self._refusals.note(self.name, scopes, route, peer)
-            if not self.scopes:
-                raise Unauthenticated
-            needed = " or ".join(sorted(scopes))
-            raise Forbidden(f"the token {self.name!r} has not the scope {needed}.")
+        self.require_scope(scopes, route, peer)
         self.count()
+
+    def require_scope(self, scopes: Scopes, route: str, peer: str) -> None:
+        """Refuse what needs one of these scopes, as `require`, and count nothing.
+
+        Raises:
+            Unauthenticated, Forbidden: as `require`.
+        """
+        if scopes & self.scopes:
+            return
+        if self._refusals is not None:
+            self._refusals.note(self.name, scopes, route, peer)
+        if not self.scopes:
+            raise Unauthenticated
+        needed = " or ".join(sorted(scopes))
+        raise Forbidden(f"the token {self.name!r} has not the scope {needed}.")
 
     def count(self, requests: int = 1, counted: int = 0) -> None:
         """Count requests against the quota; a request of many messages counts for each.
@@ -158,6 +167,13 @@ class Caller:
                 self._allowed.clear()
             self._allowed.add(url)
         return True
+
+    def become(self, other: Caller) -> None:
+        """Be what another caller is, also for requests under way.
+
+        The entry of the token has changed.
+        """
+        self.__dict__.update(other.__dict__)
 
     def revoke(self) -> None:
         """Refuse every request from now on, those under way among them."""

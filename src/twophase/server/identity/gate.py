@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ class Gate:
         """A caller that gives no token, or a wrong one."""
         self.tokens: tuple[Token, ...] = ()
         """The entries that are in force."""
-        self._by_digest: tuple[tuple[str, Caller], ...] = ()
+        self._by_digest: dict[str, Caller] = {}
         self._by_name: dict[str, Caller] = {}
         self._by_owner: dict[str, list[Caller]] = {}
         self.on_reread: list[Callable[[], None]] = []
@@ -74,6 +75,8 @@ class Gate:
     def reread(self) -> None:
         """Read the file again; on an error what was read before stays in force.
 
+        Requests under way are held to what is read now.
+
         Raises:
             ConfigurationError: as for the constructor.
         """
@@ -82,15 +85,12 @@ class Gate:
         tokens = read_tokens(self._file)
         meters: dict[str, Meter] = {}
         callers = [(token, self._caller(token, meters)) for token in tokens]
-        known = {token.sha256 for token in tokens}
-        for digest, caller in self._by_digest:
-            if digest not in known:
-                caller.revoke()
-        self._by_digest = tuple((token.sha256, caller) for token, caller in callers if token.sha256)
-        earlier = self._by_name
-        self._by_name = {name.lower(): caller for token, caller in callers for name in token.san}
-        for name in earlier.keys() - self._by_name.keys():
-            earlier[name].revoke()
+        self._by_digest = _renewed(
+            self._by_digest, ((token.sha256, caller) for token, caller in callers if token.sha256)
+        )
+        self._by_name = _renewed(
+            self._by_name, ((name.lower(), caller) for token, caller in callers for name in token.san)
+        )
         self.tokens = tokens
         self._by_owner = {}
         for token, caller in callers:
@@ -123,7 +123,7 @@ class Gate:
         """Return the caller of a token, compared in constant time."""
         given = digest_of(token.decode("latin-1"))
         found = self.unknown
-        for digest, caller in self._by_digest:
+        for digest, caller in self._by_digest.items():
             if hmac.compare_digest(digest, given):
                 found = caller
         return found
@@ -157,3 +157,17 @@ class Gate:
             refusals=self._refusals,
             meter=meter,
         )
+
+
+def _renewed(known: Mapping[str, Caller], entries: Iterable[tuple[str, Caller]]) -> dict[str, Caller]:
+    """Return the callers of the entries, by digest or by name.
+
+    One that is known stays the same object, which requests under way hold; one without an entry is revoked.
+    """
+    callers: dict[str, Caller] = {}
+    for key, entry in entries:
+        callers[key] = known[key] if key in known else copy(entry)
+        callers[key].become(entry)
+    for key in known.keys() - callers.keys():
+        known[key].revoke()
+    return callers
