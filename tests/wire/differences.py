@@ -79,7 +79,7 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         (
             "an address whose query has `gid`, `branch_id`, `op`, `trans_type`, `prepared_at` or, in a branch's,"
             " `barrier`, and a header `x-twophase-*`, `twophase-*`, `dtm-*`, `grpc-*`, `x-aws-*`, `x-google-*`,"
-            " `x-forwarded-*` or `metadata-flavor`, are refused with 400"
+            " `x-forwarded-*`, `forwarded`, `x-real-ip` or `metadata-flavor`, are refused with 400"
         ),
         "a receiver that reads the first of two values would take one branch for another, and lose it",
     ),

@@ -35,7 +35,9 @@ _OWN: Final = ("x-twophase-", "twophase-", "dtm-")
 """Prefix of the coordinator's own headers and gRPC metadata of a call."""
 _TRUSTED: Final = ("grpc-", "x-aws-", "x-google-", "x-forwarded-", "metadata-flavor")
 """Prefix of headers that gRPC, a metadata service or a proxied service trusts."""
-_reserved_at_start = re.compile("|".join(_OWN + _TRUSTED).replace("-", "[-_]"), re.IGNORECASE).match
+_TRUSTED_NAMES: Final = ("forwarded$", "x-real-ip$")
+"""Headers that a proxied service trusts; other names may begin so."""
+_reserved_at_start = re.compile("|".join(_OWN + _TRUSTED + _TRUSTED_NAMES).replace("-", "[-_]"), re.IGNORECASE).match
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")
@@ -61,8 +63,8 @@ def why_no_header(name: str, value: str) -> str:
         if name.lower().replace("_", "-").startswith(_OWN):
             return f"{name[:_SHOWN_MAX]!r} is the coordinator's own: x-twophase-*, twophase-* and dtm-* cannot be set."
         return (
-            f"{name[:_SHOWN_MAX]!r} is reserved: grpc-*, x-aws-*, x-google-*, x-forwarded-* and metadata-flavor cannot"
-            " be set."
+            f"{name[:_SHOWN_MAX]!r} is reserved: grpc-*, x-aws-*, x-google-*, x-forwarded-*, forwarded, x-real-ip and"
+            " metadata-flavor cannot be set."
         )
     return ""
 

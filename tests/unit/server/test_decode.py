@@ -390,11 +390,20 @@ def test_a_header_of_the_coordinator_is_refused(decoder: Decoder, name: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["grpc-timeout", "X-aws-ec2-metadata-token", "x_google_x", "X-Forwarded-For", "Metadata-Flavor"]
+    "name",
+    [
+        "grpc-timeout",
+        "X-aws-ec2-metadata-token",
+        "x_google_x",
+        "X-Forwarded-For",
+        "Forwarded",
+        "X_Real-IP",
+        "Metadata-Flavor",
+    ],
 )
 def test_a_header_that_somebody_else_believes_is_refused(decoder: Decoder, name: str) -> None:
     with pytest.raises(InvalidRequest, match=f"branch_headers: '{name}' is reserved: grpc-"):
-        decoder.message(body(branch_headers={"forwarded-for": "1", name: "1"}))
+        decoder.message(body(branch_headers={"forwarded-for": "1", "x-real-ip-of": "1", name: "1"}))
 
 
 def test_an_address_that_was_taken_as_a_check_address_is_still_refused_as_a_branch(decoder: Decoder) -> None:
