@@ -23,7 +23,8 @@ FIELDS: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
 """The headers that decide; each may come once."""
 EVERY_HOST: Final = "*"
 _LENGTHS: Final = frozenset(len(name) for name in FIELDS)
-_FOREIGN_SITES: Final = frozenset({b"cross-site", b"same-site"})
+_OWN_SITES: Final = frozenset({b"none", b"same-origin"})
+"""Values of `Sec-Fetch-Site` for a typed address and for a page of this server."""
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
 _ORIGIN: Final = re.compile(rb"[a-z][a-z0-9+.-]*://" + _HOST.pattern)
 _SHOWN_MAX: Final = 100
@@ -101,7 +102,7 @@ class BrowserGuard:
                 host = value
             elif name == b"origin" and value.lower() not in self._origins:
                 return PageRefused(f"a page of {_shown(value)} sends this request.")
-            elif name == b"sec-fetch-site" and value.lower() in _FOREIGN_SITES:
+            elif name == b"sec-fetch-site" and value.strip(b" \t").lower() not in _OWN_SITES:
                 return PageRefused("a page of another site sends this request.")
         if host is None:
             return InvalidRequest("Host: it is missing.") if needs_host else None

@@ -37,7 +37,18 @@ def _read(body: bytes) -> str:
     return str(msgspec.json.decode(body)["code"])
 
 
-@pytest.mark.parametrize("mark", [EVIL, "Origin: null", "Sec-Fetch-Site: cross-site", "sec-fetch-site: Same-Site"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        EVIL,
+        "Origin: null",
+        "Sec-Fetch-Site: cross-site",
+        "sec-fetch-site: Same-Site",
+        "Sec-Fetch-Site: cross-site \t",
+        "Sec-Fetch-Site: cross-planet",
+        "Sec-Fetch-Site:",
+    ],
+)
 @pytest.mark.parametrize(("line", "body"), WRITING, ids=[line for line, _ in WRITING])
 async def test_a_page_of_another_site_changes_nothing(wire: Wire, line: str, body: bytes, mark: str) -> None:
     client = await wire.connect()
@@ -48,7 +59,7 @@ async def test_a_page_of_another_site_changes_nothing(wire: Wire, line: str, bod
     assert await client.is_closed()
 
 
-@pytest.mark.parametrize("site", ["none", "same-origin"])
+@pytest.mark.parametrize("site", ["none", "same-origin", "\tNone \t"])
 async def test_an_address_that_a_person_types_is_served(wire: Wire, site: str) -> None:
     client = await wire.connect()
     answer = await client.ask(_request("GET /api/ping", "Host: localhost:36789", f"Sec-Fetch-Site: {site}"))
