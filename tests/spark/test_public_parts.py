@@ -36,6 +36,7 @@ ALLOWED = {
     "twophase.core.many",
     "twophase.core.message",
     "twophase.core.options",
+    "twophase.core.printable",
     "twophase.core.probe",
     "twophase.core.schedule",
     "twophase.core.topic",

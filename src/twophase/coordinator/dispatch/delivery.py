@@ -304,7 +304,8 @@ def _why_not(failed: Attempt | None, result: BranchResult) -> tuple[str, str]:
     The second text is for a client that may not read answers.
     """
     if failed is None:
-        return (f"a branch answered {result.value}.",) * 2
+        words = f"a branch answered {result.value}."
+        return words, words
     named = f"branch {failed.branch_id}"
     answered = f"{named} answered {failed.status}" if failed.status else named
     whole = named if failed.error.startswith("gRPC ") else answered

@@ -13,9 +13,10 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from twophase.cli.console import echo, plain_console, printable
+from twophase.cli.console import echo, plain_console
 from twophase.cli.findings import Finding, Level, show
 from twophase.core.errors import ConfigurationError
+from twophase.core.printable import printable
 from twophase_spark.cli import audit_options as options
 from twophase_spark.cli.archive import ARCHIVE_EXAMPLES, archive, reference_of
 from twophase_spark.cli.audit import files_of, perform, read_order

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.table import Table
 
-from twophase.cli.console import cell, echo, plain_console, printable
+from twophase.cli.console import cell, echo, plain_console
+from twophase.core.printable import printable
 from twophase_spark.cli.archive import reference_of
 from twophase_spark.cli.ending import exit_codes, say
 
