@@ -158,3 +158,20 @@ async def test_a_backlog_that_is_not_under_way_refuses_nothing_to_its_owner(make
     harness.clock.advance(60_000)
     for number in range(40):
         await harness.until_state(f"eve{number}", State.SUCCEEDED)
+
+
+async def test_messages_for_a_silent_receiver_wait_in_the_store_where_memory_has_no_room(make_harness: MakeRig) -> None:
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, check_back=QUICK, active_max=40, page_rows=5))
+    silent = "http://silent/in"
+    harness.destination.hold(silent)
+    for number in range(150):
+        assert (await harness.submit(message(f"silent{number}", silent))).error is None
+        await harness.settled()
+        assert harness.coordinator.gauges().active <= 50
+    assert (await harness.submit(message("other", IN))).error is None
+    await harness.until_state("other", State.SUCCEEDED)
+    harness.destination.release(silent)
+    for number in range(150):
+        while await harness.state(f"silent{number}") is not State.SUCCEEDED:
+            harness.clock.advance(2_000)
+            await harness.settled()

@@ -55,11 +55,17 @@ class Calls:
         self.draining = False
 
     def start(
-        self, active: ActiveMessage, url: str, build: Callable[[ActiveMessage], Call | None], on_answer: OnAnswer
+        self,
+        active: ActiveMessage,
+        url: str,
+        build: Callable[[ActiveMessage], Call | None],
+        on_answer: OnAnswer,
+        *,
+        may_wait: bool = True,
     ) -> bool:
         """Call `url` for a message, now or in its turn; False when too many wait already.
 
-        False means never.
+        False means never. Without `may_wait` it is called now or never.
 
         Arguments:
             active: the message; when it has left memory by then, nothing is called and nothing reported.
@@ -73,7 +79,9 @@ class Calls:
             on_answer("", Answer(0, error=found))
             return True
         destination, key = found
-        return self.limiter.enter(key, _OneCall(self, active, destination, key, build, on_answer).run, active.owner)
+        return self.limiter.enter(
+            key, _OneCall(self, active, destination, key, build, on_answer).run, active.owner, may_wait=may_wait
+        )
 
     def waited_ms(self, active: ActiveMessage, url: str) -> int:
         """Return the age of the oldest queued call of its owner to that destination."""

@@ -21,6 +21,7 @@ from twophase.coordinator.dispatch.calls import Calls
 from twophase.coordinator.dispatch.evidence import attempt_of, not_allowed
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Trigger
+from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.machine import StateMachine
 from twophase.core.headers import without_reserved
 from twophase.core.lifecycle import FINAL, Event, State
@@ -62,10 +63,12 @@ class CheckBack:
     def __init__(
         self,
         runtime: Runtime,
+        memory: ActiveSet,
         machine: StateMachine,
         calls: Calls,
         alerts: Alerts,
     ) -> None:
+        self._memory = memory
         self._machine = machine
         self._calls = calls
         self._alerts = alerts
@@ -84,7 +87,10 @@ class CheckBack:
             self._note(active, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
             self._machine.handle(active, Trigger(Event.PARK, reason=_NO_ADDRESS))
             return
-        if not self._calls.start(active, url, partial(self._call, url), partial(self._answered, active, url)):
+        memory = self._memory
+        may_wait = not (memory.crowded and memory.overcrowded)  # as in a delivery
+        on_answer = partial(self._answered, active, url)
+        if not self._calls.start(active, url, partial(self._call, url), on_answer, may_wait=may_wait):
             self._machine.defer(active, self._calls.waited_ms(active, url))
 
     def _call(self, url: str, active: ActiveMessage) -> Call | None:

@@ -71,6 +71,7 @@ class Delivery:
         calls: Calls,
         alerts: Alerts,
     ) -> None:
+        self._memory = memory
         self._times = memory.times
         self._machine = machine
         self._topics = topics
@@ -126,7 +127,11 @@ class Delivery:
             self._approach_topic(active, round_, index)
             return
         build = partial(self._call, round_, index)
-        if not self._calls.start(active, url, build, partial(self._answered, active, round_, index, url)):
+        memory = self._memory
+        # What waits for its turn stays in memory; where that has no room, it waits in the store.
+        may_wait = not (memory.crowded and memory.overcrowded)
+        on_answer = partial(self._answered, active, round_, index, url)
+        if not self._calls.start(active, url, build, on_answer, may_wait=may_wait):
             round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
             self._take(active, round_, index, BranchResult.ONGOING)
 

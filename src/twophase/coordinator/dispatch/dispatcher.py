@@ -47,7 +47,7 @@ class Dispatcher:
         self.branch_calls = Calls(destinations, _limiter(runtime))
         self.check_calls = Calls(destinations, _limiter(runtime), identities_max=1)
         self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)
-        self._check_back = CheckBack(runtime, machine, self.check_calls, alerts)
+        self._check_back = CheckBack(runtime, memory, machine, self.check_calls, alerts)
         self.force_stop = ForceStop(settings, machine, self._check_back)
 
     @property

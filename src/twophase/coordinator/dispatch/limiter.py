@@ -102,10 +102,11 @@ class ConcurrencyLimiter:
         self.in_flight = 0
         self.waiting = 0
 
-    def enter(self, key: str, run: Callable[[], None], owner: str = "") -> bool:
+    def enter(self, key: str, run: Callable[[], None], owner: str = "", *, may_wait: bool = True) -> bool:
         """Run `run` now or in its turn; False, and never, when the queue is full.
 
-        Each run is followed by one `leave(key, owner)`, at any time; `run` does not raise.
+        Each run is followed by one `leave(key, owner)`, at any time; `run` does not raise. Without `may_wait` it is now
+        or never.
         """
         destination = self._destinations.get(key)
         if destination is None:
@@ -126,6 +127,12 @@ class ConcurrencyLimiter:
             run()
             return True
         queue = destination.queues.get(owner)
+        if not may_wait:
+            if not destination.in_flight and not destination.queues:
+                del self._destinations[key]
+            if owner and not places.in_flight and not places.blocked:
+                del self._owners[owner]
+            return False
         if queue is None:
             queue = destination.queues[owner] = _Queue(destination, owner)
             self._make_ready(queue)
