@@ -75,7 +75,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
 
     active_max: int = 100_000
     """Messages held in memory; others are paged in from the store when they are due."""
-    active_bytes_max: int = 160 * 1024 * 1024
+    active_bytes_max: int = 128 * 1024 * 1024
     page_rows: int = 1_000
     page_ahead_ms: int = 60_000
     """Rows due within this time are brought into memory."""
