@@ -34,6 +34,12 @@ TOPICS_MAX = Limit("topics", 10_000, "topics", "every node holds all of them, an
 URL_BYTES_MAX = Limit("url", 2048, "bytes", "what common servers accept in a request line")
 PAYLOAD_BYTES_MAX = Limit("payload", 1024 * 1024, "bytes", "one branch's body")
 BODY_BYTES_MAX = Limit("request body", 4 * 1024 * 1024, "bytes", "one request, all payloads together")
+REQUEST_VALUES_MAX = Limit(
+    "values of a request",
+    10_000,
+    "values",
+    "texts, or members of lists and objects; counted in a request beyond 64 KiB",
+)
 OPEN_ANSWER_BYTES_MAX = Limit(
     "check-back's answer of an open message", 6 * 1024 * 1024, "bytes", "all branches that were added, in base64"
 )
@@ -62,6 +68,7 @@ LIMITS: tuple[Limit, ...] = (
     URL_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
     BODY_BYTES_MAX,
+    REQUEST_VALUES_MAX,
     OPEN_ANSWER_BYTES_MAX,
     HEADERS_MAX,
     HEADER_BYTES_MAX,

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.status import Ended, Status, ended
 from twophase.http_client.timeouts import Timeouts
+from twophase.http_client.turns import Turns
 
 TOO_MANY: Final = "too many requests are under way."
 
@@ -54,6 +55,8 @@ class Calls:
         self.too_many = too_many
         self.on_refused = on_refused
         self.timeouts = Timeouts(asyncio.get_running_loop())
+        self.turns = Turns()
+        """The turns in which long messages are decoded."""
         self.deadline = ended(Status.DEADLINE_EXCEEDED, "the deadline has passed.")
         self.late = ended(Status.CANCELLED, "the request did not arrive in time.")
         self.streams: set[Endless] = set()

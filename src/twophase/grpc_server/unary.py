@@ -17,6 +17,7 @@ from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
 from twophase.grpc_server.status import Ended, Metadata, Status, ended
 from twophase.http_client.byte_budget import NO_ROOM
 from twophase.http_client.timeouts import Deadline
+from twophase.http_client.turns import LONG_BYTES
 
 
 class UnaryCall(Stream):
@@ -79,10 +80,13 @@ class UnaryCall(Stream):
         """Keep a whole message whose end of the request arrives in a frame of its own."""
         self._incoming = _Whole(message)
 
-    def _hand_over(self, message: bytes) -> None:
+    def _hand_over(self, message: bytes, *, waited: bool = False) -> None:
         services, head = self._services, self.head
         if self.granted:
             self.connection.admitted(self)
+        if len(message) > LONG_BYTES and not waited:
+            self._wait(message)
+            return
         if self.kept:
             self.connection.keep(self, 0)
         self._incoming = None
@@ -97,6 +101,19 @@ class UnaryCall(Stream):
             head.method(self, message)
         except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
             self.finish(services.crashed(error))
+
+    def _wait(self, message: bytes) -> None:
+        """Keep a long message until its turn to be decoded."""
+        self._incoming = _Whole(message)
+        if self.connection.keep(self, len(message)):
+            self._services.turns.add(self._take_turn)
+        else:
+            self._incoming = None
+            self._send(self._services.too_many(NO_ROOM))
+
+    def _take_turn(self) -> None:
+        if isinstance(self._incoming, _Whole):
+            self._hand_over(self._incoming.message, waited=True)
 
     def finish(self, reply: Response) -> None:
         """Send the answer; without effect when the caller has gone."""
@@ -135,6 +152,7 @@ class UnaryCall(Stream):
     def cut(self) -> None:
         """Stop: the caller wants no answer any more, or is gone."""
         self._answered = True
+        self._incoming = None
         if self._deadline is not None:
             self._deadline.pop(self, None)
             self._deadline = None
@@ -148,17 +166,17 @@ class UnaryCall(Stream):
 class _Whole(Incoming):
     """A whole message that waits for the end of its request."""
 
-    __slots__ = ("_message",)
+    __slots__ = ("message",)
 
     def __init__(self, message: bytes) -> None:
         super().__init__(b"", 0)
-        self._message = message
+        self.message = message
 
     def feed(self, data: bytes) -> list[tuple[bytes, int]]:
         """Refuse more data: nothing more may follow."""
         if data:
             raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")
-        return [(self._message, 0)]
+        return [(self.message, 0)]
 
 
 _NO_MESSAGE = (

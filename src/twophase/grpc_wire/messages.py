@@ -63,6 +63,9 @@ _IN_REQUEST: Final = {
 }
 _IN_OPTIONS: Final = {name: _pascal(name) for name in Request.__struct_fields__ if name not in _IN_REQUEST}
 _OPTIONS: Final = "TransOptions"
+_OPTIONS_TAG: Final = 3 << 3 | 2
+_VARINT, _LENGTH = 0, 2
+_FIXED: Final = {1: 8, 5: 4}
 _NAMES: Final = tuple(name for name in _IN_OPTIONS if name != "branch_headers")
 _values: Final = attrgetter(*(_IN_OPTIONS[name] for name in _NAMES))
 
@@ -91,6 +94,47 @@ def _parse(name: str, raw: bytes) -> Any:
         return _class(name).FromString(raw)
     except (DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise BrokenMessage(f"the request is no protobuf message dtmgimp.{name}") from error
+
+
+def count_fields(raw: bytes, most: int) -> int:
+    """Count the fields of a DtmRequest and of its options.
+
+    Nothing is made of them. It stops beyond `most`, and where the bytes are no protobuf: there the parser stops, too.
+
+    >>> count_fields(encode_request(Request(gid="g", payloads=[b"a", b"b"], branch_headers={"c": "d"})), 9)
+    5
+    """
+    at, options_end, count, size = 0, 0, 0, len(raw)
+    while at < size and count <= most:
+        count += 1
+        start = at
+        tag, at = _number(raw, at)
+        kind = tag & 7
+        if kind == _LENGTH:
+            length, at = _number(raw, at)
+            if tag == _OPTIONS_TAG and start >= options_end:
+                options_end = at + length
+                continue
+            at += length
+        elif kind == _VARINT:
+            _, at = _number(raw, at)
+        else:
+            at += _FIXED.get(kind, 0)
+        if start < options_end < at:
+            at = options_end  # those were no options, as within an unknown group
+    return count
+
+
+def _number(raw: bytes, at: int) -> tuple[int, int]:
+    """Return a varint and the position behind it; 0 where the bytes end within it."""
+    number = shift = 0
+    for byte in raw[at : at + 10]:
+        at += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return number, at
+    return 0, len(raw)
 
 
 def parse_request(raw: bytes) -> Request:

@@ -127,6 +127,8 @@ def test_a_submit_of_whole_messages_may_be_repeated_after_their_delivery(coordin
         ),
         ("prepare", {"messages": [message("a"), {"gid": 1}]}, "$.messages[1].gid"),
         ("submit", {"gids": [str(number) for number in range(501)]}, "gids: there are 501, at most 500"),
+        ("submit", {"gids": list(map(str, range(200_001)))}, "values of a request is 200001 values or more"),
+        ("prepare", {"messages": [{"steps": [{}] * 200_002}]}, "values of a request is 200001 values or more"),
         ("submit", {"gids": ["a", "a"]}, "gids: 'a' stands there twice"),
         ("submit", {"gids": ["a", ""]}, "gids[1]: gid is empty"),
         ("submit", {"gids": ["g" * 129]}, "gids[0]: gid is 129 bytes, at most 128"),

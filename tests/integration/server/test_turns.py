@@ -14,12 +14,14 @@ from typing import Any
 import pytest
 
 from tests.integration.grpc_server.served import serving
-from tests.support.fake_coordinator import Wire, prepare
+from tests.support.fake_coordinator import Wire, listening, message, post, prepare
 from tests.unit.grpc_server.http2.peer import PLAIN
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection as GrpcConnection
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.status import framed
+from twophase.grpc_server.unary import UnaryCall
+from twophase.http_client.byte_budget import MEBIBYTE, ByteBudget
 from twophase.server.http_port.connection import Connection as HttpConnection
 
 LONG_BYTES = 16 * 1024
@@ -229,3 +231,104 @@ async def test_one_address_cannot_flood_by_many_connections_each_within_its_boun
                 await _until(reader, framed(b"other"))
         for _, writer in [*hostile, (other_reader, other_writer)]:
             writer.close()
+
+
+def _long(gid: str) -> bytes:
+    return message(gid)[:-1] + b',"x":"%b"}' % (b"x" * 100_000)
+
+
+def _connections(wire: Wire) -> list[HttpConnection]:
+    return [one for one in wire.listener.port.state.connections if isinstance(one, HttpConnection)]
+
+
+async def test_long_bodies_that_are_whole_at_one_moment_are_decoded_one_in_a_turn(wire: Wire) -> None:
+    clients = [await wire.connect() for _ in range(9)]
+    for client in clients:
+        assert (await client.ask(prepare("first"))).status == 200
+    wire.coordinator.heard.clear()
+    *flooding, other = _connections(wire)
+    for number, connection in enumerate(flooding):
+        connection.data_received(post("/api/dtmsvr/prepare", _long(f"g{number}")))
+    assert wire.coordinator.heard == []
+    other.data_received(prepare("other"))
+    assert wire.coordinator.heard == [("prepare", "other")], "a short one does not wait"
+    for number in range(9):
+        await asyncio.sleep(0)
+        assert len(wire.coordinator.heard) <= number + 2
+    assert wire.coordinator.heard[1:] == [("prepare", f"g{number}") for number in range(8)]
+    assert {(await client.response()).status for client in clients} == {200}
+
+
+async def test_a_short_request_behind_a_long_one_is_taken_after_it(wire: Wire) -> None:
+    client = await wire.connect()
+    submit = post("/api/dtmsvr/submit", message("g"))
+    assert (await client.ask(submit)).status == 200  # from now on its head is known
+    (server,) = _connections(wire)
+    server.data_received(post("/api/dtmsvr/prepare", _long("g")))
+    server.data_received(submit)
+    server.data_received(post("/api/dtmsvr/abort", message("g"), "Expect: 100-continue")[: -len(message("g"))])
+    assert [one.status for one in await client.responses(3)] == [200, 200, 100]
+    await client.send(message("g"))
+    assert (await client.response()).status == 200
+    assert wire.coordinator.heard == [("submit", "g"), ("prepare", "g"), ("submit", "g"), ("abort", "g")]
+    assert (await client.ask(submit)).status == 200
+    assert not server._waiting.requests
+    assert server._heads is wire.listener.port.heads
+
+
+async def test_long_bodies_that_wait_for_their_turn_count_in_the_budget() -> None:
+    budget = ByteBudget(64 * MEBIBYTE)
+    async with listening(budget=budget) as wire:
+        clients = [await wire.connect() for _ in range(3)]
+        for client in clients:
+            assert (await client.ask(prepare("first"))).status == 200
+        wire.coordinator.heard.clear()
+        of_port = {one.client[1]: one for one in _connections(wire) if one.client}
+        first, second, gone = (of_port[client.writer.get_extra_info("sockname")[1]] for client in clients)
+        first.data_received(post("/api/dtmsvr/submit", _long("g")))
+        gone.data_received(post("/api/dtmsvr/submit", _long("gone")))
+        assert budget.used > 2 * 100_000
+        rest = budget.account("another", 100)
+        assert rest.keep(budget.bytes_max - budget.used)
+        second.data_received(post("/api/dtmsvr/submit", _long("too much")))
+        gone._forget_responses()
+        assert budget.used < budget.bytes_max
+        assert [(await client.response()).status for client in clients[:2]] == [200, 503]
+        assert wire.coordinator.heard == [("submit", "g")]
+        rest.release()
+        assert budget.used == 0
+
+
+async def test_long_messages_of_grpc_are_handled_one_in_a_turn() -> None:
+    budget = ByteBudget()
+    async with serving(budget=budget) as served:
+        handled: list[int] = []
+        echo = served.echo
+
+        def note(call: UnaryCall, message: bytes) -> None:
+            handled.append(len(message))
+            echo(call, message)
+
+        served.services.unary("/s/Echo", note)
+        host, port = served.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_HELLO)
+        await _until(reader, frames.settings(served.port.settings))
+        (connection,) = served.port._connections
+        long = framed(bytes(65_530)), framed(bytes(65_537))
+        for stream in (1, 3, 5):
+            connection.take_block(0, stream, PLAIN)
+            connection.streams[stream].window = len(long[1])
+            connection.take_data(frames.END_STREAM, stream, long[1])
+        connection.take_block(0, 7, PLAIN)
+        connection.take_data(frames.END_STREAM, 7, long[0])
+        assert handled == [65_530], "a shorter one does not wait"
+        assert budget.used == 3 * 65_537
+        connection.take_reset(5)
+        assert budget.used == 2 * 65_537
+        for number in range(4):
+            await asyncio.sleep(0)
+            assert len(handled) <= number + 2
+        assert handled == [65_530, 65_537, 65_537]
+        assert budget.used == 0
+        writer.close()

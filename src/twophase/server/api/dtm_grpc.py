@@ -32,7 +32,7 @@ from twophase.core.errors import (
 )
 from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
-from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, require
+from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, REQUEST_VALUES_MAX, require
 from twophase.core.message import Message
 from twophase.grpc_server.http2.headers import Fields
 from twophase.grpc_server.http2.limits import Limits
@@ -41,14 +41,25 @@ from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.services import Services, UnaryCoroutine, UnaryMethod
 from twophase.grpc_server.status import Ended, Status, ended, success
 from twophase.grpc_server.unary import UnaryCall
-from twophase.grpc_wire.messages import SERVICE, BrokenMessage, Request, Topic, encode_gid, parse_request, parse_topic
+from twophase.grpc_wire.messages import (
+    SERVICE,
+    BrokenMessage,
+    Request,
+    Topic,
+    count_fields,
+    encode_gid,
+    parse_request,
+    parse_topic,
+)
 from twophase.http_client.byte_budget import ByteBudget
+from twophase.http_client.turns import LONG_BYTES
 from twophase.server.api.grpc_operators import Operators
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Refusal, Route, refusal
 from twophase.server.codecs.options import OPTION_FIELDS
 from twophase.server.codecs.trace import Trace
+from twophase.server.codecs.values import too_many_values
 from twophase.server.codecs.wire import WireRequest, parse_steps
 from twophase.server.handshakes import Handshakes
 from twophase.server.http_port.port import Requests
@@ -228,6 +239,7 @@ class GrpcApi:
             on_crash=_crashed,
             crash_end=_ended(ServerFault(), refusal(ServerFault())),
         )
+        services.turns = self._decoder.turns
         services.keep = self._keep
         services.refuse = self._refuse_browsers
         hot = {"Prepare": self._prepare, "Submit": self._submit, "Abort": self._abort}
@@ -381,11 +393,15 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
     """Return the request as every wire format has it, its length, its payloads.
 
     Raises:
-        InvalidRequest: no DtmRequest. LimitExceeded: too long.
+        InvalidRequest: no DtmRequest. LimitExceeded: too long, or too many values.
     """
     if not raw:
         raise InvalidRequest(_EMPTY_REQUEST)
-    require(BODY_BYTES_MAX, len(raw))
+    if len(raw) > LONG_BYTES:
+        require(BODY_BYTES_MAX, len(raw))
+        values_max = REQUEST_VALUES_MAX.value
+        if count_fields(raw, values_max) > values_max:
+            raise too_many_values(values_max)
     try:
         request = parse_request(raw)
     except BrokenMessage as error:

@@ -109,6 +109,7 @@ class JsonRpcApi:
 
     async def _answer(self, request: Request) -> Answer:
         body = await request.body()
+        await self._decoder.turns.wait(len(body))
         try:
             call = _decode_call(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

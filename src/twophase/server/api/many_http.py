@@ -21,14 +21,18 @@ from twophase.core.gid import validate_gid
 from twophase.core.lifecycle import State
 from twophase.core.many import MESSAGES_MAX, PREPARE_PATH, SUBMIT_PATH, ManyReply, OneResult
 from twophase.core.message import Message
+from twophase.http_client.turns import LONG_BYTES
 from twophase.server.api.operation import Operation, Served, caller_of
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer
+from twophase.server.codecs.values import require_values
 from twophase.server.codecs.wire import WireRequest
 from twophase.server.identity.caller import Caller
 
 Asked = TypeVar("Asked")
 Send = Callable[[Message, OnReply, int | None, Owner | None], None]
+_VALUES_MAX: Final = 400 * MESSAGES_MAX
+"""More than 500 messages with 63 branches and 64 headers have."""
 _DONE: Final = OneResult()
 _encode = msgspec.json.Encoder().encode
 
@@ -126,11 +130,11 @@ class ManyApi:
         return [Served(PREPARE, self._prepare), Served(SUBMIT, self._submit)]
 
     async def _prepare(self, request: Request) -> Answer:
-        asked = _read(_decode_prepare, await request.body()).messages
+        asked = (await self._read(_decode_prepare, request)).messages
         return await self._each(caller_of(request), asked, self._requests.prepare, _Prepared)
 
     async def _submit(self, request: Request) -> Answer:
-        asked = _read(_decode_submit, await request.body())
+        asked = await self._read(_decode_submit, request)
         if (asked.gids is None) is (asked.messages is None):
             raise InvalidRequest("`messages` or `gids` is needed, and not both.")
         if asked.messages is not None:
@@ -148,6 +152,16 @@ class ManyApi:
                 continue
             self._requests.confirm(gid, _Confirmed(outcomes, index, gid, self._on_refused), caller.owner)
         return await outcomes.answer()
+
+    async def _read(self, decode: Callable[[bytes], Asked], request: Request) -> Asked:
+        body = await request.body()
+        await self._decoder.turns.wait(len(body))
+        if len(body) > LONG_BYTES:
+            require_values(body, _VALUES_MAX)
+        try:
+            return decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
 
     async def _each(
         self,
@@ -245,13 +259,6 @@ def _valid_gids(gids: tuple[str, ...]) -> tuple[str, ...]:
         except InvalidRequest as error:
             raise type(error)(f"gids[{index}]: {error.message}") from error
     return gids
-
-
-def _read(decode: Callable[[bytes], Asked], body: bytes) -> Asked:
-    try:
-        return decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
 
 
 def _require_distinct(field: str, gids: Sequence[str | None]) -> None:

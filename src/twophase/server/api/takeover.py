@@ -55,14 +55,18 @@ from twophase.core.takeover import (
     TakeoverReply,
     TakeoverRequest,
 )
+from twophase.http_client.turns import LONG_BYTES
 from twophase.server.api.operation import Operation, Served, actor_of, caller_of
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer
+from twophase.server.codecs.values import require_values
 from twophase.server.codecs.wire import WireRequest, WireStep
 from twophase.server.identity.caller import Caller
 
 CLOCKS_APART_MS: Final = 5 * 60_000
 """Bound on the difference between the other coordinator's clock and the store's."""
+_VALUES_MAX: Final = 1_000 * MESSAGES_MAX
+"""Twice what the limits of the messages allow."""
 _OLDER_THAN_HISTORY: Final = (
     "It is older than this server's history: had it been imported before, and delivered, nobody would know. If it "
     "never was, say --never-imported."
@@ -131,7 +135,9 @@ class TakeoverApi:
         return [Served(IMPORT, self._answer)]
 
     async def _answer(self, request: Request) -> Answer:
-        asked = _read(await request.body())
+        body = await request.body()
+        await self._decoder.turns.wait(len(body))
+        asked = _read(body)
         caller = caller_of(request)
         actor = actor_of(request)
         results = await asyncio.gather(*(self._take(message, asked, caller, actor) for message in asked.messages))
@@ -238,6 +244,8 @@ class TakeoverApi:
 
 
 def _read(body: bytes) -> TakeoverRequest:
+    if len(body) > LONG_BYTES:
+        require_values(body, _VALUES_MAX)
     try:
         asked = _decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -22,8 +22,10 @@ from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, REQUEST_TIMEOU
 from twophase.core.message import Branch, Message, scheme_of
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
+from twophase.http_client.turns import LONG_BYTES, Turns
 from twophase.server.codecs.options import options_of, usual_options
 from twophase.server.codecs.trace import Trace, TraceHeaders
+from twophase.server.codecs.values import require_values
 from twophase.server.codecs.wire import WireRequest, WireStep, decode_documented, parse_request
 
 _PROTOCOLS: Final = frozenset({"http", "grpc", "json-rpc"})
@@ -31,7 +33,13 @@ _ADDRESSES_REMEMBERED_MAX: Final = 4096
 PREPARED_MAX: Final = 4096
 PREPARED_BYTES_MAX: Final = 4096
 _NO_GID: Final = "gid is missing."
-_object_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class _AnyObject(msgspec.Struct):
+    """A JSON object, whose members are not kept."""
+
+
+_object_decoder = msgspec.json.Decoder(_AnyObject)
 
 
 class Decoder:
@@ -55,6 +63,8 @@ class Decoder:
         self._now_ms = now_ms or _own_ms
         self.trace = trace or TraceHeaders()
         self._request_timeout_max_ms = request_timeout_max_ms
+        self.turns = Turns()
+        """The turns in which long requests are decoded."""
         self._callable: set[str] = set()
         self._askable: set[str] = set()
         self._prepared: dict[bytes, Message] = {}
@@ -103,11 +113,14 @@ class Decoder:
         >>> decoder.message(b'{"gid":"g","trans_type":"msg","steps":[{"action":"http://b/in"}],"payloads":["{}"]}')
         Message(gid='g', branches=(Branch(url='http://b/in', payload=b'{}', subscribers=None),), check_url='', ...)
         """
+        size = len(body)
+        if size > LONG_BYTES:
+            require_values(body)
         try:
             request = decode_documented(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             request = parse_request(body)  # more tolerantly, or with the error to report
-        return self.message_of(request, len(body), None, trace)
+        return self.message_of(request, size, None, trace)
 
     def message_of(
         self, request: WireRequest, request_bytes: int, payloads: list[bytes] | None = None, trace: Trace = ()

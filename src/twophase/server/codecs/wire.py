@@ -14,7 +14,9 @@ import msgspec
 
 from twophase.core.errors import InvalidRequest
 from twophase.core.limits import BRANCHES_MAX, require
+from twophase.http_client.turns import LONG_BYTES
 from twophase.server.codecs.options import RequestOptions
+from twophase.server.codecs.values import require_values
 
 
 class WireStep(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,11 +63,13 @@ def parse_request(body: bytes | bytearray) -> WireRequest:
     Raises:
         InvalidRequest: not JSON, no object, invalid UTF-8, nested too deeply, or a field of the wrong type, which
             the message names.
-        LimitExceeded: more steps than a message may have, beside an unknown key.
+        LimitExceeded: more steps than a message may have, beside an unknown key; or too many values.
 
     >>> parse_request(b'{"GID": "g", "dtm": "", "Steps": [{"Action": "http://b/in"}]}').steps
     [WireStep(action='http://b/in', data=None)]
     """
+    if len(body) > LONG_BYTES:
+        require_values(body)
     try:
         return _decoder.decode(body)
     except (msgspec.ValidationError, RecursionError):
@@ -93,6 +97,8 @@ def parse_steps(text: str) -> list[WireStep] | None:
     if not text:
         return None
     raw = text.encode()
+    if len(raw) > LONG_BYTES:
+        require_values(raw)
     try:
         return _steps_only_decoder.decode(raw)
     except (msgspec.MsgspecError, RecursionError):

@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twophase.core import failpoint
-from twophase.core.errors import InvalidRequest, Overloaded, ServerFault, TwophaseError
+from twophase.core.errors import Overloaded, ServerFault, TwophaseError
 from twophase.http_client.byte_budget import NO_ROOM
+from twophase.http_client.turns import LONG_BYTES, Waiting
 from twophase.server.codecs.encode import Answer, Route, failure, response, success_body, success_response
 from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.asgi_response import PendingAsgiResponse
-from twophase.server.http_port.known_heads import KnownHeads
-from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEAD, NOTHING, RequestParser
+from twophase.server.http_port.known_heads import NO_HEADS
+from twophase.server.http_port.parser import ALL_TAKEN, BODY, NOTHING
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
+from twophase.server.http_port.timed import TimedParser
 from twophase.server.identity.caller import Caller
 from twophase.server.identity.scopes import scopes_of
 
@@ -81,7 +84,7 @@ class PendingResponse(msgspec.Struct, eq=False):
             connection.write_completed(self)
 
 
-class Connection(RequestParser):
+class Connection(TimedParser):
     """See the module. The listener creates one for each accepted connection.
 
     Arguments:
@@ -107,6 +110,8 @@ class Connection(RequestParser):
         self._address = self.client[0] if self.client else ""
         self.port.by_address[self._address] += 1
         self._account = self.port.budget.account(self._address, self.port.per_address_percent)
+        account = self.port.budget.account(self._address, self.port.per_address_percent)
+        self._waiting = Waiting(self.port.decoder.turns, account)
         if self._below is not None and not self.port.gate.is_open:
             self.certificate = transport.get_extra_info("peercert")
         if self._excess() > 0:
@@ -122,7 +127,7 @@ class Connection(RequestParser):
         The connection that holds a reserved place longest makes room.
         """
         self.reserved = True
-        self._heads = KnownHeads()  # its own, which stay empty: a known head would be served
+        self._heads = NO_HEADS  # a known head would be served
         reserved = self.port.reserved
         reserved.append(self)
         if len(reserved) > _RESERVED_MAX:
@@ -172,6 +177,7 @@ class Connection(RequestParser):
                 pending.cycle.disconnected = True
                 pending.cycle.message_event.set()
         self._pending.clear()
+        self._waiting.forget()
         self._queued_bytes = 0
         self._drop_body()
 
@@ -196,46 +202,45 @@ class Connection(RequestParser):
         elif self._pending and isinstance(self._pending[-1], PendingAsgiResponse) and self.reading == NOTHING:
             self._pending[-1].cycle.keep_alive = False
 
-    def enforce_timeouts(self, now_s: float) -> None:
-        """End what takes too long; called by the listener's sweep."""
-        limits = self.port.timeouts
-        age_s = now_s - self.since_s
-        if self._gone or (self._below is not None and self._end_farewell(self._below)):
+    def take_request(self, route: Route, body: bytes | bytearray, trace: Trace, caller: Caller) -> None:
+        """Handle a request; a long one, and one behind it, waits for its turn."""
+        if len(body) <= LONG_BYTES and not self._waiting.requests:
+            self.handle_request(route, body, trace, caller)
             return
-        if self._lingers:
-            if age_s > limits.linger_s:
-                self.transport.abort()
-        elif self.flow.write_paused:
-            if age_s > limits.write_s:
-                self.transport.abort()
-        elif self.reading == NOTHING:
-            if not self._pending and age_s > limits.idle_s:
-                self.transport.close()
-        elif not self.flow.read_paused and age_s > (limits.head_s if self.reading == HEAD else limits.body_s):
-            self.refuse(408, InvalidRequest("the request did not arrive in time."))
+        self._heads, self._owes_continue = NO_HEADS, False
+        pending = PendingResponse(self, route, self.closes)
+        self._pending.append(pending)
+        if len(self._pending) > _PENDING_MAX:
+            self.flow.pause_reading()
+        if not self._waiting.add(len(body), partial(self._begin, route, body, trace, caller, pending)):
+            self.port.refused(Overloaded.code)
+            self.complete(pending, failure(Overloaded(NO_ROOM), route=route))
 
-    def _end_farewell(self, below: asyncio.Transport) -> bool:
-        """End a TLS connection that is closed here and has sent everything.
+    def _begin(self, *request: Any) -> None:
+        if not self._waiting.requests:
+            self._heads = self.port.heads
+        self.handle_request(*request)
 
-        A client that reads nothing between two requests, as a pool does, leaves the farewell unanswered.
-        """
-        closing = self.transport.is_closing()
-        if closing and not (self.transport.get_write_buffer_size() or below.get_write_buffer_size()):
-            below.close()
-        return closing
-
-    def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace, caller: Caller) -> None:
+    def handle_request(
+        self,
+        route: Route,
+        body: bytes | bytearray,
+        trace: Trace,
+        caller: Caller,
+        pending: PendingResponse | None = None,
+    ) -> None:
         """Decode a whole request and give it to the coordinator.
 
         The coordinator's reply completes the response.
         """
-        self._owes_continue = False
         port = self.port
-        pending = PendingResponse(self, route, self.closes)
-        queue = self._pending
-        queue.append(pending)
-        if len(queue) > _PENDING_MAX:
-            self.flow.pause_reading()
+        if pending is None:
+            self._owes_continue = False
+            pending = PendingResponse(self, route, self.closes)
+            queue = self._pending
+            queue.append(pending)
+            if len(queue) > _PENDING_MAX:
+                self.flow.pause_reading()
         try:
             owner = None
             if caller.limited:
@@ -346,8 +351,7 @@ class Connection(RequestParser):
         if len(queue) == 1 and not (pending.closes or failpoint.ARMED or self._gone or self.flow.read_paused):
             # Nearly always: a client that waits for its response.
             queue.popleft()
-            assert pending.response is not None, "completed"
-            self.transport.write(pending.response)
+            self.transport.write(pending.response)  # type: ignore[arg-type]  # it is completed
             if self.reading == NOTHING and not (self.half_closed or self.port.draining):
                 self.since_s = self.port.now_s
             else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from twophase.http_client.turns import LONG_BYTES
 from twophase.server.codecs.encode import Route
 from twophase.server.identity.caller import UNLIMITED, Caller
 
@@ -44,11 +45,22 @@ class KnownHeads(dict[bytes, KnownHead]):
     def learn(self, data: bytes, route: Route, body_bytes: int, caller: Caller = UNLIMITED) -> None:
         """Remember the head of a request, unless more than head and body is in `data`."""
         end = data.find(b"\r\n\r\n") + 4
-        if len(data) - end != body_bytes or end > HEAD_BYTES_MAX:
-            return  # another request beside it
+        if len(data) - end != body_bytes or end > HEAD_BYTES_MAX or body_bytes > LONG_BYTES:
+            return  # another request beside it, or one that waits for a turn
         line, _, fields = data[:end].partition(b"\r\n")
         if not line.endswith(b" HTTP/1.1") or b"content-length:" not in fields.lower():
             return
         if len(self) >= HEADS_MAX:
             self.clear()  # heads that never come again would fill it: lengths, or a header of the client's own
         self[data[:end]] = KnownHead(route, body_bytes, caller)
+
+
+class _NoHeads(KnownHeads):
+    __slots__ = ()
+
+    def learn(self, data: bytes, route: Route, body_bytes: int, caller: Caller = UNLIMITED) -> None:
+        """Remember nothing."""
+
+
+NO_HEADS: Final = _NoHeads()
+"""The heads of a connection whose requests are all parsed."""

@@ -52,9 +52,7 @@ _NO_TRACE: Final[Trace] = ()
 _ONCE: Final = FIELDS | {b"authorization"}
 """Headers that must come once: which of two counts would be a guess."""
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
-
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
-
 # The part of a request that is being read.
 NOTHING: Final = 0
 HEAD: Final = 1
@@ -110,6 +108,10 @@ class RequestParser(HttpToolsProtocol, ABC):
     @abstractmethod
     def handle_request(self, route: Route, body: bytes | bytearray, trace: Trace, caller: Caller) -> None:
         """Handle a whole prepare, submit or abort."""
+
+    @abstractmethod
+    def take_request(self, route: Route, body: bytes | bytearray, trace: Trace, caller: Caller) -> None:
+        """Handle such a request in its order; perhaps it has to wait."""
 
     @abstractmethod
     def start_asgi_request(self) -> None:
@@ -366,15 +368,13 @@ class RequestParser(HttpToolsProtocol, ABC):
         fields.clear()
         self._doubled = False  # a trailer's
         learning, self._learning = self._learning, None
-        if self.closes:
-            self.ended = True
+        self.ended = self.closes
         if self._route is not None:
             # The same head on another connection may have another certificate, so it would have another caller.
             if learning is not None and not trace and not self.closes and self.certificate is None:
                 self._heads.learn(learning, self._route, len(body), self._caller)
-            if self._body:
-                self._drop_body()
-            self.handle_request(self._route, body, trace, self._caller)
+            self._drop_body()
+            self.take_request(self._route, body, trace, self._caller)
         else:
             self.finish_asgi_request(body)
 

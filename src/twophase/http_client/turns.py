@@ -1,0 +1,87 @@
+"""Long requests, decoded one in each turn of the event loop.
+
+A request of a few mebibytes costs some milliseconds, and many of them may become whole at one moment. Promise: between
+two of them every other client is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from twophase.http_client.byte_budget import Account
+
+LONG_BYTES: Final = 64 * 1024
+"""A request of more bytes waits for a turn."""
+
+
+class Turns:
+    """A queue of works that wait for a turn; the ports of a process share one."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def add(self, work: Callable[[], None]) -> None:
+        """Call `work`, which raises nothing, in a turn of its own."""
+        self._waiting.append(work)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._take)
+
+    async def wait(self, size: int) -> None:
+        """Wait for a turn, if a request of `size` bytes needs one."""
+        if size > LONG_BYTES:
+            begun = asyncio.get_running_loop().create_future()
+            self.add(partial(_begin, begun))
+            await begun
+
+    def _take(self) -> None:
+        try:
+            self._waiting[0]()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._take)
+
+
+class Waiting:
+    """Requests of one connection that wait for a turn.
+
+    Arguments:
+        turns: of the process.
+        account: of nothing else; it keeps their bytes.
+    """
+
+    def __init__(self, turns: Turns, account: Account) -> None:
+        self.requests: deque[tuple[int, Callable[[], None]]] = deque()
+        self._turns = turns
+        self._account = account
+
+    def add(self, size: int, handle: Callable[[], None]) -> bool:
+        """Call `handle` in a turn.
+
+        Returns False when the budget has no room for a request of `size` bytes.
+        """
+        if not self._account.keep(self._account.kept + size):
+            return False
+        self.requests.append((size, handle))
+        self._turns.add(self._take)
+        return True
+
+    def forget(self) -> None:
+        """Forget them: the client is gone."""
+        self.requests.clear()
+        self._account.release()
+
+    def _take(self) -> None:
+        if self.requests:
+            size, handle = self.requests.popleft()
+            self._account.keep(self._account.kept - size)
+            handle()
+
+
+def _begin(begun: asyncio.Future[None]) -> None:
+    if not begun.done():
+        begun.set_result(None)
