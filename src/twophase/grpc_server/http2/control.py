@@ -184,7 +184,7 @@ class Control(FrameReader):
         """End what takes too long; called by the port's sweep."""
         limits = self.limits
         self.now_s = now_s
-        self._oddities = self._updates = 0
+        self._oddities = self._updates = self._blocks.decoded = 0
         if self.held:
             self.held = False
             self.begin_turn()

@@ -20,7 +20,7 @@ from hpack.hpack import decode_integer
 from hpack.table import HeaderTable
 
 from twophase.grpc_server.http2.faults import ConnectionFault
-from twophase.grpc_server.http2.frames import COMPRESSION_ERROR
+from twophase.grpc_server.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM
 
 Fields = list[tuple[bytes, bytes]]
 """Names and values, in their order."""
@@ -30,6 +30,9 @@ BLOCKS_REMEMBERED_MAX: Final = 1024
 BLOCK_BYTES_REMEMBERED_MAX: Final = 2048
 FIELDS_REMEMBERED_MAX: Final = 4096
 FIELD_BYTES_REMEMBERED_MAX: Final = 512
+FIELDS_MAX: Final = 128
+"""Bound on the fields of a block: 1 KB may unfold to a thousand of them."""
+FIELDS_USUAL: Final = 32
 FIELD_BYTES_BESIDE: Final = 32
 """Bytes that each field counts beside its name and value (RFC 9113, 6.5.2)."""
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
@@ -51,11 +54,13 @@ class Known(Generic[H]):
     Arguments:
         read: makes of a request's fields what its stream needs; raises Malformed.
         list_bytes_max: the most that a block may unfold to, names, values and 32 bytes for each.
+        fields_max: the most fields that a peer may have decoded in a second.
     """
 
-    def __init__(self, read: Callable[[Fields], H], list_bytes_max: int) -> None:
+    def __init__(self, read: Callable[[Fields], H], list_bytes_max: int, fields_max: int) -> None:
         self.read = read
         self.list_bytes_max = list_bytes_max
+        self.fields_max = fields_max
         self.always: dict[bytes, H] = {}
         """Blocks that mean the same under every table of the peer."""
         self.without_table: dict[bytes, H] = {}
@@ -75,6 +80,8 @@ class Blocks(Generic[H]):
     def __init__(self, known: Known[H]) -> None:
         self.known = known.always
         """Meaning of the blocks that need no decoding; look here before `read`."""
+        self.decoded = 0
+        """Fields of this second that were decoded, or were more than a block usually has."""
         self._shared = known
         self._decoder = Decoder(known.list_bytes_max)
         self._decoder.header_table = self._table = _NotingTable()
@@ -103,18 +110,29 @@ class Blocks(Generic[H]):
         """Return the fields of a block of any kind; raises ConnectionFault."""
         self._table.touched = False
         try:
-            if self.known is self._shared.without_table:
-                return self._decode_by_field(block)
-            self._bound_table(block)
-            fields = self._decode(block)
+            fields = (
+                self._decode_by_field(block) if self.known is self._shared.without_table else self._decode_all(block)
+            )
         except (HPACKError, IndexError) as error:
             raise ConnectionFault(COMPRESSION_ERROR, "a block of headers cannot be decoded") from error
+        self.decoded += max(0, len(fields) - FIELDS_USUAL)
+        if self.decoded > self._shared.fields_max:
+            raise ConnectionFault(ENHANCE_YOUR_CALM, "too many new headers")
+        return fields
+
+    def _decode_all(self, block: bytes) -> Fields:
+        if len(block) > FIELDS_MAX:
+            split(block)  # counts the fields
+        self._bound_table(block)
+        fields = self._decode(block)
         if self._table_bytes_max == self._table.maxsize == 0:
             self.known = self._shared.without_table
         return fields
 
     def _decode(self, block: bytes) -> Fields:
-        return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+        fields = [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+        self.decoded += len(fields)
+        return fields
 
     def _decode_by_field(self, block: bytes) -> Fields:
         """Return the fields of a block of a peer that keeps no table.
@@ -165,7 +183,7 @@ def split(block: bytes) -> list[bytes]:
     Each is returned as its bytes.
 
     Raises:
-        HPACKDecodingError, IndexError: the block ends within one.
+        HPACKDecodingError, IndexError: the block ends within one. ConnectionFault: there are too many.
     """
     at, end, found = 0, len(block), list[bytes]()
     while at < end:
@@ -189,6 +207,8 @@ def split(block: bytes) -> list[bytes]:
                 at += size
             if at > end:
                 raise HPACKDecodingError("a field is cut off")
+        if len(found) == FIELDS_MAX:
+            raise ConnectionFault(COMPRESSION_ERROR, f"more than {FIELDS_MAX} headers in a block")
         found.append(block[start:at])
     return found
 

@@ -45,6 +45,8 @@ class Limits(msgspec.Struct, frozen=True):
     """Resets, pings, settings, empty frames and the like, in a second."""
     updates_max: int = 10_000
     """WINDOW_UPDATE frames, in a second."""
+    fields_max: int = 20_000
+    """Headers that are decoded, in a second; those seen before are not."""
     handshake_s: float = 10.0
     request_s: float = 30.0
     """From the headers of a request to its end."""

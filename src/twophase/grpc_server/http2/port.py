@@ -50,7 +50,7 @@ class Port(Generic[H]):
         budget: ByteBudget | None = None,
     ) -> None:
         self.limits = limits
-        self.known = Known(read, 2 * limits.header_list_bytes_max)
+        self.known = Known(read, 2 * limits.header_list_bytes_max, limits.fields_max)
         self.crashed = on_crash
         self.settings = {
             HEADER_TABLE_SIZE: 0,

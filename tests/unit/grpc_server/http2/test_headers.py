@@ -17,7 +17,8 @@ from tests.unit.grpc_server.http2.peer import CALL, PLAIN, Peer, answers
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.faults import ConnectionFault
 from twophase.grpc_server.http2.frames import field
-from twophase.grpc_server.http2.headers import BLOCKS_REMEMBERED_MAX, Blocks, Fields, Known
+from twophase.grpc_server.http2.headers import BLOCKS_REMEMBERED_MAX, FIELDS_MAX, Blocks, Fields, Known
+from twophase.grpc_server.http2.limits import Limits
 
 _PAIRS = st.lists(
     st.tuples(st.sampled_from(["x-a", "x-b", "traceparent", "user-agent"]), st.text("ab01-", max_size=8)), max_size=5
@@ -25,7 +26,7 @@ _PAIRS = st.lists(
 
 
 def _known() -> Known[Fields]:
-    return Known(lambda fields: fields, 100_000)
+    return Known(lambda fields: fields, 100_000, 100_000)
 
 
 def _raw(pairs: object) -> Fields:
@@ -137,6 +138,52 @@ async def test_a_block_that_cannot_be_decoded_ends_the_connection_without_a_tabl
     assert answers(peer.said)[1].ended
     peer.send(frames.header_frames(3, block))
     assert peer.given_up == frames.COMPRESSION_ERROR
+
+
+def _many(fields: int, number: int = 0) -> bytes:
+    """Return a block of this number of fields, most of them in a byte each."""
+    return PLAIN + field(b"x-new", b"%d" % number) + b"\x90" * (fields - len(CALL) - 1)
+
+
+@pytest.mark.parametrize("keeps_table", [True, False], ids=["with a table", "without a table"])
+async def test_a_block_of_too_many_fields_ends_the_connection_before_they_are_made(*, keeps_table: bool) -> None:
+    for fields in (FIELDS_MAX, FIELDS_MAX + 1):
+        peer = Peer()
+        peer.greet()
+        peer.send(peer.call(1, block=PLAIN if keeps_table else b"\x20" + PLAIN))
+        decoded = peer.connection._blocks.decoded
+        peer.send(peer.call(3, block=_many(fields)))
+        if fields == FIELDS_MAX:
+            assert answers(peer.said)[3].ended
+        else:
+            assert peer.connection._blocks.decoded == decoded
+            assert peer.given_up == frames.COMPRESSION_ERROR
+
+
+@pytest.mark.parametrize("keeps_table", [True, False], ids=["with a table", "without a table"])
+async def test_too_many_new_fields_in_a_second_end_the_connection(*, keeps_table: bool) -> None:
+    peer = Peer(Limits(fields_max=1_000))
+    peer.greet()
+    peer.send(peer.call(1, block=PLAIN if keeps_table else b"\x20" + PLAIN))
+    calls = 0
+    while not peer.connection.deaf and calls < 100:
+        calls += 1
+        peer.send(peer.call(2 * calls + 1, block=_many(100, calls)))
+    assert 5 <= calls <= 15
+    assert peer.given_up == frames.ENHANCE_YOUR_CALM
+    assert b"too many new headers" in peer.transport.written
+
+
+async def test_fields_that_were_seen_before_and_those_of_another_second_do_not_count() -> None:
+    peer = Peer(Limits(fields_max=100))
+    peer.greet()
+    peer.send(peer.call(1, block=b"\x20" + PLAIN))
+    for second in (1, 2):
+        peer.connection.check(second)
+        for number in range(90):  # one new field each, as tracing makes them
+            traced = PLAIN + field(b"traceparent", b"%d-%d" % (second, number))
+            peer.send(peer.call(2 * (90 * second + number) + 1, block=traced))
+    assert not peer.connection.deaf
 
 
 @given(st.binary(max_size=60))
