@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC
-from collections.abc import Sized
+from collections import deque
+from typing import Any
 
 from twophase.core.errors import InvalidRequest
 from twophase.server.http_port.parser import HEAD, NOTHING, RequestParser
@@ -19,7 +20,7 @@ class TimedParser(RequestParser, ABC):
     _below: asyncio.Transport | None
     _gone: bool
     _lingers: bool
-    _pending: Sized
+    _pending: deque[Any]
 
     def enforce_timeouts(self, now_s: float) -> None:
         """End what takes too long; called by the listener's sweep."""
