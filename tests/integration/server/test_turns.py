@@ -332,3 +332,34 @@ async def test_long_messages_of_grpc_are_handled_one_in_a_turn() -> None:
         assert handled == [65_530, 65_537, 65_537]
         assert budget.used == 0
         writer.close()
+
+
+async def test_new_fields_of_grpc_end_the_turn() -> None:
+    """A kilobyte may unfold to a thousand of them; the calls behind wait."""
+    async with serving() as served:
+        host, port = served.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_HELLO + frames.frame(frames.SETTINGS, frames.ACK))
+        await _until(reader, frames.frame(frames.SETTINGS, frames.ACK))
+        (connection,) = served.port._connections
+        calls = [
+            frames.header_frames(number, PLAIN + frames.field(b"x", b"%d" % number) + b"\x90" * 100)
+            + frames.frame(frames.DATA, frames.END_STREAM, number, framed(b"m%d." % number))
+            for number in range(1, 301, 2)
+        ]
+        taken: list[int] = []
+
+        def note() -> None:
+            taken.append(connection._blocks.fields)
+            if connection.tired or connection._later:
+                asyncio.get_running_loop().call_soon(note)
+
+        connection.data_received(b"".join(calls[:100]))
+        note()
+        connection.data_received(b"".join(calls[100:]))  # what arrives meanwhile goes behind it
+        async with asyncio.timeout(10):
+            await _until(reader, framed(b"m299."))
+        assert len(served.metadata) == 150
+        assert max(after - before for before, after in itertools.pairwise(taken)) <= 512 + 128
+        assert len(taken) > 20
+        writer.close()

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, cast
+from collections.abc import Mapping
+from typing import Any, Final, cast
 
 from twophase.grpc_server.http2.control import Control
 from twophase.grpc_server.http2.faults import ConnectionFault, StreamFault
@@ -31,11 +31,11 @@ from twophase.grpc_server.http2.frames import (
     settings,
     window_update,
 )
-from twophase.grpc_server.http2.headers import Blocks, Known, Malformed, require_regular
-from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, TURN_BYTES, Limits
+from twophase.grpc_server.http2.headers import Blocks, Malformed, require_regular
+from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, TURN_BYTES, TURN_FIELDS
+from twophase.grpc_server.http2.owner import Owner
 from twophase.grpc_server.http2.reader import NotHttp2, unpadded
 from twophase.grpc_server.http2.stream import Stream
-from twophase.http_client.byte_budget import ByteBudget
 
 _RESET_REMEMBERED_MAX: Final = 256
 _SKIPPED_REMEMBERED_MAX: Final = 16
@@ -43,31 +43,6 @@ _PLAIN_WORDS: Final = (
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-type: text/plain\r\n\r\n"
     b"this port speaks HTTP/2 only, for gRPC.\n"
 )
-
-
-class Owner(Protocol):
-    """The port of a connection; see `port.Port`."""
-
-    now_s: float
-
-    @property
-    def limits(self) -> Limits: ...
-
-    @property
-    def known(self) -> Known[Any]: ...
-
-    @property
-    def settings(self) -> Mapping[int, int]: ...
-
-    @property
-    def crashed(self) -> Callable[[Exception], None]: ...
-
-    @property
-    def budget(self) -> ByteBudget: ...
-
-    def joined(self, connection: Connection) -> bool: ...
-
-    def left(self, connection: Connection) -> None: ...
 
 
 class Connection(Control, asyncio.Protocol):
@@ -89,6 +64,7 @@ class Connection(Control, asyncio.Protocol):
         self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_REMEMBERED_MAX)
         self._out: list[bytes] = []
         self._later = b""  # the rest of a read, for the next turn
+        self._turn_fields = 0  # the number of fields that ends the turn
         self.address = ""
         """The peer's, without its port; empty for a peer that has none."""
         self._account = port.budget.account("")
@@ -116,7 +92,7 @@ class Connection(Control, asyncio.Protocol):
         Requests that were handed over continue, and their answers are dropped.
         """
         self.gone = self.deaf = True
-        self._later = b""
+        self._later, self.tired = b"", False
         self.outbox.close()
         streams, self.streams = self.streams, {}
         for stream in streams.values():
@@ -126,16 +102,20 @@ class Connection(Control, asyncio.Protocol):
         self.port.left(self)
 
     def data_received(self, data: bytes) -> None:
-        """Read whole frames, and send the answers that they cause in one piece."""
-        if self._later or self.held:
+        """Read whole frames; the answers that they cause are sent in one piece.
+
+        The rest of a long read waits for the next turn.
+        """
+        if self._later or self.tired or self.held:
             self._later += data
             return
-        if len(data) >= TURN_BYTES:
-            self._transport.pause_reading()
-            asyncio.get_running_loop().call_soon(self.begin_turn)
+        is_long = len(data) >= TURN_BYTES
+        if is_long:
+            self._end_turn()
             data, self._later = data[:TURN_BYTES], data[TURN_BYTES:]
         if self.deaf:
             return
+        self._turn_fields = self._blocks.fields + TURN_FIELDS
         self.now_s = self.heard_s = self.port.now_s
         self._reading = True
         try:
@@ -156,15 +136,28 @@ class Connection(Control, asyncio.Protocol):
         if self.neighbours.left < 0 and not self.deaf:
             self.held = True
             self._transport.pause_reading()
+        elif self.tired and not is_long and not self._transport.is_closing():
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self.begin_turn)
 
     def begin_turn(self) -> None:
         """Continue the read, then read again: the other connections had their turn."""
         if self.gone or self.held or self.outbox.paused or self._transport.is_closing():
             return
+        tired, self.tired = self.tired, False
         later, self._later = self._later, b""
-        if later:
+        if tired:
+            self.data_received(b"")
+            self._later = later
+            if later and not self.tired:
+                self._end_turn()
+        elif later:
             self.data_received(later)
-        if len(later) < TURN_BYTES and not (self.held or self.outbox.paused or self._transport.is_closing()):
+        waits = self._later or self.tired or self.held or self.outbox.paused or self._transport.is_closing()
+        if len(later) < TURN_BYTES and not waits:
             self._transport.resume_reading()
 
     def pause_writing(self) -> None:
@@ -177,7 +170,7 @@ class Connection(Control, asyncio.Protocol):
         """Read again: the peer reads its answers again."""
         self.paused_s = None
         self.outbox.paused = False
-        if self._later:
+        if self._later or self.tired:
             asyncio.get_running_loop().call_soon(self.begin_turn)
         elif not self.held:
             self._transport.resume_reading()
@@ -212,6 +205,8 @@ class Connection(Control, asyncio.Protocol):
                 head = self._blocks.read(block)
             except Malformed as error:
                 raise StreamFault(stream, PROTOCOL_ERROR, str(error)) from error
+            finally:
+                self.tired = self._blocks.fields > self._turn_fields
         if self.leaving:
             self._reset.append(stream)
             return
@@ -290,6 +285,7 @@ class Connection(Control, asyncio.Protocol):
         Headers that no peer may send there are refused.
         """
         fields = self._blocks.decode(block)
+        self.tired = self._blocks.fields > self._turn_fields
         request = self.streams.get(stream)
         if request is None:
             if stream in self._reset:

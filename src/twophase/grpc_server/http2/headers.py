@@ -80,6 +80,8 @@ class Blocks(Generic[H]):
     def __init__(self, known: Known[H]) -> None:
         self.known = known.always
         """Meaning of the blocks that need no decoding; look here before `read`."""
+        self.fields = 0
+        """All fields of blocks that were not known as a whole."""
         self.decoded = 0
         """Fields of this second that were decoded, or were more than a block usually has."""
         self._shared = known
@@ -109,13 +111,15 @@ class Blocks(Generic[H]):
     def decode(self, block: bytes) -> Fields:
         """Return the fields of a block of any kind; raises ConnectionFault."""
         self._table.touched = False
+        before = self.decoded
         try:
             fields = (
                 self._decode_by_field(block) if self.known is self._shared.without_table else self._decode_all(block)
             )
         except (HPACKError, IndexError) as error:
             raise ConnectionFault(COMPRESSION_ERROR, "a block of headers cannot be decoded") from error
-        self.decoded += max(0, len(fields) - FIELDS_USUAL)
+        self.fields += len(fields)
+        self.decoded = max(self.decoded, before + len(fields) - FIELDS_USUAL)
         if self.decoded > self._shared.fields_max:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "too many new headers")
         return fields

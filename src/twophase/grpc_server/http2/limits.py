@@ -20,6 +20,8 @@ TURN_BYTES: Final = 16 * 1024
 
 The next read waits until the other connections had their turn.
 """
+TURN_FIELDS: Final = 512
+"""Headers, in blocks that were not seen before, that end the turn too."""
 
 
 _ADDRESS_CONNECTIONS: Final = 4

@@ -50,6 +50,8 @@ class FrameReader(abc.ABC):
         """True when the peer has sent the preface of HTTP/2."""
         self.deaf = False
         """True when further bytes are of no interest."""
+        self.tired = False
+        """True when the frames behind this one wait for the next turn."""
         self._rest = b""
         self._block_stream = 0
         self._block_flags = 0
@@ -94,7 +96,7 @@ class FrameReader(abc.ABC):
         Returns the start of the first unfinished one.
         """
         end = len(data)
-        while end - at >= HEAD_BYTES and not self.deaf:
+        while end - at >= HEAD_BYTES and not (self.deaf or self.tired):
             high, low, kind, flags, stream = HEAD.unpack_from(data, at)
             size = high << 16 | low
             if size > DEFAULT_FRAME_BYTES:

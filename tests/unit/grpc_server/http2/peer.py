@@ -139,7 +139,9 @@ class Peer:
     def send(self, data: bytes) -> None:
         """Let bytes arrive in one piece, and the server take them in its turns."""
         self.connection.data_received(data)
-        while self.connection._later and not (self.transport.aborted or self.connection.outbox.paused):
+        while (self.connection._later or self.connection.tired) and not (
+            self.connection.held or self.transport.aborted or self.connection.outbox.paused
+        ):
             self.connection.begin_turn()
 
     def call(self, stream: int, message: bytes = b"m", block: bytes = PLAIN) -> bytes:
