@@ -17,7 +17,6 @@ PATHS = [
     "/api/twophase/messages?limit=1000",
     "/api/dtmsvr/all?limit=1000",
     "/api/twophase/log",
-    "/api/twophase/horizon",
 ]
 ADMITTED = 1 + WAITING_MAX
 
