@@ -23,12 +23,13 @@ from twophase.core.options import Durability
 from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
 from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
-from twophase.stores.rows import Attempt, AttemptKind
+from twophase.stores.rows import Attempt, AttemptKind, DecidedBy
 
 # Names of this module: see `machine`.
 _PREPARED: Final = State.PREPARED
 _SUBMITTED: Final = State.SUBMITTED
 _SUBMIT: Final = Event.SUBMIT
+_BY_SUBMIT: Final = DecidedBy.SUBMIT
 _ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
 _CHECK_BACK: Final = Durability.CHECK_BACK
 _EARLY_RETRY_MS: Final = 1_000
@@ -122,8 +123,7 @@ def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
     # The first condition is all that most messages need, and saves a call.
     if (
         options.durability is _CHECK_BACK
-        and trigger.event
-        is _SUBMIT  # a verdict that an operator's stop has brought is stored, with the row of the stop
+        and trigger.decided_by is _BY_SUBMIT  # a verdict that a stop has brought is stored, with the row of the stop
         and trigger.on_reply is not None
         and trigger.audited is None
         and body is None
