@@ -29,7 +29,7 @@ from twophase.destinations.allow_list import AllowList, with_own
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.signing import CallSigner
 from twophase.http_client.address import Address, parse_address
-from twophase.http_client.byte_budget import ByteBudget
+from twophase.http_client.byte_budget import NO_ROOM_FOR_ANSWERS, ByteBudget
 from twophase.http_client.dial import Dialer
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names
@@ -210,7 +210,7 @@ class GrpcDestination:
         judge = signer.judged if signer is not None and listed is not None and listed.signed_verdicts else None
         account = self._budget.account(address.key)
         if not account.keep(channel.reply_bytes):
-            raise HttpError(HttpErrorKind.NO_ROOM, "too many bytes of unfinished answers are under way")
+            raise HttpError(HttpErrorKind.NO_ROOM, NO_ROOM_FOR_ANSWERS)
         channel.under_way += 1
         try:
             outgoing = channel.method(address.method)(

@@ -25,6 +25,7 @@ FREE_BYTES: Final = 16 * 1024
 CALLS_PERCENT: Final = 50
 """The part of the budget that all calls out together may keep."""
 NO_ROOM: Final = "too many bytes of unfinished requests are under way."
+NO_ROOM_FOR_ANSWERS: Final = "too many bytes of unfinished answers are under way"
 
 
 class ByteBudget:

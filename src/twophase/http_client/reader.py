@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import httptools
 
-from twophase.http_client.byte_budget import Account
+from twophase.http_client.byte_budget import NO_ROOM_FOR_ANSWERS, Account
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, split_headers
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
@@ -173,7 +173,7 @@ class ResponseReader:
             return HttpResponse(self._status, self._head, pieces[0] if len(pieces) == 1 else b"".join(pieces))
         self._bound_overhead(len(data))
         if self._account is not None and not self._account.keep(self._body_bytes):
-            raise HttpError(HttpErrorKind.NO_ROOM, "too many bytes of unfinished answers are under way")
+            raise HttpError(HttpErrorKind.NO_ROOM, NO_ROOM_FOR_ANSWERS)
         return None
 
     def end_of_stream(self) -> HttpResponse | None:

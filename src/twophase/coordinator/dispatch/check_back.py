@@ -87,9 +87,8 @@ class CheckBack:
             self._note(active, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
             self._machine.handle(active, Trigger(Event.PARK, reason=_NO_ADDRESS))
             return
-        memory = self._memory
-        may_wait = not (memory.crowded and memory.overcrowded)  # as in a delivery
         on_answer = partial(self._answered, active, url)
+        may_wait = not self._memory.crowded or not self._memory.overcrowded
         if not self._calls.start(active, url, partial(self._call, url), on_answer, may_wait=may_wait):
             self._machine.defer(active, self._calls.waited_ms(active, url))
 

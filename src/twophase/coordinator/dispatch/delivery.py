@@ -127,10 +127,8 @@ class Delivery:
             self._approach_topic(active, round_, index)
             return
         build = partial(self._call, round_, index)
-        memory = self._memory
-        # What waits for its turn stays in memory; where that has no room, it waits in the store.
-        may_wait = not (memory.crowded and memory.overcrowded)
         on_answer = partial(self._answered, active, round_, index, url)
+        may_wait = not self._memory.crowded or not self._memory.overcrowded
         if not self._calls.start(active, url, build, on_answer, may_wait=may_wait):
             round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
             self._take(active, round_, index, BranchResult.ONGOING)
@@ -187,9 +185,9 @@ class Delivery:
         for url in urls:
             id_ = late_id(branch_id, url)
             build = partial(self._call_subscriber, round_, index, id_, url)
-            if not self._calls.start(
-                active, url, build, partial(self._subscriber_answered, active, round_, index, late, id_, url)
-            ):
+            on_answer = partial(self._subscriber_answered, active, round_, index, late, id_, url)
+            may_wait = not self._memory.crowded or not self._memory.overcrowded
+            if not self._calls.start(active, url, build, on_answer, may_wait=may_wait):
                 round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
                 self._take_late(active, round_, index, late, BranchResult.ONGOING)
 

@@ -88,7 +88,7 @@ class ActiveSet:
 
     @property
     def overcrowded(self) -> bool:
-        """True when not even due messages may come in.
+        """True when not even due messages may come in, and none waits here for its turn.
 
         That is a tenth beyond the bound, because leaving takes a flush.
         """

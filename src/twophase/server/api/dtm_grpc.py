@@ -399,9 +399,8 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
         raise InvalidRequest(_EMPTY_REQUEST)
     if len(raw) > LONG_BYTES:
         require(BODY_BYTES_MAX, len(raw))
-        values_max = REQUEST_VALUES_MAX.value
-        if count_fields(raw, values_max) > values_max:
-            raise too_many_values(values_max)
+        if count_fields(raw, REQUEST_VALUES_MAX.value) > REQUEST_VALUES_MAX.value:
+            raise too_many_values(REQUEST_VALUES_MAX.value)
     try:
         request = parse_request(raw)
     except BrokenMessage as error:
