@@ -22,11 +22,13 @@ import asyncio
 import random
 import statistics
 import sys
+import tempfile
 import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final, cast
 
@@ -43,6 +45,9 @@ from twophase.http_client.client import HttpClient
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.listener import Listener
+from twophase.server.identity.gate import Gate
+from twophase.server.identity.scopes import Scope
+from twophase.server.identity.tokens import Quota, Token, changing, digest_of, fresh_token
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.stores.base import Overview, Purged, Store
@@ -59,6 +64,7 @@ PHASES: Final = ("prepare in", "prepare out", "submit in", "submit out and branc
 _TURNS_MAX: Final = 100
 _SHOWN_FROM: Final = 5
 _BRANCH: Final = "http://127.0.0.1:9/transfer-in"
+_NEVER_REACHED: Final = 1 << 40
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 24\r\n\r\n" + b" " * 24
 
 
@@ -94,6 +100,14 @@ class Figures(msgspec.Struct, frozen=True):
     def by_function(self) -> list[str]:
         """Return the functions with most instructions a message, one line each."""
         return [f"{count:>12.1f}  {name}" for name, count in self.functions if count >= _SHOWN_FROM]
+
+
+class _Guards(msgspec.Struct):
+    """What an operator has configured: the file of tokens, the allowed destinations, the base path of a client."""
+
+    tokens: str = ""
+    allowed: AllowList = msgspec.field(default_factory=AllowList)
+    base: bytes = b"/api/dtmsvr/"
 
 
 class _Transport(asyncio.Transport):
@@ -178,6 +192,9 @@ class _NoStore:
     async def oldest_undecided(self, *_: object) -> list[Any]:
         return []
 
+    async def waiting_by_owner(self) -> dict[str, tuple[int, int]]:
+        return {}
+
     async def overview(self, *_: object) -> Overview:
         return Overview(0, 0, 0, None, None)
 
@@ -218,14 +235,15 @@ class _Counter:
 class Scene:
     """A coordinator between connections in memory, used by one event loop.
 
-    `allowed`: the operator's list of destinations, which may sign the calls.
+    `guards`: what the operator has configured.
     """
 
-    def __init__(self, loop: _Loop, allowed: AllowList) -> None:
+    def __init__(self, loop: _Loop, guards: _Guards) -> None:
         self._loop = loop
+        self._base = guards.base
         self._clock = WallClock()
         metrics = Metrics()
-        destination = HttpDestination(HttpClient(connections_per_host=2 * CLIENTS), allowed)
+        destination = HttpDestination(HttpClient(connections_per_host=2 * CLIENTS), guards.allowed)
         self._coordinator = Coordinator(
             cast(Store, _NoStore()),
             {"http": destination},
@@ -239,6 +257,7 @@ class Scene:
             Decoder(destination.accepts, self._clock.now_ms),
             _no_other_route,
             on_refused=metrics.refused,
+            gate=Gate(guards.tokens, owners=self._coordinator.owners),
         )
         self._clients: list[tuple[Connection, _Transport]] = []
         self.counter = _Counter()
@@ -262,9 +281,9 @@ class Scene:
         clients at first.
         """
         bodies = [_body(str(uuid.uuid4())) for _ in self._clients]
-        self._send([_request(b"prepare", body) for body in bodies])
+        self._send([self._request(b"prepare", body) for body in bodies])
         await self._until(self._answered)
-        self._send([_request(b"submit", body) for body in bodies])
+        self._send([self._request(b"submit", body) for body in bodies])
         await self._until(self._answered)
 
         def done() -> bool:
@@ -285,8 +304,8 @@ class Scene:
             counted: count instructions.
         """
         bodies = [_body(str(uuid.uuid4())) for _ in self._clients]
-        prepares = [_request(b"prepare", body) for body in bodies]
-        submits = [_request(b"submit", body) for body in bodies]
+        prepares = [self._request(b"prepare", body) for body in bodies]
+        submits = [self._request(b"submit", body) for body in bodies]
         steps: tuple[Callable[[], Coroutine[Any, Any, None] | None], ...] = (
             lambda: self._send(prepares),
             lambda: self._until(self._answered),
@@ -307,6 +326,12 @@ class Scene:
             self.spent_s[phase] += time.process_time() - started_s
             if counter is not None:
                 counter.end()
+
+    def _request(self, route: bytes, body: bytes) -> bytes:
+        return (
+            b"POST %b%b HTTP/1.1\r\nHost: 127.0.0.1:36789\r\nUser-Agent: load\r\n"
+            b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (self._base, route, len(body), body)
+        )
 
     def _send(self, requests: list[bytes]) -> None:
         for (connection, transport), request in zip(self._clients, requests, strict=True):
@@ -341,16 +366,30 @@ class Scene:
             transport.written.clear()
 
 
-def measure(waves: int = WAVES, rounds: int = ROUNDS, *, signed: bool = False) -> Figures:
+def measure(waves: int = WAVES, rounds: int = ROUNDS, *, signed: bool = False, tokens: bool = False) -> Figures:
     """Measure everything.
 
     Arguments:
         waves: of a round.
         rounds: timed ones.
         signed: the branch's calls are signed.
+        tokens: the clients give a token, which has quotas, in their base URL.
     """
-    listed = [Listed("http://127.0.0.1:9", key_of("bench", "a secret of the benchmark"))] if signed else []
-    return _run(partial(_measure, waves, rounds), AllowList(listed))
+    guards = _Guards()
+    if signed:
+        guards.allowed = AllowList([Listed("http://127.0.0.1:9", key_of("bench", "a secret of the benchmark"))])
+    with tempfile.TemporaryDirectory() as folder:
+        if tokens:
+            guards.tokens, guards.base = _with_token(Path(folder) / "tokens.toml")
+        return _run(partial(_measure, waves, rounds), guards)
+
+
+def _with_token(file: Path) -> tuple[str, bytes]:
+    """Return the file of tokens, and the base path of a client that is in it."""
+    token, quota = fresh_token(), Quota(_NEVER_REACHED, _NEVER_REACHED, _NEVER_REACHED)
+    with changing(file) as tokens:
+        tokens.append(Token("bench", (Scope.PRODUCE,), digest_of(token), quota=quota))
+    return str(file), f"/t/{token}/api/dtmsvr/".encode()
 
 
 async def _measure(waves: int, rounds: int, scene: Scene) -> Figures:
@@ -378,12 +417,12 @@ async def _measure(waves: int, rounds: int, scene: Scene) -> Figures:
     )
 
 
-def _run(work: Callable[[Scene], Coroutine[Any, Any, Figures]], allowed: AllowList) -> Figures:
+def _run(work: Callable[[Scene], Coroutine[Any, Any, Figures]], guards: _Guards) -> Figures:
     loop = _Loop()
     asyncio.set_event_loop(loop)
 
     async def play() -> Figures:
-        scene = Scene(loop, allowed)
+        scene = Scene(loop, guards)
         await scene.start()
         try:
             return await work(scene)
@@ -411,13 +450,6 @@ def _body(gid: str) -> bytes:
             "query_prepared": "http://127.0.0.1:9/check",
             "protocol": "http",
         }
-    )
-
-
-def _request(route: bytes, body: bytes) -> bytes:
-    return (
-        b"POST /api/dtmsvr/%b HTTP/1.1\r\nHost: 127.0.0.1:36789\r\nUser-Agent: load\r\n"
-        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (route, len(body), body)
     )
 
 

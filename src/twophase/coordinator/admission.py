@@ -10,7 +10,7 @@ import asyncio
 
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Owner, Reply, deliver
-from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.active_set import ActiveSet, held_bytes
 from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.topics import Topics
@@ -86,21 +86,22 @@ class Admission:
             return None
         if active is not None:
             return active
-        holder = ""
+        holder, held = "", 0
         takes_none = self._owners.store_full is not None
         if owner is not None:
             holder = owner.name
             if self._memory.full_for(holder):
                 self.refuse(Overloaded(f"memory has no room for more messages of {holder!r}.", gid=gid), on_reply)
                 return None
-            takes_none = takes_none or not owner.has_room(message)
+            held = held_bytes(message)
+            takes_none = takes_none or not owner.has_room(held)
         if takes_none or (is_submit and message.check_url and self._store.shared):
             return self.look_up(gid, holder)  # where no new message is taken, one that is in the store still is
         for branch in message.branches:
             if TOPIC_PREFIX in branch.url and not self._topics.can_expand(message):
                 # A new message cannot be expanded, but one in the store was expanded when it was inserted.
                 return self.look_up(gid, holder)
-        return self._memory.add(message, holder)
+        return self._memory.add(message, holder, held)
 
     def find(self, gid: str, on_reply: OnReply) -> ActiveMessage | None:
         """Return the message of a gid, from memory or looked up.

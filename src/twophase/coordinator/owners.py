@@ -35,12 +35,12 @@ class Counts:
 
     def add(self, owner: str, size: int) -> None:
         """Count a message that is taken."""
-        messages, held = self.waiting(owner)
+        messages, held = self._counts.get(owner, _NOTHING)
         self._counts[owner] = messages + 1, held + size
 
     def remove(self, owner: str, size: int) -> None:
         """Count a message that is gone; an owner without any is forgotten."""
-        messages, held = self.waiting(owner)
+        messages, held = self._counts.get(owner, _NOTHING)
         if messages > 1:
             self._counts[owner] = messages - 1, max(0, held - size)
         else:

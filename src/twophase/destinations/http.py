@@ -103,22 +103,30 @@ class HttpDestination:
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
         """POST the payload, GET without one.
 
-        The status of a redirect is an answer; its target is not called.
+        The status of a redirect is an answer; its target is not called. The operator's list adds headers and a
+        signature.
         """
+        headers, sign, judge = call.headers, None, None
         if not self._allowed.is_plain:
-            listed = self._find(call.url)
+            listed = self._allowed.of_url.get(call.url) or self._find(call.url)
             if listed is not None:
-                self._call_listed(listed, call, on_answer)
-                return
+                if listed.headers:
+                    headers = with_own(headers, listed.headers)
+                if listed.key is not None:
+                    signer = CallSigner(listed.key, call)
+                    sign = signer.http
+                    if listed.signed_verdicts:
+                        judge = signer.judged
         self._client.request(
             "POST" if call.payload else "GET",
             call.url,
-            _sent(call.headers) if call.headers else (_JSON,),
+            _sent(headers) if headers else (_JSON,),
             call.payload,
             call.timeout_ms,
-            partial(_answer, time.perf_counter(), on_answer),
+            partial(_answer, time.perf_counter(), on_answer, judge),
             call.answer_bytes_max,
             encode_parameters(call.query),
+            sign,
         )
 
     async def stop(self) -> None:
@@ -139,22 +147,6 @@ class HttpDestination:
             except HttpError:
                 known[url] = None  # the call ends by this error
         return known[url]
-
-    def _call_listed(self, listed: Listed, call: Call, on_answer: Callable[[Answer], None]) -> None:
-        """Call with what the operator's list adds: headers, and a signature."""
-        signer = None if listed.key is None else CallSigner(listed.key, call)
-        judge = signer.judged if signer is not None and listed.signed_verdicts else None
-        self._client.request(
-            "POST" if call.payload else "GET",
-            call.url,
-            _sent(with_own(call.headers, listed.headers)),
-            call.payload,
-            call.timeout_ms,
-            partial(_answer, time.perf_counter(), on_answer, judge=judge),
-            call.answer_bytes_max,
-            encode_parameters(call.query),
-            None if signer is None else signer.http,
-        )
 
 
 def encode_parameters(query: tuple[tuple[str, str], ...]) -> str:
@@ -188,8 +180,8 @@ def _sent(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
 def _answer(
     started_s: float,
     on_answer: Callable[[Answer], None],
+    judge: Callable[[Answer, str | None], Answer] | None,
     outcome: Outcome,
-    judge: Callable[[Answer, str | None], Answer] | None = None,
 ) -> None:
     latency_ms = (time.perf_counter() - started_s) * 1000
     if isinstance(outcome, HttpResponse):

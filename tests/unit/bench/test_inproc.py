@@ -41,11 +41,12 @@ def test_the_checks_of_a_server_without_tokens_cost_next_to_nothing() -> None:
     assert spent <= 0.01 * sum(figures.instructions.values())
 
 
-def test_a_signed_call_costs_no_more_than_an_eighth_of_a_message() -> None:
-    plain, signed = (
-        sum(inproc.measure(waves=4, rounds=1, signed=signed).instructions.values()) for signed in (False, True)
+def test_tokens_quotas_and_signatures_cost_no_more_than_a_fifth_of_a_message() -> None:
+    plain, guarded = (
+        sum(inproc.measure(waves=4, rounds=1, signed=guarded, tokens=guarded).instructions.values())
+        for guarded in (False, True)
     )
-    assert plain < signed <= plain * 1.125
+    assert plain < guarded <= plain * 1.2
 
 
 def test_the_table_names_the_phases_and_the_functions() -> None:

@@ -14,7 +14,7 @@ from tests.unit.coordinator.harness import IN, PATIENCE_S, QUICK, Harness, messa
 from twophase.coordinator.owners import Owners
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage, Reply
-from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.active_set import ActiveSet, held_bytes
 from twophase.coordinator.state.times import Times
 from twophase.core.errors import Overloaded
 from twophase.core.lifecycle import State
@@ -67,7 +67,7 @@ def test_a_message_counts_for_the_same_wherever_it_is_counted(kind: str) -> None
     looked_up = memory.add(Message("other", ()))
     looked_up.become(said)
     memory.weigh(looked_up)
-    Meter("orders", Quota(bytes_stored=10**9), owners).require_room(said)
+    Meter("orders", Quota(bytes_stored=10**9), owners).require_room(held_bytes(said))
     assert owners.waiting("orders") == (1, memory.add(said).bytes)
     assert looked_up.bytes == memory.bytes - looked_up.bytes
 

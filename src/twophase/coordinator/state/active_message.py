@@ -49,12 +49,15 @@ class Owner(Protocol):
         """True for a client that may read the texts of branches' answers."""
         ...
 
-    def has_room(self, message: Message) -> bool:
-        """Return True while the client's quota allows a new message."""
+    def has_room(self, size: int, /) -> bool:
+        """Return True while the client's quota allows a new message of so many bytes."""
         ...
 
-    def require_room(self, message: Message) -> None:
+    def require_room(self, size: int, /) -> None:
         """Refuse a new message beyond the client's quota, and count it otherwise.
+
+        Arguments:
+            size: the bytes that it takes in memory.
 
         Raises:
             QuotaExceeded: too much of it waits.

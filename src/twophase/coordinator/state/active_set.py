@@ -106,17 +106,22 @@ class ActiveSet:
         It has more than half of the bound, and all owners together a quarter beyond it: more than paging takes in, so
         many messages are under way.
         """
+        if not self.crowded:
+            return False
         messages, held = self._shares.waiting(owner)
         return (len(self._messages) * 4 > self._messages_max * 5 and messages * 2 > self._messages_max) or (
             self.bytes * 4 > self._bytes_max * 5 and held * 2 > self._bytes_max
         )
 
-    def add(self, message: Message, holder: str = "") -> ActiveMessage:
-        """Add a message, in the state ABSENT, to the share of an owner."""
+    def add(self, message: Message, holder: str = "", held: int = 0) -> ActiveMessage:
+        """Add a message, in the state ABSENT, to the share of an owner.
+
+        `held`: its `held_bytes`, where they are known already.
+        """
         assert message.gid not in self._messages, "one active message a gid"
         active = ActiveMessage(message)
         self._messages[message.gid] = active
-        held = active.bytes = held_bytes(message)
+        held = active.bytes = held or held_bytes(message)
         self.bytes += held
         if holder:
             active.holder = holder

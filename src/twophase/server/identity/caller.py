@@ -83,8 +83,10 @@ class Caller:
         """
         if not self.limited or not scopes:
             return
-        self.require_scope(scopes, route, peer)
-        self.count()
+        if not scopes & self.scopes:
+            self.require_scope(scopes, route, peer)
+        if self._meter is not None:
+            self._meter.count(1)
 
     def require_scope(self, scopes: Scopes, route: str, peer: str) -> None:
         """Refuse what needs one of these scopes, as `require`, and count nothing.
@@ -112,18 +114,21 @@ class Caller:
         if self._meter is not None:
             self._meter.count(requests, counted)
 
-    def has_room(self, message: Message) -> bool:
-        """Return True while the quota allows a new message."""
-        return self._meter is None or not self._meter.why_no_room(message)
+    def has_room(self, size: int) -> bool:
+        """Return True while the quota allows a new message of so many bytes."""
+        return self._meter is None or self._meter.has_room(size)
 
-    def require_room(self, message: Message) -> None:
+    def require_room(self, size: int) -> None:
         """Refuse a new message beyond the quota, and count it otherwise.
+
+        Arguments:
+            size: the bytes that it takes in memory.
 
         Raises:
             QuotaExceeded: too many messages, or bytes of them, wait.
         """
         if self._meter is not None:
-            self._meter.require_room(message)
+            self._meter.require_room(size)
 
     def require_gid(self, gid: str) -> None:
         """Refuse to name a gid that does not begin as the token's must.
@@ -140,7 +145,8 @@ class Caller:
         Raises:
             Forbidden: its gid or an address.
         """
-        self.require_gid(message.gid)
+        if self.gid_prefix:
+            self.require_gid(message.gid)
         if self._bound:
             for branch in message.branches:
                 for url in (branch.url, *(branch.subscribers or ())):

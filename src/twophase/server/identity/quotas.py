@@ -6,15 +6,14 @@ Counts are of this node and in memory; what waits is read from the store every f
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from twophase.coordinator.state.active_set import held_bytes
 from twophase.core.errors import QuotaExceeded
 
 if TYPE_CHECKING:
-    from twophase.core.message import Message
     from twophase.server.identity.tokens import Quota
 
 
@@ -45,8 +44,13 @@ class Meter:
         self._quota = quota
         self._owners = owners
         self._now_s = now_s
-        self._left = float(quota.requests_per_s or 0)
+        self._rate = float(quota.requests_per_s or 0)
+        """Requests a second; 0: any number."""
+        self._left = self._rate
         self._at_s = now_s()
+        self._messages_max = quota.waiting_messages or sys.maxsize
+        self._bytes_max = quota.bytes_stored or sys.maxsize
+        self._bounds_waiting = quota.waiting_messages is not None or quota.bytes_stored is not None
 
     def count(self, requests: int, counted: int = 0) -> None:
         """Count requests, all of them or none.
@@ -57,39 +61,41 @@ class Meter:
         Raises:
             QuotaExceeded: a second's requests are used up.
         """
-        rate = self._quota.requests_per_s
-        if rate is None:
+        rate = self._rate
+        if not rate:
             return
         now_s = self._now_s()
-        self._left = min(float(rate), self._left + (now_s - self._at_s) * rate)
+        left = self._left + (now_s - self._at_s) * rate
+        if left > rate:  # noqa: PLR1730 -- as `min`, without its call
+            left = rate
         self._at_s = now_s
-        if self._left + counted < min(requests + counted, rate):
-            raise QuotaExceeded(f"{self._owner!r} may send {rate} requests a second.")
-        self._left -= requests
+        if left < requests and left + counted < min(requests + counted, rate):
+            self._left = left
+            raise QuotaExceeded(f"{self._owner!r} may send {self._quota.requests_per_s} requests a second.")
+        self._left = left - requests
 
-    def why_no_room(self, message: Message) -> str:
-        """Return why a new message is beyond the quota; empty for one that is not."""
-        quota = self._quota
-        messages, waiting_bytes = self._owners.waiting(self._owner)
-        if quota.waiting_messages is not None and messages >= quota.waiting_messages:
-            return f"{messages} messages of {self._owner!r} wait, as many as it may have."
-        if quota.bytes_stored is not None:
-            size = held_bytes(message)
-            if waiting_bytes + size > quota.bytes_stored:
-                return (
-                    f"{waiting_bytes} bytes of {self._owner!r} wait, and {size} more would pass {quota.bytes_stored}."
-                )
-        return ""
+    def has_room(self, size: int) -> bool:
+        """Return True for a new message of so many bytes that is within the quota."""
+        messages, held = self._owners.waiting(self._owner)
+        return messages < self._messages_max and held + size <= self._bytes_max
 
-    def require_room(self, message: Message) -> None:
+    def require_room(self, size: int) -> None:
         """Refuse a new message where too much waits already; count it otherwise.
+
+        Arguments:
+            size: the bytes that it takes in memory.
 
         Raises:
             QuotaExceeded: as many messages, or bytes of them, wait as the quota allows.
         """
-        if self._quota.waiting_messages is None and self._quota.bytes_stored is None:
+        if not self._bounds_waiting:
             return
-        why = self.why_no_room(message)
-        if why:
-            raise QuotaExceeded(why)
-        self._owners.add(self._owner, held_bytes(message))
+        if not self.has_room(size):
+            raise QuotaExceeded(self._why_no_room(size))
+        self._owners.add(self._owner, size)
+
+    def _why_no_room(self, size: int) -> str:
+        messages, held = self._owners.waiting(self._owner)
+        if messages >= self._messages_max:
+            return f"{messages} messages of {self._owner!r} wait, as many as it may have."
+        return f"{held} bytes of {self._owner!r} wait, and {size} more would pass {self._bytes_max}."
