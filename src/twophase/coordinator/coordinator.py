@@ -283,17 +283,19 @@ class Coordinator:
             return None
         return view_of(row, await self._runtime.store.attempts(gid))
 
-    async def search(self, search: Search, position: str, limit: int) -> tuple[list[MessageView], str]:
+    async def search(
+        self, search: Search, position: str, limit: int, client: str = ""
+    ) -> tuple[list[MessageView], str]:
         """Return a page of the messages that a person looks for, and the next position.
 
-        The messages come without their record of what went wrong.
+        The messages come without their record of what went wrong. `client`: the name of who asks, for its turn.
 
         Raises:
             InvalidRequest: no page ended with this position.
             Overloaded: too many such requests wait for their turn.
             StoreError: the store cannot be read.
         """
-        async with self._runtime.page_turns:
+        async with self._runtime.page_turns.of(client):
             return await page_of(self._runtime.store, search, position, limit)
 
     async def overview(self) -> Overview:
@@ -319,7 +321,7 @@ class Coordinator:
         Raises:
             Overloaded, StoreError: as `search`.
         """
-        async with self._horizon_turns:
+        async with self._horizon_turns.of():
             return await horizon(self._runtime.store, check_prefix, identity)
 
     async def history_horizon_ms(self) -> int:
@@ -334,23 +336,25 @@ class Coordinator:
         """
         await self._runtime.store.append_audit([entry])
 
-    async def audit_chain(self, after_seq: int, limit: int) -> tuple[Sequence[AuditRow], AuditHead]:
+    async def audit_chain(self, after_seq: int, limit: int, client: str = "") -> tuple[Sequence[AuditRow], AuditHead]:
         """Return rows of the audit log in their order, and both ends afterwards.
 
-        Raises as `audit_search`.
+        `client`: as for `search`. Raises as `audit_search`.
         """
-        async with self._runtime.page_turns:
+        async with self._runtime.page_turns.of(client):
             rows = await self._runtime.store.audit_chain(after_seq, limit)
         return rows, await self._runtime.store.audit_head()
 
-    async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
+    async def audit_search(self, search: AuditSearch, position: int, limit: int, client: str = "") -> AuditPage:
         """Return a page of the audit log, the newest first; see `Store.audit_search`.
+
+        `client`: as for `search`.
 
         Raises:
             Overloaded: too many such requests wait for their turn.
             StoreError: the store cannot be read.
         """
-        async with self._runtime.page_turns:
+        async with self._runtime.page_turns.of(client):
             return await self._runtime.store.audit_search(search, position, limit)
 
     async def note_takeover(self, *, again: bool) -> None:

@@ -160,7 +160,7 @@ class Operator:
         Raises:
             Overloaded: too many requests that read many rows wait for their turn.
         """
-        async with self._page_turns:
+        async with self._page_turns.of(act.actor.who):
             waiting = await self._later_ones(after_ms, limit, gid_prefix)
         replies = await asyncio.gather(
             *(self._perform(gid, Event.HURRY, "retry-now", act, "tried now") for gid in waiting[:limit])

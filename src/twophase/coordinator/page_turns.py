@@ -1,40 +1,62 @@
 """The turns of requests that read many rows.
 
 Such a request takes a hundred times as long as a look-up, and a store has few readers: one thread, or two connections.
-Promise: one of these requests reads at a time, so another reader, or every second turn, is left for look-ups.
+Promise: one of these requests reads at a time, so another reader, or every second turn, is left for look-ups. Clients
+take turns: one that sends many of these requests delays another's by one page.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Final
 
 from twophase.core.errors import Overloaded
 
 WAITING_MAX: Final = 15
+"""Bound on the requests of one client that wait."""
+REQUESTS_MAX: Final = 256
+"""Bound on the requests of all clients."""
+
+
+class _Client:
+    __slots__ = ("requests", "turn")
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.requests = 0
 
 
 class PageTurns:
-    """Lets one request read, and a few wait: `async with turns`.
-
-    Raises:
-        Overloaded: on entry, when enough of them wait.
-    """
+    """Lets one request read, and a few of each client wait: `async with turns.of(name)`."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
+        self._clients: dict[str, _Client] = {}
         self._requests = 0
 
-    async def __aenter__(self) -> None:
-        if self._requests > WAITING_MAX:
+    @contextlib.asynccontextmanager
+    async def of(self, name: str = "") -> AsyncIterator[None]:
+        """Wait for a turn of the client of this name; empty for all without one.
+
+        The first request of each client waits for the store, the others for the first.
+
+        Raises:
+            Overloaded: enough of them wait.
+        """
+        client = self._clients.get(name)
+        if self._requests >= REQUESTS_MAX or (client is not None and client.requests > WAITING_MAX):
             raise Overloaded("too many requests read many messages or log rows at this moment.")
+        if client is None:
+            client = self._clients[name] = _Client()
+        client.requests += 1
         self._requests += 1
         try:
-            await self._turn.acquire()
-        except asyncio.CancelledError:
+            async with client.turn, self._turn:
+                yield
+        finally:
+            client.requests -= 1
             self._requests -= 1
-            raise
-
-    async def __aexit__(self, *_error: object) -> None:
-        self._requests -= 1
-        self._turn.release()
+            if not client.requests:
+                del self._clients[name]

@@ -62,6 +62,25 @@ async def test_one_page_is_read_at_a_time_a_few_wait_and_more_are_refused(
     assert held.most == 1
 
 
+async def test_the_pages_of_one_client_delay_those_of_another_by_one(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(harness, "search", monkeypatch)
+    ended: list[str] = []
+
+    async def read(client: str) -> None:
+        await harness.coordinator.search(Search(), "", 10, client)
+        ended.append(client)
+
+    tasks = [asyncio.ensure_future(read("many")) for _ in range(1 + WAITING_MAX)]
+    await harness.until(lambda: held.begun == 1)
+    tasks += [asyncio.ensure_future(read("one")), asyncio.ensure_future(read("two"))]
+    await asyncio.sleep(0)
+    held.go.set()
+    await asyncio.gather(*tasks)
+    assert ended[:3] == ["many", "one", "two"]
+
+
 async def test_a_request_that_leaves_makes_room(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(harness, "search", monkeypatch)
     tasks = [asyncio.ensure_future(READINGS["search"](harness)) for _ in range(1 + WAITING_MAX)]

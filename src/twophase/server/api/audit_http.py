@@ -11,7 +11,7 @@ from starlette.requests import Request
 from twophase.core.audit_chain import AUDIT_PATH, CHAIN_ROWS_MAX, ShownAuditLog, ShownChain
 from twophase.core.audit_log import AuditHead, AuditPage, AuditRow, AuditSearch
 from twophase.core.errors import InvalidRequest
-from twophase.server.api.operation import Operation, Parameter, Served
+from twophase.server.api.operation import Operation, Parameter, Served, caller_of
 from twophase.server.codecs.encode import Answer
 
 _ROWS_DEFAULT: Final = 100
@@ -46,9 +46,9 @@ CHAIN: Final = Operation(
 class AuditLog(Protocol):
     """The part of the coordinator that these routes use."""
 
-    async def audit_chain(self, after_seq: int, limit: int) -> tuple[Sequence[AuditRow], AuditHead]: ...
+    async def audit_chain(self, after_seq: int, limit: int, client: str, /) -> tuple[Sequence[AuditRow], AuditHead]: ...
 
-    async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage: ...
+    async def audit_search(self, search: AuditSearch, position: int, limit: int, client: str, /) -> AuditPage: ...
 
 
 class AuditApi:
@@ -73,11 +73,13 @@ class AuditApi:
         for text in (search.target, search.who, search.act):
             if not text.isprintable():
                 raise InvalidRequest("gid, who, act: one contains an unprintable character.")
-        found = await self._log.audit_search(search, _number(request, "position", 0), _limit(request))
+        position, client = _number(request, "position", 0), caller_of(request).name
+        found = await self._log.audit_search(search, position, _limit(request), client)
         return Answer(200, msgspec.json.encode(ShownAuditLog(list(found.rows), found.position)))
 
     async def _chain(self, request: Request) -> Answer:
-        rows, head = await self._log.audit_chain(_number(request, "after", 0), _limit(request))
+        after, client = _number(request, "after", 0), caller_of(request).name
+        rows, head = await self._log.audit_chain(after, _limit(request), client)
         return Answer(200, msgspec.json.encode(ShownChain(list(rows), head)))
 
 

@@ -83,7 +83,9 @@ class MessageReader(Protocol):
 
     async def query(self, gid: str) -> MessageView | None: ...
 
-    async def search(self, search: Search, position: str, limit: int) -> tuple[list[MessageView], str]: ...
+    async def search(
+        self, search: Search, position: str, limit: int, client: str, /
+    ) -> tuple[list[MessageView], str]: ...
 
 
 class Reset(msgspec.Struct):
@@ -195,7 +197,7 @@ class DtmOperator:
         views: list[MessageView] = []
         for _ in range(_SEARCHES_MAX):
             try:
-                found, position = await self._looking.search(search, position, limit - len(views))
+                found, position = await self._looking.search(search, position, limit - len(views), caller.name)
             except InvalidRequest:
                 raise WrongByDtm(f"convert to int error: {position[:45]}") from None
             views += [_without_payloads(view) for view in found]

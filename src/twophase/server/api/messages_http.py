@@ -181,7 +181,7 @@ class MessagesApi:
         search = caller.narrowed(asked)
         views: list[MessageView] = []
         if search is not None:
-            views, position = await self._looking.search(search, position, limit)
+            views, position = await self._looking.search(search, position, limit, caller.name)
         messages = [shown(view, self._earliest, self._attempts_max, sight=caller.sight) for view in views]
         return _json(ManyMessages(messages, position, self._clock.now_ms()))
 
