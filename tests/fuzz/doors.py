@@ -24,6 +24,7 @@ from benchmarks.servers.processes import memory_bytes
 from tests.fuzz import parsers, rules, seeds
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.play import Tally
+from tests.support.memory_transport import MemoryTransport
 from twophase.destinations.base import Answer, Call
 from twophase.grpc_server.http2.connection import Connection as GrpcConnection
 from twophase.grpc_server.http2.frames import GOAWAY, HEAD, HEAD_BYTES, INTERNAL_ERROR, RST_STREAM
@@ -50,43 +51,6 @@ _SETTINGS: Final[dict[str, Any]] = {
 }
 Case = list[bytes]
 """The reads of one connection."""
-
-
-class _Wire(asyncio.Transport):
-    """The server's end of a connection: what is written is kept."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.closed = False
-        self.reading = True
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return ("127.0.0.1", 9) if name in {"sockname", "peername"} else default
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = True
 
 
 class _EveryAddress:
@@ -143,7 +107,7 @@ class Doors:
         ]
 
     async def _http(self, cases: Sequence[Case]) -> None:
-        wires = [_Wire() for _ in cases]
+        wires = [MemoryTransport() for _ in cases]
         loop = asyncio.get_running_loop()
         connections = [HttpConnection(self._server.listener.port, loop) for _ in cases]
         await self._exchange(connections, wires, cases)
@@ -154,7 +118,7 @@ class Doors:
                 rules.require_ours(status, body, repr(case)[:2000])
 
     async def _grpc(self, cases: Sequence[Case]) -> None:
-        wires = [_Wire() for _ in cases]
+        wires = [MemoryTransport() for _ in cases]
         connections = [GrpcConnection(self._grpc_port) for _ in cases]
         await self._exchange(connections, wires, cases)
         for wire, case in zip(wires, cases, strict=True):
@@ -164,7 +128,9 @@ class Doors:
                 assert int.from_bytes(code, "big") != INTERNAL_ERROR, f"an internal error, to {case!r}"
                 assert rules.FAULT.encode() not in payload, f"{payload!r}, to {case!r}"
 
-    async def _exchange(self, connections: Sequence[Any], wires: Sequence[_Wire], cases: Sequence[Case]) -> None:
+    async def _exchange(
+        self, connections: Sequence[Any], wires: Sequence[MemoryTransport], cases: Sequence[Case]
+    ) -> None:
         """Connect, send what was drawn as fast as it is read, wait a little, and hang up."""
         for connection, wire in zip(connections, wires, strict=True):
             connection.connection_made(wire)

@@ -5,28 +5,12 @@ Requests arrive in one read or many, one or several at once, with a length or in
 
 from __future__ import annotations
 
-import asyncio
-from typing import cast
-
 import pytest
 
 from benchmarks.load.ledger import Ledger
 from benchmarks.load.sink import Sink, SinkConnection
 from benchmarks.load.workload import FIRST_NUMBER
-
-
-class _Transport:
-    """Keeps what was written."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-        self.aborted = False
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-
-    def abort(self) -> None:
-        self.aborted = True
+from tests.support.memory_transport import MemoryTransport
 
 
 class _Caller:
@@ -37,9 +21,9 @@ class _Caller:
         for _ in range(messages):
             self.ledger.submitting(self.ledger.begin(0.0), 0.0)
         self.sink = Sink(self.ledger, payload_bytes=22)
-        self.transport = _Transport()
+        self.transport = MemoryTransport()
         self.connection = SinkConnection(self.sink)
-        self.connection.connection_made(cast("asyncio.Transport", self.transport))
+        self.connection.connection_made(self.transport)
 
     def call(self, number: int, branch: int = 1, query: str = "?gid=g&op=action") -> bytes:
         body = b'{"message":%d}' % (FIRST_NUMBER + number)
@@ -55,7 +39,7 @@ class _Caller:
         """Messages delivered and answers written after these reads."""
         for read in reads:
             self.connection.data_received(read)
-        return self.ledger.delivered, len(self.transport.written)
+        return self.ledger.delivered, self.transport.writes
 
 
 @pytest.fixture
@@ -65,7 +49,7 @@ def caller() -> _Caller:
 
 def test_a_call_in_one_read_is_answered_and_counted(caller: _Caller) -> None:
     assert caller.receive(caller.call(0), caller.call(1)) == (2, 2)
-    assert caller.transport.written[0].startswith(b"HTTP/1.1 200 ")
+    assert caller.transport.written.startswith(b"HTTP/1.1 200 ")
 
 
 @pytest.mark.parametrize("at", [1, 30, 60, -1])
@@ -96,7 +80,7 @@ def test_a_check_back_is_answered_with_the_verdict(caller: _Caller) -> None:
     caller.receive(f"GET /{caller.sink.token}/check?gid=g HTTP/1.1\r\nhost: s\r\n\r\n".encode())
 
     assert caller.sink.checks == 1
-    assert caller.transport.written[0].startswith(b"HTTP/1.1 425 ")
+    assert caller.transport.written.startswith(b"HTTP/1.1 425 ")
 
 
 def test_calls_of_another_run_are_strays_and_answered(caller: _Caller) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
 
 from tests.support.fake_coordinator import FakeCoordinator
+from tests.support.memory_transport import MemoryTransport
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Route
 from twophase.server.http_port.connection import Connection
@@ -20,37 +21,6 @@ from twophase.server.http_port.listener import Listener
 from twophase.server.http_port.parser import RequestParser
 
 Outcome = tuple[list[tuple[str, str]], list[Any], bytes, bool]
-
-
-class _Transport(asyncio.Transport):
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.closed = False
-
-    def write(self, data: bytes) -> None:  # type: ignore[override]
-        self.written += data
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def pause_reading(self) -> None:
-        """The test sends on."""
-
-    def resume_reading(self) -> None:
-        """The test sends on."""
-
-    def can_write_eof(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = True
 
 
 async def _app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +35,7 @@ async def _outcome(pieces: list[bytes], heads: KnownHeads) -> Outcome:
     coordinator = FakeCoordinator()
     listener = Listener(coordinator, Decoder(lambda url: None), _app, on_refused=lambda code: None)
     listener.port.heads = heads
-    connection, transport = Connection(listener.port, asyncio.get_running_loop()), _Transport()
+    connection, transport = Connection(listener.port, asyncio.get_running_loop()), MemoryTransport()
     connection.connection_made(transport)
     for piece in pieces:
         connection.data_received(piece)
@@ -73,7 +43,7 @@ async def _outcome(pieces: list[bytes], heads: KnownHeads) -> Outcome:
     for _ in range(20):
         await asyncio.sleep(0)
     connection.connection_lost(None)
-    return coordinator.heard, coordinator.messages, transport.written, transport.closed
+    return coordinator.heard, coordinator.messages, bytes(transport.written), transport.closed
 
 
 def _body(gid: str, text: str) -> bytes:

@@ -5,7 +5,6 @@ It sends whatever a test wants, also what no client should send.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -13,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from hpack import Decoder, Encoder
 
+from tests.support.memory_transport import MemoryTransport
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection
 from twophase.grpc_server.http2.limits import Limits
@@ -50,38 +50,6 @@ class Frame:
         return int.from_bytes(self.payload[:4] if self.kind == frames.RST_STREAM else self.payload[4:8], "big")
 
 
-class PretendTransport(asyncio.Transport):
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.aborted = self.eof = False
-        self.reading = True
-
-    def write(self, data: Any) -> None:
-        assert not self.eof, "nothing is written after the end"
-        self.written += data
-
-    def abort(self) -> None:
-        self.aborted = True
-
-    def is_closing(self) -> bool:
-        return self.aborted
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def write_eof(self) -> None:
-        self.eof = True
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-
 @dataclass
 class Peer:
     """A peer of a server with one method, `/s/Echo`.
@@ -113,7 +81,7 @@ class Peer:
 
     def connect(self) -> None:
         """Open a new connection."""
-        self.transport = PretendTransport()
+        self.transport = MemoryTransport()
         self.connection = Connection(self.port)
         self.connection.connection_made(self.transport)
         self._taken = 0
