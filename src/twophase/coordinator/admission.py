@@ -144,7 +144,7 @@ class Admission:
             error: TwophaseError = ShuttingDown(gid=gid) if self._draining else StoreFenced(gid=gid)
         elif (
             self._group_commit.waiting + len(self._lookups) >= settings.waiting_max
-            or self._memory.full
+            or (self._memory.crowded and self._memory.full)  # the first alone is nearly always the answer
             or (active is not None and active.crowded_by(settings.gid_waiting_max))
         ):
             error = Overloaded(gid=gid)
