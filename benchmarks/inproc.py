@@ -103,7 +103,7 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 class _Guards(msgspec.Struct):
-    """What an operator has configured: the file of tokens, the allowed destinations, the base path of a client."""
+    """The file of tokens, the allowed destinations, and the base path of a client."""
 
     tokens: str = ""
     allowed: AllowList = msgspec.field(default_factory=AllowList)

@@ -29,7 +29,10 @@ class _Client:
 
 
 class PageTurns:
-    """Lets one request read, and a few of each client wait: `async with turns.of(name)`."""
+    """Lets one request read, and a few of each client wait.
+
+    Used by `async with turns.of(name)`.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()

@@ -50,7 +50,7 @@ class Owner(Protocol):
         ...
 
     def has_room(self, size: int, /) -> bool:
-        """Return True while the client's quota allows a new message of so many bytes."""
+        """Return True while the client's quota allows a new message of this size."""
         ...
 
     def require_room(self, size: int, /) -> None:

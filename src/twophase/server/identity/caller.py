@@ -115,7 +115,7 @@ class Caller:
             self._meter.count(requests, counted)
 
     def has_room(self, size: int) -> bool:
-        """Return True while the quota allows a new message of so many bytes."""
+        """Return True while the quota allows a new message of this size."""
         return self._meter is None or self._meter.has_room(size)
 
     def require_room(self, size: int) -> None:

@@ -75,7 +75,7 @@ class Meter:
         self._left = left - requests
 
     def has_room(self, size: int) -> bool:
-        """Return True for a new message of so many bytes that is within the quota."""
+        """Return True for a new message of this size, in bytes, that is within the quota."""
         messages, held = self._owners.waiting(self._owner)
         return messages < self._messages_max and held + size <= self._bytes_max
 
