@@ -102,7 +102,8 @@ async def test_a_forgotten_task_s_statement_leaves_no_branch_without_its_effect(
                 await connection.execute(text("update account set balance = balance + 1 where id = 'A'"))
                 forgotten.append(asyncio.create_task(fail(connection, turns)))
 
-            with contextlib.suppress(TransactionLost):
+            # The task may have left its failed transaction to the next user of the pooled connection, who then fails.
+            with contextlib.suppress(TransactionLost, DBAPIError):
                 await aonce(engine, call_of(new_gid()), credit)
                 confirmed += 1
             await asyncio.gather(*forgotten)

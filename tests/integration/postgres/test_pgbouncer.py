@@ -24,12 +24,13 @@ from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.support.items import flush, live, prepare
 from tests.support.server_process import BranchService, serving
-from twophase.core.errors import ConfigurationError
+from twophase.core.errors import ConfigurationError, StoreUnavailable
 from twophase.stores.postgres import PostgresStore, connection
 
 pytestmark = pytest.mark.postgres
 
 
+_PRODUCERS = 8
 IGNORED = [*connection._SETTINGS, "statement_timeout"]
 
 
@@ -56,10 +57,12 @@ async def test_a_server_works_through_a_pool_that_changes_its_connections(
 ) -> None:
     async with serving(tmp_path, "--store", pool.database(database.name).dsn) as server:
         traffic = Traffic(server, branches.url("/in"))
-        async with traffic.running():
+        async with traffic.running(_PRODUCERS):
             await traffic.until_completed(300)
         await until_at_rest(database.dsn)
-        assert traffic.refused == {}
+        # One flush may find no processor for as long as the store waits; a change of connections refuses nobody.
+        assert set(traffic.refused) <= {StoreUnavailable.code}, traffic.reasons
+        assert traffic.refused.total() <= _PRODUCERS, traffic.reasons
         assert violations(database.dsn, traffic, branches) == []
         assert await server.state("m-1") == "succeed"
 
