@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import structlog
 from google.protobuf import empty_pb2
@@ -45,7 +45,6 @@ from twophase.grpc_wire.messages import (
     SERVICE,
     BrokenMessage,
     Request,
-    Topic,
     count_fields,
     encode_gid,
     parse_request,
@@ -74,6 +73,8 @@ if TYPE_CHECKING:
 
     Hot = Callable[[UnaryCall, bytes, Caller], None]
     Cold = Callable[[bytes, Caller, str], Awaitable[bytes]]
+
+Parsed = TypeVar("Parsed")
 
 _log = structlog.get_logger("twophase.grpc")
 _EMPTY: Final = empty_pb2.Empty().SerializeToString()
@@ -359,18 +360,18 @@ class GrpcApi:
 
 def _topic_methods(topics: ChangeableTopics) -> dict[str, Cold]:
     async def subscribe(raw: bytes, caller: Caller, peer: str) -> bytes:
-        request = _read_topic(raw)
+        request = _parsed(parse_topic, raw)
         caller.require_address(request.url)
         await topics.subscribe(request.topic, request.url, request.remark, Actor(caller.name, peer))
         return _EMPTY
 
     async def unsubscribe(raw: bytes, caller: Caller, peer: str) -> bytes:
-        request = _read_topic(raw)
+        request = _parsed(parse_topic, raw)
         await topics.unsubscribe(request.topic, request.url, Actor(caller.name, peer))
         return _EMPTY
 
     async def delete(raw: bytes, caller: Caller, peer: str) -> bytes:
-        await topics.delete(_read_topic(raw).topic, Actor(caller.name, peer))
+        await topics.delete(_parsed(parse_topic, raw).topic, Actor(caller.name, peer))
         return _EMPTY
 
     return {"Subscribe": subscribe, "Unsubscribe": unsubscribe, "DeleteTopic": delete}
@@ -395,25 +396,20 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
     Raises:
         InvalidRequest: no DtmRequest. LimitExceeded: too long, or too many values.
     """
-    if not raw:
-        raise InvalidRequest(_EMPTY_REQUEST)
     if len(raw) > LONG_BYTES:
         require(BODY_BYTES_MAX, len(raw))
         if count_fields(raw, REQUEST_VALUES_MAX.value) > REQUEST_VALUES_MAX.value:
             raise too_many_values(REQUEST_VALUES_MAX.value)
-    try:
-        request = parse_request(raw)
-    except BrokenMessage as error:
-        raise InvalidRequest(f"{error}.") from error
+    request = _parsed(parse_request, raw)
     return _wire(request), len(raw), request.payloads
 
 
-def _read_topic(raw: bytes) -> Topic:
-    """Return the topic request; raises InvalidRequest."""
+def _parsed(parse: Callable[[bytes], Parsed], raw: bytes) -> Parsed:
+    """Return the request that the bytes are; raises InvalidRequest."""
     if not raw:
         raise InvalidRequest(_EMPTY_REQUEST)
     try:
-        return parse_topic(raw)
+        return parse(raw)
     except BrokenMessage as error:
         raise InvalidRequest(f"{error}.") from error
 
