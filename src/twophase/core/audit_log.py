@@ -40,7 +40,8 @@ class AuditEntry(msgspec.Struct, frozen=True):
     """An act, before the store has numbered it.
 
     Arguments:
-        who: the name of the token, or of the certificate; empty for a client without one.
+        who: the name of the token, or of the certificate; empty for a client without one. Of a change of tokens, the
+            user who owns their file.
         peer: the client's address, without its port.
         act: the kind of act, such as `stop`.
         target: the gid, topic, route or token that it is about.

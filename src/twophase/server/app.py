@@ -131,7 +131,7 @@ class Server:
         clock = self.coordinator.clock
         self._refusals = Refusals(store.append_audit)
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners, self._refusals)
-        self._token_changes = TokenChanges(store, lambda: self.gate.tokens)
+        self._token_changes = TokenChanges(store, self.gate)
         trace = TraceHeaders(names_of(settings.trace_headers))
         decoder = Decoder(self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms)
         served = self._served(decoder, clock, store.lease_ms)

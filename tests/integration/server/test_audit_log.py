@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import pwd
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -196,6 +198,26 @@ async def test_a_change_of_the_file_of_tokens_is_a_row_once_and_also_while_no_se
         written = [row.after for row in await again.server._store.audit_chain(0, 100)]
         assert digest_of(token_of("desk"))[:16] in written[0]
         assert not any(digest_of(token_of("desk")) in one or token_of("desk") in one for one in written)
+
+
+async def test_a_change_of_the_file_of_tokens_names_the_owner_of_the_file(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "desk", [Scope.OPERATE])
+    async with running(tmp_path, tokens=tokens) as one:
+        await one.server._token_changes.note()
+        write(tmp_path, "shop", [Scope.PRODUCE])
+        one.server.gate.reread()
+        one.server.gate.owner_uid = 2**31 - 2
+        await one.server._token_changes.note()
+        rows = await one.server._store.audit_chain(0, 100)
+        me = pwd.getpwuid(os.getuid()).pw_name
+        assert [(row.target, row.who, row.peer) for row in rows] == [("desk", me, ""), ("shop", "2147483646", "")]
+        assert all("which this user owns" in row.reason for row in rows)
+    async with running(tmp_path) as without:
+        await without.server._token_changes.note()
+        gone = (await without.server._store.audit_chain(0, 100))[2:]
+        assert [(row.target, row.who, row.reason) for row in gone] == [
+            (name, "", "the server has no file of tokens") for name in ("desk", "shop")
+        ]
 
 
 async def test_sighup_writes_the_row_without_another_request(tmp_path: Path) -> None:

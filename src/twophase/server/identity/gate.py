@@ -20,7 +20,7 @@ from twophase.server.identity.caller import Caller, unknown
 from twophase.server.identity.quotas import Meter, Owners
 from twophase.server.identity.refusals import Refusals
 from twophase.server.identity.scopes import Scope
-from twophase.server.identity.tokens import Token, digest_of, read_tokens
+from twophase.server.identity.tokens import Token, digest_of, read_token_file
 
 _IN_PATH: Final = b"/t/"
 _AUTHORIZATION: Final = b"authorization"
@@ -57,6 +57,8 @@ class Gate:
         """A caller that gives no token, or a wrong one."""
         self.tokens: tuple[Token, ...] = ()
         """The entries that are in force."""
+        self.owner_uid: int | None = None
+        """The operating system's user who owns the file; None without a file."""
         self._by_digest: dict[str, Caller] = {}
         self._by_name: dict[str, Caller] = {}
         self._by_owner: dict[str, list[Caller]] = {}
@@ -82,7 +84,7 @@ class Gate:
         """
         if self._file is None:
             return
-        tokens = read_tokens(self._file)
+        tokens, owner_uid = read_token_file(self._file)
         meters: dict[str, Meter] = {}
         callers = [(token, self._caller(token, meters)) for token in tokens]
         self._by_digest = _renewed(
@@ -92,6 +94,7 @@ class Gate:
             self._by_name, ((name.lower(), caller) for token, caller in callers for name in token.san)
         )
         self.tokens = tokens
+        self.owner_uid = owner_uid
         self._by_owner = {}
         for token, caller in callers:
             self._by_owner.setdefault(token.name, []).append(caller)

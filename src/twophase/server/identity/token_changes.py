@@ -2,13 +2,14 @@
 
 The file changes outside every transaction of the store. Promise: what a server has read, at its start or at SIGHUP, is
 compared with what the store has noted last, and each name that came, went or changed is a row, once, whichever node or
-worker reads it first.
+worker reads it first. The row's `who` is the owner of the file: no other user but root may write it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import pwd
+from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -33,17 +34,24 @@ class TokenStore(Protocol):
     async def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool: ...
 
 
+class TokensInForce(Protocol):
+    """The entries that a server has read last, and the owner of their file."""
+
+    tokens: tuple[Token, ...]
+    owner_uid: int | None
+
+
 class TokenChanges:
     """Notes the tokens that a server has read.
 
     Arguments:
         store: keeps what was noted.
-        tokens: returns the entries that are in force.
+        in_force: has the entries that are in force.
     """
 
-    def __init__(self, store: TokenStore, tokens: Callable[[], Iterable[Token]]) -> None:
+    def __init__(self, store: TokenStore, in_force: TokensInForce) -> None:
         self._store = store
-        self._tokens = tokens
+        self._in_force = in_force
         self._background = Background("twophase tokens")
         self._woken = asyncio.Event()
 
@@ -66,9 +74,13 @@ class TokenChanges:
             StoreError: they cannot be read or written.
         """
         while True:
-            now = described(self._tokens())
+            now, owner_uid = described(self._in_force.tokens), self._in_force.owner_uid
             known = await self._store.tokens_seen()
-            if now == known.by_name or await self._store.note_tokens(known, now, _changes(known.by_name, now)):
+            if now == known.by_name:
+                return
+            # In a thread: the name may come from a directory service.
+            who = "" if owner_uid is None else await asyncio.to_thread(user_name, owner_uid)
+            if await self._store.note_tokens(known, now, _changes(known.by_name, now, who)):
                 return
 
     async def _loop(self) -> None:
@@ -106,9 +118,22 @@ def _description(token: Token) -> str:
     return ", ".join(parts)
 
 
-def _changes(known: dict[str, str], now: dict[str, str]) -> list[AuditEntry]:
+def user_name(uid: int) -> str:
+    """Return the name of an operating system's user, or the number of one without it.
+
+    >>> user_name(0), user_name(2**31 - 2)
+    ('root', '2147483646')
+    """
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except (KeyError, OSError):
+        return str(uid)
+
+
+def _changes(known: dict[str, str], now: dict[str, str], who: str) -> list[AuditEntry]:
+    reason = "the file of tokens, which this user owns, was read" if who else "the server has no file of tokens"
     return [
-        AuditEntry("", "", "token", name, "the file of tokens was read", known.get(name, ""), now.get(name, ""))
+        AuditEntry(who, "", "token", name, reason, known.get(name, ""), now.get(name, ""))
         for name in sorted(known.keys() | now.keys())
         if known.get(name) != now.get(name)
     ]

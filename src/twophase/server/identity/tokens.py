@@ -17,7 +17,7 @@ import stat
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -71,6 +71,16 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     quota: Quota = Quota()
 
 
+class TokenFile(NamedTuple):
+    """A file of tokens as it was read.
+
+    `owner_uid`: the user of the operating system who owns it.
+    """
+
+    tokens: tuple[Token, ...]
+    owner_uid: int
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     token: tuple[Token, ...] = ()
 
@@ -91,6 +101,15 @@ def digest_of(token: str) -> str:
 
 def read_tokens(file: Path) -> tuple[Token, ...]:
     """Return the entries of a file.
+
+    Raises:
+        ConfigurationError: as `read_token_file`.
+    """
+    return read_token_file(file).tokens
+
+
+def read_token_file(file: Path) -> TokenFile:
+    """Return the entries of a file, and its owner.
 
     Raises:
         ConfigurationError: it cannot be read, others may read it, or an entry cannot work.
@@ -114,7 +133,7 @@ def read_tokens(file: Path) -> tuple[Token, ...]:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise _refused(f"{file} is no file of tokens: {error}.") from error
     _validate(tokens, file)
-    return tokens
+    return TokenFile(tokens, found.st_uid)
 
 
 def _validate(tokens: Sequence[Token], file: Path) -> None:
