@@ -18,8 +18,10 @@ from twophase.coordinator.state.active_set import ActiveSet, held_bytes
 from twophase.coordinator.state.times import Times
 from twophase.core.errors import Overloaded
 from twophase.core.lifecycle import State
+from twophase.core.limits import CALLS_MAX
 from twophase.core.message import Branch, Message, decode, encode
 from twophase.core.options import Options
+from twophase.core.topic import late_id
 from twophase.destinations.base import Answer
 from twophase.server.identity.caller import Caller
 from twophase.server.identity.quotas import Meter
@@ -175,3 +177,29 @@ async def test_messages_for_a_silent_receiver_wait_in_the_store_where_memory_has
         while await harness.state(f"silent{number}") is not State.SUCCEEDED:
             harness.clock.advance(2_000)
             await harness.settled()
+
+
+async def test_calls_of_late_subscribers_wait_in_the_store_where_memory_has_no_room(
+    make_harness: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # So the topic of a late branch is not expanded at the submit: its subscribers are called one by one.
+    monkeypatch.setattr("twophase.coordinator.topics.CALLS_MAX", msgspec.structs.replace(CALLS_MAX, value=1))
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, check_back=QUICK, active_max=40, page_rows=5))
+    silent = "http://silent/in"
+    await harness.coordinator.topics.subscribe("rates", silent)
+    harness.destination.hold(silent)
+    for number in range(80):
+        assert (await harness.prepare(message(f"late{number}", IN, open=True))).error is None
+        assert (await harness.submit(message(f"late{number}", IN, "topic://rates", open=True))).error is None
+        await harness.settled()
+        assert harness.coordinator.gauges().active <= 50
+    assert (await harness.submit(message("other", IN))).error is None
+    await harness.until_state("other", State.SUCCEEDED)
+    harness.destination.release(silent)
+    for number in range(80):
+        while await harness.state(f"late{number}") is not State.SUCCEEDED:
+            harness.clock.advance(2_000)
+            await harness.settled()
+    assert {dict(call.query)["branch_id"] for call in harness.destination.calls if call.url == silent} == {
+        late_id("02", silent)
+    }
