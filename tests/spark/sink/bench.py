@@ -35,6 +35,7 @@ from tests.crash.checker import rows
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.spark.sink.harness import Harness, running_harness
+from tests.support.secret_files import secret_in
 from twophase_spark import register
 from twophase_spark.session import SessionSettings, open_session
 
@@ -86,9 +87,7 @@ def places(engine: str, folder: Path) -> Iterator[tuple[str, str]]:
         return
     with running(PostgresServer()) as server:
         store, ledger = server.create_database("store"), server.create_database("ledger")
-        reference = folder / "ledger-url"
-        reference.write_text(ledger.dsn)
-        yield store.dsn, f"file:{reference}"
+        yield store.dsn, secret_in(folder / "ledger-url", ledger.dsn)
 
 
 def parts(harness: Harness) -> dict[str, int]:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.servers.database import Database
 from tests.spark.sink.harness import Harness, running_harness
+from tests.support.secret_files import secret_in
 
 
 def sqlite_places(folder: Path) -> tuple[str, str]:
@@ -24,9 +25,8 @@ def sqlite_scene(tmp_path: Path) -> Iterator[Harness]:
 
 @pytest.fixture
 def postgres_scene(tmp_path: Path, postgres_database: Database) -> Iterator[Harness]:
-    reference = tmp_path / "ledger-url"
-    reference.write_text(postgres_database.dsn)
-    with running_harness(tmp_path, postgres_database.dsn, f"file:{reference}") as harness:
+    ledger = secret_in(tmp_path / "ledger-url", postgres_database.dsn)
+    with running_harness(tmp_path, postgres_database.dsn, ledger) as harness:
         yield harness
 
 

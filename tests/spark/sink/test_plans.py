@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import Engine, text
 
 from tests.servers.database import Database
+from tests.support.secret_files import secret_in
 from twophase_spark.sink.database import engine_of, install_ledger, statement
 from twophase_spark.sink.ledger import Batch, Ledger
 
@@ -70,9 +71,7 @@ def sqlite_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 
 @pytest.fixture
 def postgres_ledger(tmp_path: Path, postgres_database: Database) -> Iterator[Engine]:
-    reference = tmp_path / "ledger-url"
-    reference.write_text(postgres_database.dsn)
-    engine = seeded(f"file:{reference}")
+    engine = seeded(secret_in(tmp_path / "ledger-url", postgres_database.dsn))
     yield engine
     engine.dispose()
 

@@ -23,6 +23,7 @@ from sqlalchemy import Engine
 
 from tests.crash.checker import rows
 from tests.spark.sink.harness import Harness
+from tests.support.secret_files import secret_in
 from twophase.barrier.http_answer import HttpReply
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
@@ -191,8 +192,7 @@ def test_a_failed_write_rolls_back_where_that_is_wanted(spark: SparkSession, sql
 
 def test_addresses_payloads_and_headers(spark: SparkSession, sqlite_scene: Harness) -> None:
     harness = sqlite_scene
-    secret = harness.folder / "tenant"
-    secret.write_text("blue\n")
+    secret = secret_in(harness.folder / "tenant", "blue\n")
     save(
         orders(spark, 1, 1, name="'a/b \"c\"'").selectExpr(
             "*", "cast(10.5 as decimal(9, 2)) as amount", "timestamp'2026-01-02' as at"
@@ -201,7 +201,7 @@ def test_addresses_payloads_and_headers(spark: SparkSession, sqlite_scene: Harne
         url="",
         urlTemplate=harness.receiver.url + "/${name}",
         payloadTemplate='{"who":${name},"much":${amount},"when":${at}}',
-        branchHeaders=f'{{"x-tenant":"file:{secret}"}}',
+        branchHeaders=f'{{"x-tenant":"{secret}"}}',
     )
 
     harness.until_delivered(1)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import psycopg
 
+from tests.support.secret_files import secret_in
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode
 from twophase.stores.postgres.store import PostgresStore
@@ -58,9 +59,7 @@ class PostgresUnderTest:
 
     def __init__(self, folder: Path, dsn: str) -> None:
         self.dsn = dsn
-        file = folder / "store-url"
-        file.write_text(dsn + "\n")
-        self.url = f"file:{file}"
+        self.url = secret_in(folder / "store-url", dsn + "\n")
         asyncio.run(self._create())
         self.many("delete from node where id > ?", [(-1,)])
 

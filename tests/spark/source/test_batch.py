@@ -24,6 +24,7 @@ from tests.spark.source.stores import (
     live,
     reach,
 )
+from tests.support.secret_files import secret_in
 from twophase.core.audit_log import AuditEntry, AuditHead, AuditRow, chained, recomputed
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.gid import make_gid
@@ -352,11 +353,10 @@ def test_a_node_whose_history_is_all_removed_is_no_trouble(store: StoreUnderTest
 def test_an_unreachable_server_is_named_without_its_password(tmp_path: object) -> None:
     from pathlib import Path
 
-    file = Path(str(tmp_path)) / "url"
-    file.write_text("postgresql://me:s3cret@127.0.0.1:1/bank")
+    reference = secret_in(Path(str(tmp_path)) / "url", "postgresql://me:s3cret@127.0.0.1:1/bank")
 
     for driver in DRIVERS:
         with pytest.raises(CannotRead) as raised:
-            reads.batch(url=f"file:{file}", table="history", driver=driver)
+            reads.batch(url=reference, table="history", driver=driver)
         assert "s3cret" not in str(raised.value)
         assert "127.0.0.1:1/bank" in str(raised.value)

@@ -15,6 +15,7 @@ from sqlalchemy.engine import Engine
 
 from tests.servers.database import Database
 from tests.spark.source import reads
+from tests.support.secret_files import secret_in
 from twophase.barrier.installing import install
 from twophase.core.errors import CannotRead
 
@@ -37,10 +38,8 @@ def bank(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bank]:
         server: Database = request.getfixturevalue(f"{request.param}_database")
         url = server.sqlalchemy_url("psycopg" if request.param == "postgres" else "pymysql")
     install(url)
-    file = tmp_path / "bank-url"
-    file.write_text(url)
     engine = create_engine(url)
-    yield f"file:{file}", engine
+    yield secret_in(tmp_path / "bank-url", url), engine
     engine.dispose()
 
 
@@ -169,13 +168,11 @@ def test_a_column_that_only_quotes_can_name_is_refused(postgres_database: Databa
     engine = create_engine(url)
     execute(engine, 'create table ledger (gid text, branch_id text, "Amount" bigint)')
     engine.dispose()
-    (tmp_path / "url").write_text(url)
+    reference = secret_in(tmp_path / "url", url)
 
     for driver in ("python", "auto"):
         with pytest.raises(CannotRead, match='column "amount" does not exist'):
-            reads.batch(
-                url=f"file:{tmp_path / 'url'}", table="ledger", tableName="ledger", columns="Amount", driver=driver
-            )
+            reads.batch(url=reference, table="ledger", tableName="ledger", columns="Amount", driver=driver)
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -237,9 +234,9 @@ def test_text_keys_are_cut_right_under_a_collation_that_is_not_by_bytes(
     gids = [f"{letter}{n}" for n in range(60) for letter in "aAbB-_zZ"]
     execute(engine, "insert into ledger values (:gid, '01')", [{"gid": gid} for gid in gids])
     engine.dispose()
-    (tmp_path / "url").write_text(url)
+    reference = secret_in(tmp_path / "url", url)
 
-    found = reads.parts(url=f"file:{tmp_path / 'url'}", table="ledger", tableName="ledger", partitions=5)
+    found = reads.parts(url=reference, table="ledger", tableName="ledger", partitions=5)
 
     assert sorted(row["gid"] for part in found for row in part) == sorted(gids)
     assert len(found) > 1

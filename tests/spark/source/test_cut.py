@@ -13,6 +13,7 @@ from sqlalchemy import create_engine, text
 from tests.servers.database import Database
 from tests.spark.source import reads
 from tests.spark.source.stores import StoreUnderTest, add_history, fail, finish, gid_of, history_row, live, remove
+from tests.support.secret_files import secret_in
 from twophase.barrier.installing import install
 from twophase.core.errors import ConfigurationError
 from twophase_spark import consistent_cut
@@ -65,7 +66,7 @@ def test_a_barrier_and_its_ledger_in_one_cut(request: pytest.FixtureRequest, tmp
         server: Database = request.getfixturevalue("postgres_database")
         url = server.sqlalchemy_url("psycopg")
     install(url)
-    (tmp_path / "url").write_text(url)
+    reference = secret_in(tmp_path / "url", url)
     engine = create_engine(url)
 
     def book(first: int, last: int) -> None:
@@ -87,7 +88,7 @@ def test_a_barrier_and_its_ledger_in_one_cut(request: pytest.FixtureRequest, tmp
     book(2, MANY)
     later = iter(range(MANY + 1, 2 * MANY))
     found: list[list[str]] = []
-    with consistent_cut(f"file:{tmp_path / 'url'}") as cut:
+    with consistent_cut(reference) as cut:
         for options in ({"table": "barrier"}, {"table": "ledger", "tableName": "ledger"}):
             number = next(later)
             book(number, number)

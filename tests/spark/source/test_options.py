@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.secret_files import secret_in
 from twophase.core.errors import ConfigurationError
 from twophase_spark.datasource.options.address import locate, require_no_secret
 from twophase_spark.datasource.options.read_options import parse
+from twophase_spark.references import looked_up
+from twophase_spark.sink.database import engine_of
 
 URL = "sqlite:///tp.db"
 
@@ -96,10 +99,9 @@ def test_a_password_in_the_option_is_refused_and_not_repeated(url: str) -> None:
 
 
 def test_a_url_stands_in_the_environment_or_in_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "url"
-    file.write_text("postgresql+psycopg://me:s3cret@db/bank\n")
+    held = secret_in(tmp_path / "url", "postgresql+psycopg://me:s3cret@db/bank\n")
 
-    for reference in ("env:STORE", f"file:{file}"):
+    for reference in ("env:STORE", held):
         location = locate(reference, "source", {"STORE": "postgresql+psycopg://me:s3cret@db/bank"})
         assert location.url == "postgresql://me:s3cret@db/bank"
         assert "s3cret" not in location.shown
@@ -113,6 +115,20 @@ def test_a_reference_to_nothing_useful_is_refused(held: str, said: str) -> None:
         locate("env:STORE", "source", {"STORE": held})
     assert said in raised.value.message
     assert "s3cret" not in str(raised.value)
+
+
+def test_a_file_that_every_user_may_read_is_refused(tmp_path: Path) -> None:
+    reference = secret_in(tmp_path / "url", "postgresql://me:s3cret@db/bank")
+    (tmp_path / "url").chmod(0o644)
+    for option, look in (
+        ("url", lambda: locate(reference, "source")),
+        ("ledger", lambda: engine_of(reference)),
+        ("authorization", lambda: looked_up("authorization", reference)),
+    ):
+        with pytest.raises(ConfigurationError, match=f"Option {option}: .*every user of this machine.*0644") as raised:
+            look()
+        assert raised.value.remedy == f"chmod 600 {tmp_path / 'url'}"
+        assert "s3cret" not in str(raised.value)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

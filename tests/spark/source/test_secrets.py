@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from tests.spark.source.stores import PostgresUnderTest, finish
+from tests.support.secret_files import secret_in
 from twophase.barrier.installing import install
 
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(400)]
@@ -121,21 +122,18 @@ def coordinator() -> Iterator[Coordinator]:
 def test_a_secret_is_nowhere(postgres_store: PostgresUnderTest, coordinator: Coordinator, tmp_path: Path) -> None:
     finish(postgres_store, 1, 1, 3)
     install(postgres_store.dsn.replace("postgresql://", "postgresql+psycopg://", 1))
-    keys = {name: tmp_path / name for name in ("authorization", "x-key")}
-    for name, file in keys.items():
-        file.write_text(f"k3y of {name}")
+    keys = {name: secret_in(tmp_path / name, f"k3y of {name}") for name in ("authorization", "x-key")}
     publish = {
         "coordinator": f"http://127.0.0.1:{coordinator.server_address[1]}",
         "ledger": postgres_store.url,
         "checkUrl": "http://127.0.0.1:9/check",
         "url": "http://127.0.0.1:9/in",
-        "authorization": f"file:{keys['authorization']}",
-        "branchHeaders": msgspec.json.encode({"x-key": f"file:{keys['x-key']}"}).decode(),
+        "authorization": keys["authorization"],
+        "branchHeaders": msgspec.json.encode({"x-key": keys["x-key"]}).decode(),
     }
     password = postgres_store.dsn.partition("://")[2].partition("@")[0].partition(":")[2]
     assert len(password) > 7
-    wrong = tmp_path / "wrong-url"
-    wrong.write_text(postgres_store.dsn.replace(password, f"{password}wrong"))
+    wrong = secret_in(tmp_path / "wrong-url", postgres_store.dsn.replace(password, f"{password}wrong"))
     events = tmp_path / "events"
     events.mkdir()
 
@@ -145,7 +143,7 @@ def test_a_secret_is_nowhere(postgres_store: PostgresUnderTest, coordinator: Coo
             "-c",
             PROGRAM,
             postgres_store.url,
-            f"file:{wrong}",
+            wrong,
             str(events),
             msgspec.json.encode(publish).decode(),
         ],

@@ -9,6 +9,7 @@ import contextlib
 import functools
 import importlib.metadata
 import platform
+import shlex
 import socket
 import sys
 from collections.abc import Iterator
@@ -114,14 +115,18 @@ def trouble_with(reference: str) -> str:
 def remedy_for(reference: str, trouble: str) -> str:
     """Return the remedy for a trouble.
 
-    >>> remedy_for("file:/run/secrets/store", "Option url names the file …, which cannot be read: …")
+    >>> remedy_for("file:/run/secrets/store", "Option url: file:…: the file cannot be read: …")
     'Put the file /run/secrets/store on every executor, readable by its user.'
+    >>> remedy_for("file:/run/secrets/store", "Option url: file:…: every user of this machine may use the file …")
+    'On every executor: chmod 600 /run/secrets/store'
     """
     if reference.startswith(ENVIRONMENT) and "environment variable" in trouble:
         name = reference.removeprefix(ENVIRONMENT)
         return f"Set {name} where executors are started; spark.executorEnv.{name} would show it, with its password."
     if reference.startswith(FILE) and "cannot be read" in trouble:
         return f"Put the file {reference.removeprefix(FILE)} on every executor, readable by its user."
+    if reference.startswith(FILE) and "every user of this machine" in trouble:
+        return f"On every executor: chmod 600 {shlex.quote(reference.removeprefix(FILE))}"
     if "there is no file" in trouble:
         return "A SQLite file lies on one machine: read it there in local mode, or keep the store in PostgreSQL."
     if "needs the driver" in trouble:

@@ -24,8 +24,8 @@ from twophase.core.schedule import Schedule
 from twophase.core.trust import context_of, trust_of
 from twophase.http_client.blocking import BlockingClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
+from twophase_spark.references import looked_up
 from twophase_spark.sink.options import Publishing
-from twophase_spark.sink.secret import looked_up
 
 REQUEST_TIMEOUT_S: Final = 60.0
 PATIENCE_S: Final = 120.0

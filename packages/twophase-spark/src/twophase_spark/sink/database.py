@@ -132,4 +132,4 @@ def _named_ledger() -> Iterator[None]:
     try:
         yield
     except ConfigurationError as error:
-        raise ConfigurationError(error.message.replace("Option url", "Option ledger")) from None
+        raise ConfigurationError(error.message.replace("Option url", "Option ledger"), remedy=error.remedy) from None

@@ -14,6 +14,7 @@ import msgspec
 
 from twophase.client.transport.sync import address_of
 from twophase.core.address import why_reserved
+from twophase.core.credentials import is_reference
 from twophase.core.errors import ConfigurationError
 from twophase.core.headers import why_no_header
 from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
@@ -23,7 +24,7 @@ from twophase.core.topic import TOPIC_PREFIX, validate_topic
 from twophase_spark.datasource.options.given import given_options
 from twophase_spark.sink.database import checked_reference
 from twophase_spark.sink.described import KNOWN
-from twophase_spark.sink.secret import is_reference, require_no_secret_header, require_no_secret_in
+from twophase_spark.sink.secret import require_no_secret_header, require_no_secret_in
 
 FAIL: Final = "fail"
 SKIP: Final = "skip"

@@ -43,9 +43,9 @@ from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.message import Branch, Message
 from twophase.core.options import Options
 from twophase_spark.garbage import collecting_nothing
+from twophase_spark.references import looked_up
 from twophase_spark.sink.naming import gid_of
 from twophase_spark.sink.options import PLACEHOLDER, Publishing
-from twophase_spark.sink.secret import looked_up
 
 _KEY_TYPES = (StringType, IntegralType, DateType, TimestampType, TimestampNTZType, DecimalType, BinaryType, BooleanType)
 _NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType, VariantType, UserDefinedType)

@@ -1,21 +1,17 @@
-"""Secrets by reference: `env:NAME` or `file:PATH`.
+"""The refusal of secrets in the sink's options, which Spark shows.
 
-The reference travels in Spark's plan, and is looked up where it is used. A text that looks like a secret itself is
-refused without being repeated. No more can be done: a secret under a name that does not show it looks like any other
-text.
+A secret is named by a reference (`references`). A text that looks like a secret itself is refused without being
+repeated. No more can be done: a secret under a name that does not show it looks like any other text.
 """
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from urllib.parse import unquote_plus
 
-from twophase.core.credentials import without_credentials
+from twophase.core.credentials import is_reference, without_credentials
 from twophase.core.errors import ConfigurationError
 
-SECRET_BYTES_MAX = 8192
 _NAMED = re.compile(
     r"(?i)(?:.*[-_.])?"
     r"(?:authorization|cookie|credentials?|(?:ssl)?pass|sig|signature|(?:api|access)[-_]?key"
@@ -29,36 +25,6 @@ _PLACEHOLDER = re.compile(r"\$\{[^{}]+\}")
 _EMPTY = re.compile(r"(?<=[?&;])[^?&;#=]*=(?=[&;#]|$)")
 """A parameter without a value, or with placeholders alone."""
 _HEADER = "let a header carry it: branchHeaders takes env:NAME and file:PATH"
-
-
-def is_reference(text: str) -> bool:
-    """Return True when `text` names a secret instead of being one."""
-    return text.startswith(("env:", "file:"))
-
-
-def looked_up(option: str, text: str) -> str:
-    """Return the value of a reference; any other text stands for itself.
-
-    Raises:
-        ConfigurationError: there is no such variable or file.
-    """
-    kind, _, name = text.partition(":")
-    if kind == "env":
-        value = os.environ.get(name, "").strip()
-        if not value:
-            raise ConfigurationError(
-                f"Option {option} names the environment variable {name}, which Spark's Python does not have. Set it "
-                "before the session is started, on a cluster also for the executors, or use file:…."
-            )
-        return value
-    if kind == "file":
-        try:
-            with Path(name).open("rb") as file:
-                return file.read(SECRET_BYTES_MAX).decode("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise ConfigurationError(f"Option {option} names the file {name}, which cannot be read: {why}.") from None
-    return text
 
 
 def require_no_secret_in(option: str, url: str) -> str:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from twophase.core.errors import ConfigurationError
 from twophase_spark.locations import Location, Role, parse_named
+from twophase_spark.references import looked_up
 
 ENVIRONMENT, FILE = "env:", "file:"
-URL_BYTES_MAX = 4096
 _PASSWORD_PARAMETER = re.compile(r"(?i)(?:ssl)?pass(?:word|wd)?|pwd")
 _BROKEN_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOW = (
@@ -59,33 +58,13 @@ def locate(reference: str, name: str, environment: Mapping[str, str] = os.enviro
         environment: where `env:` looks.
 
     Raises:
-        ConfigurationError: there is no such variable or file, or what it holds is no URL of a database.
+        ConfigurationError: there is no such variable or file, every user of the machine may use the file, or what it
+            holds is no URL of a database.
     """
-    url = _resolved(require_no_secret(reference), environment)
+    url = looked_up("url", require_no_secret(reference), environment)
     if not _is_well_formed(url):
         raise ConfigurationError(f"{_holder(reference)} holds no URL with everything encoded (it is not shown here).")
     return parse_named(Role.PRODUCER, f"{name}={url.partition('#')[0]}")
-
-
-def _resolved(reference: str, environment: Mapping[str, str]) -> str:
-    if reference.startswith(ENVIRONMENT):
-        variable = reference.removeprefix(ENVIRONMENT)
-        url = environment.get(variable, "").strip()
-        if not url:
-            raise ConfigurationError(
-                f"Option url names the environment variable {variable}, which Spark's Python does not have. Set it "
-                "before the session is started, on a cluster also for the executors, or use file:…."
-            )
-        return url
-    if reference.startswith(FILE):
-        path = Path(reference.removeprefix(FILE))
-        try:
-            with path.open("rb") as file:
-                return file.read(URL_BYTES_MAX).decode("utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
-            raise ConfigurationError(f"Option url names the file {path}, which cannot be read: {why}.") from None
-    return reference
 
 
 def _is_well_formed(url: str) -> bool:
