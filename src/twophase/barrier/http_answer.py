@@ -145,11 +145,24 @@ def answer_check_back(
     engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy, call: ReceivedCall
 ) -> HttpReply:
     """Everything a check-back route does."""
+    return answer_signed(parameters, policy.keys, call, lambda: _answer(engine, parameters, policy))
+
+
+def answer_signed(
+    parameters: Mapping[str, Any],
+    keys: tuple[SigningKey, ...] | None,
+    call: ReceivedCall,
+    answer: Callable[[], HttpReply],
+) -> HttpReply:
+    """Answer a question that one of the keys has signed, and sign the verdict.
+
+    Any other question is refused, and `answer` is not called for it.
+    """
     try:
-        signature = accept(policy.keys, call)
+        signature = accept(keys, call)
     except CallNotSigned as error:
         return _refused(error)
-    return _signed(_answer(engine, parameters, policy), parameters, signature, call)
+    return _signed(answer(), parameters, signature, call)
 
 
 def _answer(engine: Any, parameters: Mapping[str, Any], policy: CheckBackPolicy) -> HttpReply:

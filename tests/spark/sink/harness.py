@@ -26,7 +26,7 @@ from sqlalchemy import text
 
 from tests.crash.checker import rows
 from tests.servers.ports import KeptPort
-from twophase_spark.sink.checkback import CheckBackServer
+from twophase_spark.sink.checkback_server import CheckBackServer
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Ledger
 

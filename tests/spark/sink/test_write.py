@@ -29,7 +29,7 @@ from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.core.verdict import Verdict
 from twophase_spark import register
-from twophase_spark.sink import checkback
+from twophase_spark.sink import checkback, checkback_server
 from twophase_spark.sink.ledger import Decision
 from twophase_spark.sink.naming import gid_of
 
@@ -271,11 +271,11 @@ def test_submits_that_died_with_the_coordinator_are_found_in_the_ledger(
     """
     harness, answered, killed = sqlite_scene, checkback.answer, threading.Event()
 
-    def answer_when_killed(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
+    def answer_when_killed(engine: Engine, parameters: Mapping[str, Any], *_: Any, **_named: Any) -> HttpReply:
         killed.wait(60)
         return answered(engine, parameters)
 
-    monkeypatch.setattr(checkback, "answer", answer_when_killed)
+    monkeypatch.setattr(checkback_server, "answer", answer_when_killed)
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes calls, and answers none
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/in"
         save(orders(spark, 1, 20), harness, url=url, durability="check-back", checkAfter="1")

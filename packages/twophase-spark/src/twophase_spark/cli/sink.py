@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 
 from twophase.cli.console import cell, echo, plain_console
+from twophase.core.credentials import is_reference, secret_of
 from twophase.core.errors import ConfigurationError, LedgerUnavailable, TwophaseError
 from twophase_spark.cli.ending import EXIT_INTERRUPTED
 
@@ -27,10 +28,14 @@ _WIDTH: Final = 200
 In columns that are squeezed an id cannot be copied.
 """
 _LEDGER_HELP: Final = "The ledger: a URL, env:NAME or file:PATH."
+_EXPOSED: Final = (
+    "warning: without --keys every client that reaches this address is answered; see docs/how-to/sign-calls.md"
+)
 CHECKBACK_EXAMPLES: Final = """\b
 Examples:
   twophase spark checkback --ledger sqlite:///ledger.db
-  twophase spark checkback --ledger env:LEDGER_URL --host 0.0.0.0 --port 36791"""
+  twophase spark checkback --ledger env:LEDGER_URL --host 0.0.0.0 \\
+      --keys 2026-11=file:/etc/twophase/ledger.key"""
 ABANDON_EXAMPLES: Final = """\b
 Examples:
   twophase spark abandon --ledger env:LEDGER_URL --publisher orders --limit 200
@@ -43,24 +48,36 @@ def checkback(
     ledger: Annotated[str, typer.Option(help=_LEDGER_HELP)],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one.")] = 36791,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID=REFERENCE",
+            help="Answer only what this key has signed: ID=env:NAME or ID=file:PATH. Twice while a key is replaced.",
+        ),
+    ] = None,
 ) -> None:
     """Answer the coordinator's questions about messages of the Spark sink.
 
     Looks into the ledger and changes nothing; several may run. Stop it with Ctrl-C.
+
+    Without --keys it answers every client that reaches it.
     """
-    from twophase_spark.sink.checkback import CheckBackServer  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.sink.checkback_server import CheckBackServer  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.sink.database import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
 
     try:
+        secrets = _secrets_of(keys or [])
         engine = engine_of(checked_reference(ledger))
         install_ledger(engine)
-        server = CheckBackServer(engine, host, port)
+        server = CheckBackServer(engine, host, port, secrets)
     except TwophaseError as error:
         _fail(error)
     except (OSError, TypeError) as error:  # the latter: a host that is no name at all
         why = error.strerror if isinstance(error, OSError) else error
         _fail(ConfigurationError(f"Cannot listen on {host}:{port}: {why}."))
     with server:
+        if server.is_exposed:
+            echo(_EXPOSED, err=True)
         echo(f"twophase spark checkback ready: {server.url}")
         try:
             server.serve_forever()
@@ -110,6 +127,22 @@ def abandon(
         _fail(error)
     if code:
         raise typer.Exit(code)
+
+
+def _secrets_of(keys: list[str]) -> dict[str, str] | None:
+    """Return the secrets by key id; None without a key."""
+    secrets: dict[str, str] = {}
+    for text in keys:
+        id_, _, reference = text.partition("=")
+        if not is_reference(reference):
+            # Not repeated: it may be the secret itself.
+            raise ConfigurationError(
+                "--keys expects ID=env:NAME or ID=file:PATH, because every user of this machine may read a command."
+            )
+        if id_ in secrets:
+            raise ConfigurationError(f"--keys: there are two keys {id_[:64]!r}.")
+        secrets[id_] = secret_of(reference)
+    return secrets or None
 
 
 def _give_up(book: Ledger, publisher: str, requested: str, shown: int) -> int:

@@ -8,23 +8,31 @@ verdict. Only giving up rolls back.
 
 from __future__ import annotations
 
-import http.server
+import functools
 import logging
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
 
 from sqlalchemy import Engine
 
 from twophase.barrier import CheckBackAnswer
-from twophase.barrier.http_answer import HttpReply, answer_of, identity_in, is_probe, parse_query, probe_reply
+from twophase.barrier.http_answer import (
+    HttpReply,
+    answer_of,
+    answer_signed,
+    identity_in,
+    is_probe,
+    parse_query,
+    probe_reply,
+)
+from twophase.barrier.signing import Keys, http_call
 from twophase.core.errors import InvalidRequest, LedgerUnavailable, WrongDatabase
 from twophase.core.probe import ProbeReport, ProbeState
+from twophase.core.signature import known_keys
 from twophase.core.verdict import Verdict
 from twophase_spark.sink.ledger import Ledger
 
 PATH: Final = "/twophase/spark/check"
-_IDLE_S: Final = 60
 _EVIDENCE: Final = {
     Verdict.COMMITTED: "its batch is published",
     Verdict.ROLLED_BACK: "every batch it stands in was given up",
@@ -34,19 +42,45 @@ _EVIDENCE: Final = {
 _log = logging.getLogger("twophase.spark")
 
 
-def answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
+def answer(
+    engine: Engine,
+    parameters: Mapping[str, Any],
+    keys: Keys | None = None,
+    *,
+    target: str = "",
+    headers: Any = None,
+    peer: str = "",
+) -> HttpReply:
     """Return the reply to a check-back, for a route in any framework.
 
     Arguments:
         engine: the ledger's database.
         parameters: the request's query parameters.
+        keys: secrets by key id; a question that none of them has signed is answered 401, before any statement. The
+            verdict of any other is signed. By default every question is answered.
+        target: path and query, as the coordinator sent them; needed with `keys`.
+        headers: a mapping of names in any case, or a multi-dict with `getlist`; needed with `keys`.
+        peer: the client's address, which the log names with a refusal.
+
+    Raises:
+        ConfigurationError: there is no key in `keys`, or one cannot be a key.
 
     Example:
         @app.get("/twophase/spark/check")
         def check(request: Request) -> Response:
-            reply = answer(engine, request.query_params)
+            target = f"{request.url.path}?{request.url.query}"
+            reply = answer(engine, request.query_params, KEYS, target=target, headers=request.headers)
             return Response(reply.body, reply.status, reply.headers)
     """
+    known = known_keys(keys)
+    if known is None:
+        return _answer(engine, parameters)
+    path, _, query = target.partition("?")
+    call = http_call("GET", path, query, headers or {}, bytes, peer=peer)
+    return answer_signed(parameters, known, call, functools.partial(_answer, engine, parameters))
+
+
+def _answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
     try:
         if is_probe(parameters):
             return probe_reply(_probed(engine, identity_in(parameters)))
@@ -76,49 +110,3 @@ def _probed(engine: Engine, identity: str | None) -> ProbeReport:
         remedy = "Give the check-back route the ledger that the sink writes to."
         return ProbeReport(ProbeState.WRONG_DATABASE, f"{WrongDatabase.code}: this is another ledger", remedy)
     return ProbeReport(ProbeState.READY)
-
-
-class CheckBackServer(http.server.ThreadingHTTPServer):
-    """A small server for this route alone; several may run beside each other.
-
-    Arguments:
-        engine: the ledger's database.
-        host, port: where it listens; port 0 for any.
-    """
-
-    daemon_threads = True
-    request_queue_size = 128
-
-    def __init__(self, engine: Engine, host: str, port: int) -> None:
-        self.engine = engine
-        super().__init__((host, port), _Handler)
-
-    @property
-    def url(self) -> str:
-        """The address for option `checkUrl`."""
-        host, port = self.server_address[0], self.server_address[1]
-        return f"http://{host!s}:{port}{PATH}"
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = _IDLE_S
-    server: CheckBackServer  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
-
-    def do_GET(self) -> None:
-        parts = urlsplit(self.path)
-        if parts.path == "/health/live":
-            reply = HttpReply(200, {"content-type": "application/json"}, b'{"status":"live"}')
-        elif parts.path == PATH:
-            reply = answer(self.server.engine, parse_qs(parts.query))
-        else:
-            reply = HttpReply(404, {"content-type": "text/plain"}, f"check-backs are answered at {PATH}".encode())
-        self.send_response(reply.status)
-        for name, value in reply.headers.items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(reply.body)))
-        self.end_headers()
-        self.wfile.write(reply.body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Log nothing: a question a message would fill the log."""
