@@ -5,6 +5,7 @@ Promise: a warning names the option and its remedy, and never shows the secret.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -14,7 +15,8 @@ from twophase.core.credentials import holds_password
 
 _OPTIONS: Final = frozenset({"--store", "--database"})
 _WEBHOOK: Final = "--set alert_webhook"
-_DATABASES: Final = ("postgres", "mysql", "mariadb", "redis")
+_DATABASE: Final = re.compile(r"(?:[\w.-]+=)?(?:postgres|mysql|mariadb|redis)")
+"""The beginning of a database's URL, or of a location of an audit: `NAME=URL`."""
 
 
 def warnings(arguments: Sequence[str]) -> Iterator[str]:
@@ -36,7 +38,7 @@ def warnings(arguments: Sequence[str]) -> Iterator[str]:
         if option == _WEBHOOK:
             is_secret = _is_more_than_a_host(value)
         else:
-            is_secret = value.startswith(_DATABASES) and holds_password(value)
+            is_secret = _DATABASE.match(value) is not None and holds_password(value)
         if is_secret:
             is_named = option in _OPTIONS or option.startswith("--set ")
             what, remedy = (option, f"{option}{separator}") if is_named else ("the argument of a database", "")

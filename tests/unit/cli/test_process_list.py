@@ -57,5 +57,19 @@ def test_no_warning_is_given_without_a_secret(arguments: tuple[str, ...]) -> Non
     assert not list(warnings(arguments))
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--coordinator", _STORE),
+        ("--producer", f"bank-a={_STORE}#pay.barrier"),
+        (f"--ledger=bank-b=mysql://me:{SECRET}@db/bank#ledger?gid=gid",),
+    ],
+)
+def test_a_location_of_an_audit_is_warned_of(arguments: tuple[str, ...]) -> None:
+    (warning,) = warnings(("spark", "audit", *arguments))
+    assert "write env:NAME or file:PATH" in warning
+    assert SECRET not in warning
+
+
 def test_a_webhook_that_cannot_be_read_counts_as_a_secret() -> None:
     assert len(list(warnings(["server", "--set", f"alert_webhook=http://[{SECRET}"]))) == 1
