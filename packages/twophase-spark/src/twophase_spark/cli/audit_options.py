@@ -12,7 +12,7 @@ Examples:
   twophase spark audit --coordinator sqlite:///twophase.db \\
       --producer bank_a=sqlite:///a.db --consumer bank_b=sqlite:///b.db
   twophase spark audit --coordinator sqlite:////var/lib/twophase/twophase.db \\
-      --producer bank_a=postgresql://audit:password@db-a/bank_a#pay.barrier \\
+      --producer bank_a=env:BANK_A_URL#pay.barrier \\
       --html report.html
   twophase spark audit --config fleet.toml --state audit.state --every 300
   twophase spark audit --config fleet.toml --write-baseline known.json

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SLO_EXAMPLES: Final = """\b
 Examples:
   twophase spark slo --coordinator sqlite:///twophase.db --html slo.html
-  twophase spark slo --coordinator postgresql://audit:password@db/twophase \\
+  twophase spark slo --coordinator env:STORE_URL \\
       --hours 24 --delivery-p99 10 --check-back-rate 0.01 --json slo.json"""
 
 
