@@ -40,6 +40,13 @@ ASYNC_WAYS: dict[str, tuple[str, ...]] = {
 }
 
 
+_LOCK_S = 60.0
+"""Time that SQLite waits for a lock where nothing else bounds it.
+
+The servers wait as long for theirs.
+"""
+
+
 class Bank(msgspec.Struct, frozen=True):
     """One database; `where` is a SQLite file or `user:password@host:port/name`."""
 
@@ -53,10 +60,13 @@ class Bank(msgspec.Struct, frozen=True):
         # pymysql reads this machine's certificates for every connection, 40 ms, even if the server has no TLS.
         return f"{self.kind}+{driver}://{self.where}{'?ssl_disabled=true' if driver == 'pymysql' else ''}"
 
+    def _patient(self) -> dict[str, Any]:
+        return {"connect_args": {"timeout": _LOCK_S}} if self.kind == "sqlite" else {}
+
     @contextlib.contextmanager
     def engine(self, **options: Any) -> Iterator[sqlalchemy.Engine]:
         """A sync engine."""
-        engine = sqlalchemy.create_engine(self.url(SYNC_DRIVERS[self.kind]), **options)
+        engine = sqlalchemy.create_engine(self.url(SYNC_DRIVERS[self.kind]), **self._patient() | options)
         try:
             yield engine
         finally:
@@ -68,7 +78,7 @@ class Bank(msgspec.Struct, frozen=True):
         url = sqlalchemy.make_url(self.url(SYNC_DRIVERS[self.kind]))
         connection: Any
         if self.kind == "sqlite":
-            connection = sqlite3.connect(self.where)
+            connection = sqlite3.connect(self.where, timeout=_LOCK_S)
             if autocommit:
                 connection.isolation_level = None
         elif self.kind == "postgresql":
@@ -127,10 +137,10 @@ class Bank(msgspec.Struct, frozen=True):
                 yield plain_psycopg
             return
         if way == "aiosqlite plain":
-            async with aiosqlite.connect(self.where) as plain_aiosqlite:
+            async with aiosqlite.connect(self.where, timeout=_LOCK_S) as plain_aiosqlite:
                 yield plain_aiosqlite
             return
-        engine = create_async_engine(self.url(driver), **options)
+        engine = create_async_engine(self.url(driver), **self._patient() | options)
         try:
             if kind == "engine":
                 yield engine

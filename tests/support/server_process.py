@@ -12,10 +12,11 @@ import re
 import signal
 import ssl
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -27,6 +28,12 @@ _START_S = 60.0
 _STOP_S = 60.0
 _PATIENCE_S = 60.0
 """Bound that ends a test that hangs."""
+_PATIENT: Final = {"TWOPHASE_REQUEST_TIMEOUT_MS": "60000", "TWOPHASE_ALERT_TIMEOUT_MS": "60000"}
+"""Time for answers that come late from a busy machine.
+
+Without it a call would be made twice, or fail, for that reason alone. A test of another time names it among its
+arguments, which go before.
+"""
 
 
 class ServerProcess:
@@ -53,7 +60,7 @@ class ServerProcess:
                 stdout=PIPE,
                 stderr=PIPE,
                 cwd=cwd,
-                env=inherited | (environment or {}),
+                env=inherited | _PATIENT | (environment or {}),
             )
         )
 
@@ -151,6 +158,8 @@ class BranchService:
         self.open = asyncio.Event()
         self.open.set()
         self.calls: list[tuple[str, str]] = []
+        self.called_at_ms: list[float] = []
+        """When each of `calls` arrived."""
         self.heads: list[str] = []
         self.arrived = asyncio.Event()
         self.port = 0
@@ -191,6 +200,7 @@ class BranchService:
                         await reader.readexactly(int(line.split(":")[1]))
                 target = urlsplit(head.split()[1])
                 self.heads.append(head.lower())
+                self.called_at_ms.append(time.time() * 1000)
                 self.calls.append((target.path, parse_qs(target.query)["gid"][0]))
                 self.arrived.set()
                 await self.open.wait()

@@ -20,7 +20,6 @@ import pytest
 
 from tests.integration.postgres.every_statement import execute_all
 from tests.integration.postgres.refusals import WAIT_MS, as_user, execute, made, refusal
-from tests.integration.postgres.watch import Watch
 from tests.servers.database import Database
 from tests.servers.plugin import running
 from tests.servers.ports import nobodys_port
@@ -28,6 +27,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.support.items import flush, prepare
 from tests.support.server_process import ServerProcess
+from tests.support.watch import Watch
 from twophase.core.errors import (
     ConfigurationError,
     NotAStore,

@@ -12,10 +12,11 @@ import psycopg
 import pytest
 
 from tests.integration.postgres.refusals import made
-from tests.integration.postgres.watch import Watch
 from tests.servers.database import Database
 from tests.servers.proxy import Cut, Proxy, Way
+from tests.support.hurry import in_a_hurry
 from tests.support.items import abort, failed_call, final, flush, live, prepare
+from tests.support.watch import Watch
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.batch import Batch, Redirect, Reschedule
 from twophase.stores.postgres import PostgresStore
@@ -37,9 +38,9 @@ async def store(dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def hasty(database: Database, dsn_through_proxy: str) -> AsyncIterator[PostgresStore]:
-    """A store that soon gives up, and whose tables exist."""
+    """A store that soon gives up where the test hurries it, and whose tables exist."""
     await made(database)
-    store = PostgresStore(dsn_through_proxy, outage_wait_ms=WAIT_MS)
+    store = PostgresStore(dsn_through_proxy, outage_wait_ms=30_000)
     await store.start()
     yield store
     await store.stop()
@@ -57,7 +58,7 @@ def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:
 
 async def _until(database: Database, statement: str) -> None:
     """Wait until a query of the server's activity finds a row."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not _rows(database, statement):
             await asyncio.sleep(0.02)
 
@@ -149,11 +150,12 @@ async def test_when_the_bound_passes_nothing_is_claimed_and_the_next_flush_settl
     await flush(hasty, prepare("before"))
     proxy.partition(*ways)
 
-    async with Watch() as watch:
-        with pytest.raises(StoreUnavailable, match="TP-4009"):
-            await flush(hasty, prepare("unclear"), abort("before"))
-    with pytest.raises(StoreUnavailable):
-        await hasty.get("unclear")
+    with in_a_hurry(hasty, WAIT_MS):
+        async with Watch() as watch:
+            with pytest.raises(StoreUnavailable, match="TP-4009"):
+                await flush(hasty, prepare("unclear"), abort("before"))
+        with pytest.raises(StoreUnavailable):
+            await hasty.get("unclear")
     proxy.heal()
 
     assert watch.passed_s > WAIT_MS / 1000 * 0.8
@@ -170,7 +172,8 @@ async def test_calls_given_up_do_not_pile_up_in_a_database_that_is_locked(
 ) -> None:
     await flush(hasty, prepare("before"))
     waiting = "from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
-    with psycopg.connect(database.dsn) as operator:
+    with psycopg.connect(database.dsn) as operator, in_a_hurry(hasty, WAIT_MS):
+        hasty._reconnecting.drop()  # a session gives up after the time that counts when it begins
         operator.execute("lock table message in access exclusive mode")
         for number in range(5):
             with pytest.raises(StoreUnavailable):
@@ -184,12 +187,13 @@ async def test_calls_given_up_do_not_pile_up_in_a_database_that_is_locked(
 async def test_an_outage_is_waited_for_once_and_not_by_every_call_anew(hasty: PostgresStore, proxy: Proxy) -> None:
     proxy.partition()
 
-    async with Watch() as flushes:
-        for number in range(2):
-            with pytest.raises(StoreUnavailable):
-                await flush(hasty, prepare(f"in-vain-{number}"))
-    async with Watch() as reads:
-        answers = await asyncio.gather(*(hasty.get("g") for _ in range(8)), return_exceptions=True)
+    with in_a_hurry(hasty, WAIT_MS):
+        async with Watch() as flushes:
+            for number in range(2):
+                with pytest.raises(StoreUnavailable):
+                    await flush(hasty, prepare(f"in-vain-{number}"))
+        async with Watch() as reads:
+            answers = await asyncio.gather(*(hasty.get("g") for _ in range(8)), return_exceptions=True)
     proxy.heal()
     assert {type(answer) for answer in answers} == {StoreUnavailable}
     assert flushes.waited_s < WAIT_MS / 1000 + 2

@@ -24,7 +24,7 @@ class Watch:
     def __init__(self) -> None:
         self.passed_s = 0.0
         self.waited_s = 0.0
-        self._late_s = 0.0
+        self.late_s = 0.0
 
     async def __aenter__(self) -> Watch:
         self._began_s = asyncio.get_running_loop().time()
@@ -35,16 +35,16 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.passed_s = asyncio.get_running_loop().time() - self._began_s
-        self.waited_s = self.passed_s - self._late_s
+        self.waited_s = self.passed_s - self.late_s
         self._looking.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._looking
         if error is None:
-            assert self._late_s < _LATE_S_MAX, f"the loop could not run for {self._late_s:.1f} s"
+            assert self.late_s < _LATE_S_MAX, f"the loop could not run for {self.late_s:.1f} s"
 
     async def _look(self) -> None:
         time = asyncio.get_running_loop().time
         while True:
             before_s = time()
             await asyncio.sleep(_LOOK_S)
-            self._late_s += max(0.0, time() - before_s - _LOOK_S)
+            self.late_s += max(0.0, time() - before_s - _LOOK_S)
