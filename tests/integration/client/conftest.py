@@ -16,7 +16,10 @@ from tests.integration.client.cutting_proxy import CuttingProxy
 from tests.integration.client.ledgers import Ledger, MariadbLedger, PostgresLedger, SqliteLedger
 from tests.servers.mariadb import MariadbServer
 from tests.servers.postgres import PostgresServer
+from tests.support.patient_locks import patient_locks
 from tests.support.recording_coordinator import RecordingCoordinator
+
+__all__ = ["patient_locks"]
 
 MARKS = {"postgresql": [pytest.mark.postgres], "mysql": [pytest.mark.mariadb], "sqlite": []}
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -23,6 +24,11 @@ from twophase.client import flow
 from twophase.errors import InvalidRequest
 from twophase.testing import InProcessCoordinator, State
 
+ASKED_ONCE: dict[str, Any] = {
+    "request_timeout_ms": 60_000,
+    "check_back_first_ms": 600_000,
+    "check_back_cap_ms": 600_000,
+}
 QUERY_PREPARED = (
     "insert or ignore into barrier (trans_type, gid, branch_id, op, barrier_id, reason)"
     " values ('msg', ?, '00', 'msg', '01', 'rollback')"
@@ -82,7 +88,7 @@ def _state_after_check_back(coordinator: InProcessCoordinator, gid: str) -> Stat
 
 
 def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, "in vain"
         time.sleep(0.002)
@@ -99,7 +105,7 @@ def test_its_word_is_taken_where_the_message_says_so(
 ) -> None:
     monkeypatch.setattr(flow.Attempt, "committed", _lost)
     address = f"http://127.0.0.1:{foreign.server_port}"
-    with InProcessCoordinator() as coordinator, closing(sqlite3.connect(bank)) as connection:
+    with InProcessCoordinator(**ASKED_ONCE) as coordinator, closing(sqlite3.connect(bank)) as connection:
         message = Message(coordinator.url).add(f"{address}/in")
         with message.transaction(connection, check=f"{address}/check", foreign_check=not explicit):
             pass

@@ -23,6 +23,7 @@ from sqlalchemy.pool import NullPool
 
 from tests.servers.ports import KeptPort
 from tests.support.certificates import Certificates
+from tests.support.one_try import one_try
 from twophase import AsyncClient, Client, Message, Progress, RetryPolicy
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.installing import install
@@ -95,7 +96,7 @@ def bank(tmp_path: Path) -> Iterator[Bank]:
 
 @pytest.fixture
 def coordinator() -> Iterator[InProcessCoordinator]:
-    with InProcessCoordinator(grpc_port=0, retry_first_ms=10, check_back_first_ms=10) as one:
+    with InProcessCoordinator(grpc_port=0, retry_first_ms=10, check_back_first_ms=10, request_timeout_ms=60_000) as one:
         yield one
 
 
@@ -274,7 +275,8 @@ def test_many_threads_share_one_channel(bank: Bank, coordinator: InProcessCoordi
 
 @pytest.mark.parametrize("manner", ["sync", "async"])
 def test_without_a_coordinator_the_business_does_not_run(manner: str, bank: Bank) -> None:
-    producer = Producer(manner, "grpc://127.0.0.1:1", bank, retry=RetryPolicy(total=0.2))
+    producer = Producer(manner, "grpc://127.0.0.1:1", bank)
+    one_try(producer._endpoint)
     message = producer.message().add(bank.branch, {})
     with pytest.raises(NotPrepared):
         producer.transact(message)
@@ -286,10 +288,10 @@ def test_a_coordinator_that_comes_back_is_found_by_the_next_attempt(bank: Bank, 
     store = f"sqlite:///{tmp_path / 'coordinator.db'}"
     with InProcessCoordinator(store, grpc_port=0) as first:
         url = first.grpc_url
-        endpoint = Client(url, retry=RetryPolicy(total=0.5))
+        endpoint = Client(url, retry=RetryPolicy(total=3))
         endpoint.message().add(bank.branch, {}).submit()
     away = KeptPort(int(url.rpartition(":")[2]))
-    away_until = time.monotonic() + 3  # long enough for gRPC's own pauses to grow beyond the client's timeout
+    away_until = time.monotonic() + 6  # long enough for gRPC's own pauses to grow beyond the client's timeout
     while time.monotonic() < away_until:
         with pytest.raises(CoordinatorUnreachable):
             endpoint.message().add(bank.branch, {}).submit()
@@ -330,7 +332,7 @@ def test_tls_and_an_authorization_go_along(manner: str, bank: Bank, tmp_path: Pa
         else:
             asyncio.run(Producer._await(message.submit, ()))
         assert coordinator.wait_final(message.gid) is State.SUCCEEDED
-        untrusting = Client(coordinator.grpc_url, retry=RetryPolicy(total=0.5))
+        untrusting = one_try(Client(coordinator.grpc_url))
         with pytest.raises(CoordinatorUnreachable):
             Message(untrusting).add(bank.branch, {}).submit()
         untrusting.close()

@@ -19,7 +19,7 @@ from tests.integration.client.banks import CHECK, Bank, BusinessHandle, off_the_
 from tests.integration.client.ledgers import TRANSFER, MariadbLedger, PostgresLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
 from tests.support.recording_coordinator import RecordingCoordinator, Request
-from twophase import AsyncClient, AsyncMessage, Message, Progress, RetryPolicy, Verdict
+from twophase import AsyncClient, AsyncMessage, Message, Progress, Verdict
 from twophase.errors import CommittedDespiteError, FunctionRefused, RolledBack, Undecided
 
 RECEIVER = "http://bank-b/transfer-in"
@@ -64,7 +64,7 @@ async def test_cancellation_after_the_commit_lets_submit_finish_first(
     def hold_submit(request: Request) -> None:
         if request.operation == "submit":
             loop.call_soon_threadsafe(submitting.set)
-            go_on.wait(10)
+            go_on.wait(60)
 
     async def business(handle: BusinessHandle) -> None:
         await handle.execute(TRANSFER)
@@ -109,7 +109,7 @@ async def test_joined_sessions_cancelled_at_random_keep_no_connection_and_hold_n
             await session.execute(text("update account set balance = balance where id = 'A'"))
             await own.message().add(RECEIVER, {}).join(session, CHECK)
 
-    async with AsyncClient(coordinator.url, retry=RetryPolicy(total=0.5)) as own:
+    async with AsyncClient(coordinator.url) as own:
         for turn in range(ROUNDS):
             asked = len(coordinator.operations)
             task = asyncio.create_task(join_and_commit(own))

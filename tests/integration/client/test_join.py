@@ -14,8 +14,9 @@ from sqlalchemy.orm import Session
 from tests.integration.client.banks import CHECK, Bank
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, PostgresLedger
+from tests.support.one_try import one_try
 from tests.support.recording_coordinator import CUT, RecordingCoordinator
-from twophase import AsyncClient, AsyncMessage, Client, Message, Progress, RetryPolicy
+from twophase import AsyncClient, AsyncMessage, Client, Message, Progress
 from twophase.errors import (
     BranchesLost,
     CommittedDespiteError,
@@ -159,7 +160,7 @@ def test_an_open_message_whose_joined_transaction_ends_before_its_commit_is_not_
 @SYNC
 def test_unreachable_submit_leaves_the_commit_alone(bank: Bank, coordinator: RecordingCoordinator) -> None:
     coordinator.tell("submit", CUT)
-    impatient = Client(coordinator.url, retry=RetryPolicy(total=0.5))
+    impatient = one_try(Client(coordinator.url))
     with Session(bank.engine) as session, session.begin():
         message = impatient.message().add("http://bank-b/transfer-in").join(session, CHECK)
         session.execute(text(TRANSFER))

@@ -88,7 +88,7 @@ def run_until_killed(bank: Bank, service: Any, coordinator: InProcessCoordinator
 
 
 def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline, "in vain"
         time.sleep(0.002)

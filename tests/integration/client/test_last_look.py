@@ -20,6 +20,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 from tests.integration.client.banks import CHECK, Bank, BusinessHandle
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Ledger, MariadbLedger, mariadb_connection
 from tests.servers.mariadb import lock_waits
+from tests.support.patient_locks import wait_for_locks
 from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncClient, AsyncMessage, Message, Progress, Verdict
 from twophase.barrier import check_back, once
@@ -205,21 +206,22 @@ def another_waits_for_us(ledger: MariadbLedger) -> Iterator[Callable[[], None]]:
 
         def wait() -> None:
             thread.start()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 60
             while not lock_waits(ledger.run):
                 assert time.monotonic() < deadline, "the other transaction does not wait"
 
         yield wait
-        thread.join(20)
+        thread.join(60)
         connection.rollback()
     connection.close()
 
 
 @MARIADB
 async def test_a_commit_listener_that_swallows_a_deadlock_ends_in_a_rollback(
-    bank: Bank, coordinator: RecordingCoordinator
+    bank: Bank, coordinator: RecordingCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(bank.ledger, MariadbLedger)
+    wait_for_locks(monkeypatch, 2)  # the listener waits for B also inside the message's own check-back
     codes: list[str] = []
 
     def deadlock(connection: Connection) -> None:

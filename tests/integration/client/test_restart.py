@@ -32,15 +32,12 @@ class RestartedServer:
 
     async def start(self) -> None:
         words = ("--port", str(self._http.number), "--grpc-port", str(self._grpc.number))
-        self._http.release()
-        self._grpc.release()
         self._process = await ServerProcess.spawn(*words, cwd=self._folder)
         await self._process.until_ready()
 
     async def kill(self) -> None:
         assert self._process is not None
         await self._process.kill()
-        self._http, self._grpc = KeptPort(self._http.number), KeptPort(self._grpc.number)
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ import pytest
 from tests.integration.client.banks import CHECK, Bank, BusinessHandle, Kind
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT
+from tests.support.one_try import one_try
 from tests.support.recording_coordinator import CUT, RecordingCoordinator, Request, Told, unused_url
-from twophase import AsyncClient, AsyncMessage, Client, Message, Progress, RetryPolicy, Verdict
+from twophase import AsyncClient, AsyncMessage, Client, Message, Progress, Verdict
 from twophase.core.message import decode_branches
 from twophase.errors import (
     BranchesLost,
@@ -45,15 +46,12 @@ def transfer_message(server: str, **options: object) -> Message:
 
 @contextlib.asynccontextmanager
 async def impatient_message(bank: Bank, server: str) -> AsyncIterator[Message | AsyncMessage]:
-    """A transfer whose requests have a short timeout.
-
-    Most of their time is the pauses in between.
-    """
+    """A transfer whose requests are tried once."""
     if bank.kind.is_async:
-        async with AsyncClient(server, retry=RetryPolicy(total=0.5)) as coordinator:
+        async with one_try(AsyncClient(server)) as coordinator:
             yield coordinator.message().add(RECEIVER, {"account": "B", "amount": 30})
     else:
-        with Client(server, retry=RetryPolicy(total=0.5)) as blocking:
+        with one_try(Client(server)) as blocking:
             yield blocking.message().add(RECEIVER, {"account": "B", "amount": 30})
 
 

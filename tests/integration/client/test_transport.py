@@ -28,7 +28,7 @@ class ScriptedServer:
     def __init__(self, *talks: Talk) -> None:
         self._talks = talks
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.settimeout(10)
+        self._listener.settimeout(60)
         self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
@@ -40,7 +40,7 @@ class ScriptedServer:
             except OSError:  # the client did not wait for the rest
                 return
             with connection, contextlib.suppress(OSError):  # a client may close before the end
-                connection.settimeout(10)
+                connection.settimeout(60)
                 talk(connection)
 
     def close(self) -> None:
@@ -74,11 +74,11 @@ def answering(*parts: bytes) -> Talk:
     return talk
 
 
-def send(transport: SyncTransport, timeout_ms: int = 5_000) -> HttpAnswer:
+def send(transport: SyncTransport, timeout_ms: int = 60_000) -> HttpAnswer:
     return transport.send(Operation.SUBMIT, b'{"gid":"g"}', timeout_ms)
 
 
-def ask(server: ScriptedServer, timeout_ms: int = 5_000) -> HttpAnswer:
+def ask(server: ScriptedServer, timeout_ms: int = 60_000) -> HttpAnswer:
     transport = SyncTransport(server.url)
     try:
         return send(transport, timeout_ms)
@@ -154,11 +154,11 @@ def test_answer_without_end_is_cut_off(serve: Callable[..., ScriptedServer]) -> 
 
 def test_silent_coordinator_is_given_up_in_time(serve: Callable[..., ScriptedServer]) -> None:
     released = threading.Event()
-    server = serve(lambda _: released.wait(10) and None)
+    server = serve(lambda _: released.wait(60) and None)
     began = time.monotonic()
     with pytest.raises(TransportFailure, match="timed out"):
         ask(server, timeout_ms=200)
-    assert time.monotonic() - began < 9, "the server says nothing for 10 s"
+    assert time.monotonic() - began < 50, "the server says nothing for 60 s"
     released.set()
 
 
@@ -228,4 +228,4 @@ def test_child_after_a_fork_opens_connections_of_its_own(coordinator: RecordingC
 
 
 def _meet(everybody: threading.Barrier) -> None:
-    everybody.wait(10)
+    everybody.wait(60)

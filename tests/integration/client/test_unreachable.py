@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from tests.servers.ports import nobodys_port
-from twophase import AsyncClient, Client, RetryPolicy
+from tests.support.one_try import one_try
+from twophase import AsyncClient, Client
 from twophase.errors import CoordinatorUnreachable, Fate
 
 
 def submit_nowhere(endpoint: Any, scheme: str) -> None:
-    client = endpoint(f"{scheme}://127.0.0.1:{nobodys_port()}", retry=RetryPolicy(total=0.1))
+    client = one_try(endpoint(f"{scheme}://127.0.0.1:{nobodys_port()}"))
     message = client.message().add("http://b/in", {})
     if endpoint is AsyncClient:
         asyncio.run(message.submit())

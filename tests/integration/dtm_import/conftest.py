@@ -71,7 +71,7 @@ def _made(request: pytest.FixtureRequest, kind: str) -> Iterator[DtmStore]:
 @pytest.fixture
 def coordinator() -> Iterator[InProcessCoordinator]:
     """A real coordinator without messages."""
-    with InProcessCoordinator(retry_first_ms=10, retry_cap_ms=50) as made:
+    with InProcessCoordinator(retry_first_ms=10, retry_cap_ms=50, request_timeout_ms=60_000) as made:
         yield made
 
 

@@ -17,7 +17,8 @@ from pydantic import BaseModel
 from sqlalchemy import text
 
 from tests.servers.ports import nobodys_port
-from twophase import Client, RetryPolicy
+from tests.support.one_try import one_try
+from twophase import Client
 from twophase.barrier import BranchRefused
 from twophase.errors import CommittedDespiteError
 from twophase.integrations import django as on_django
@@ -48,7 +49,7 @@ def reserve(connection: Any, article: int, pieces: int) -> None:
 
 def order(engine: Any) -> None:
     """Run a producer whose coordinator does not run."""
-    nowhere = Client(f"http://127.0.0.1:{nobodys_port()}", retry=RetryPolicy(total=0.1))
+    nowhere = one_try(Client(f"http://127.0.0.1:{nobodys_port()}"))
     with nowhere.message().add("http://b/in").transaction(engine, check="http://a/check"):
         raise AssertionError("the business ran")
 

@@ -8,9 +8,10 @@ import pytest
 
 from tests.integration.barrier.conftest import banks, furnished_banks
 from tests.support.business_databases import Bank
+from tests.support.patient_locks import patient_locks
 from tests.support.recording_coordinator import RecordingCoordinator
 
-__all__ = ["bank", "banks", "coordinator", "furnished_banks"]
+__all__ = ["bank", "banks", "coordinator", "furnished_banks", "patient_locks"]
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgres)])

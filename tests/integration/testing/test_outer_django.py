@@ -17,8 +17,9 @@ from tests.integration.integrations import test_django
 from tests.integration.integrations.test_django import bank
 from tests.integration.integrations.test_fastapi import branch_query
 from tests.support.business_databases import SPEND, Bank, run
+from tests.support.one_try import one_try
 from tests.support.recording_coordinator import CUT, RecordingCoordinator
-from twophase import Client, RetryPolicy
+from twophase import Client
 from twophase.barrier.asking import check_back
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import OpenTransaction, UnsupportedEngine
@@ -46,9 +47,7 @@ class Orders(TestCase):
 
     def setUp(self) -> None:
         self.enterContext(outer_transaction("bank"))
-        self.message = (
-            Client(self.coordinator.url, retry=RetryPolicy(total=1)).message().add("http://bank-b/in", {"amount": 30})
-        )
+        self.message = one_try(Client(self.coordinator.url)).message().add("http://bank-b/in", {"amount": 30})
 
     def spend(self, connection: Any) -> None:
         run(connection, SPEND)

@@ -17,8 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.support.business_databases import Bank
+from tests.support.one_try import one_try
 from tests.support.recording_coordinator import CUT, RecordingCoordinator
-from twophase import Client, Message, RetryPolicy
+from twophase import Client, Message
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.open import open_transaction
@@ -155,7 +156,7 @@ def test_a_submit_that_gets_lost_is_found_by_the_check_back(
     connection: Connection, coordinator: RecordingCoordinator
 ) -> None:
     coordinator.tell("submit", CUT)
-    message = Client(coordinator.url, retry=RetryPolicy(total=0.5)).message().add("http://bank-b/in", {"amount": 30})
+    message = one_try(Client(coordinator.url)).message().add("http://bank-b/in", {"amount": 30})
     with message.transaction(connection.engine, check=CHECK) as handle:
         handle.execute(SPEND)
 
