@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.business_databases import ASYNC_WAYS, SYNC_WAYS, Bank
+from tests.support.patient_locks import patient_locks
 from twophase.barrier.installing import install
+
+__all__ = ["patient_locks"]
 
 MARKS = {"sqlite": (), "postgresql": (pytest.mark.postgres,), "mysql": (pytest.mark.mariadb,)}
 SERVERS = {"postgresql": "postgres_server", "mysql": "mariadb_server"}

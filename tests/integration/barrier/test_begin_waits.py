@@ -17,7 +17,7 @@ from twophase.barrier.open import open_transaction
 from twophase.core.errors import BeginDeadlinePassed
 from twophase.core.limits import BEGIN_DEADLINE_MS
 
-LEFT_MS = 1_000
+LEFT_MS = 4_000
 
 
 def _begins(bank: Bank, gid: str, last_ms: Future[int]) -> None:

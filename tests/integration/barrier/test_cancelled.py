@@ -47,7 +47,7 @@ async def take_effect(engine: Any, gid: str) -> str | None:
 
 
 def options_of(way: str, connections: int) -> dict[str, Any]:
-    return {} if way.endswith("pool") else {"pool_size": connections, "max_overflow": 0, "pool_timeout": 10}
+    return {} if way.endswith("pool") else {"pool_size": connections, "max_overflow": 0, "pool_timeout": 60}
 
 
 async def cancel(task: asyncio.Task[Any], *, turns: int) -> None:
@@ -78,7 +78,7 @@ async def test_a_check_back_cancelled_twice_gives_its_connection_back(
                 await cancel(asking, turns=turns)
             holder.rollback()
             holder.close()
-            answer = await asyncio.wait_for(ask(engine, gid), 20)
+            answer = await asyncio.wait_for(ask(engine, gid), 90)
     assert answer.verdict is Verdict.ROLLED_BACK
 
 
@@ -97,7 +97,7 @@ async def test_an_installation_cancelled_twice_gives_its_connection_back(
                 await waiting(bank)
                 await cancel(installing, turns=turns)
             holder.rollback()
-            assert await asyncio.wait_for(ainstall(engine), 20) == []
+            assert await asyncio.wait_for(ainstall(engine), 90) == []
 
 
 @pytest.mark.parametrize("turns", [0, 1, 4])
@@ -139,13 +139,13 @@ async def test_a_begin_that_is_cancelled_leaves_no_transaction_behind(
             await cancel(opening, turns=again)
             if not opening.cancelled():
                 await give_back(opening.result())
-            await give_back(await asyncio.wait_for(aopen_transaction(engine), 20))
+            await give_back(await asyncio.wait_for(aopen_transaction(engine), 90))
     assert found == []
 
 
 async def waiting(bank: Bank) -> None:
     """Wait until a session of the bank waits for a row's lock."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not await asyncio.to_thread(waits, bank):
             await asyncio.sleep(0)
 
@@ -172,6 +172,6 @@ async def test_calls_cancelled_at_random_leave_every_connection_and_row_free(
                 await asyncio.sleep(0)
             await cancel(task, turns=dice.randrange(12))
         for gid in gids:
-            answer = await asyncio.wait_for(ask(engine, gid), 20)
+            answer = await asyncio.wait_for(ask(engine, gid), 90)
             assert answer.verdict is Verdict.ROLLED_BACK
     assert bank.balance() == 100

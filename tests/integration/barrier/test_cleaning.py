@@ -299,7 +299,7 @@ def test_a_check_back_that_waits_for_the_cleaner_sees_the_horizon_too(bank: Bank
         assert asker.is_alive(), "it waits for the cleaner's lock"
         transaction.commit()
         transaction.close()
-        asker.join(30)
+        asker.join(60)
     assert [answer.verdict for answer in answers] == [Verdict.UNKNOWN]
 
 

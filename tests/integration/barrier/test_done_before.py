@@ -15,6 +15,7 @@ import pytest
 from tests.integration.barrier.conftest import MARKS, empty_bank
 from tests.integration.barrier.test_branch import call_of, spend
 from tests.support.business_databases import SYNC_WAYS, Bank, begin, new_gid, run
+from tests.support.patient_locks import wait_for_locks
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import aonce, once
 from twophase.barrier.http_answer import answer_branch
@@ -184,13 +185,17 @@ async def test_an_async_call_writes_it_too(bank_and_async_way: BankAndWay) -> No
         assert bank.query(version) != first
 
 
-def test_done_before_is_not_answered_while_its_row_cannot_be_written(postgres_bank: Bank) -> None:
+def test_done_before_is_not_answered_while_its_row_cannot_be_written(
+    postgres_bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call = call_of(new_gid())
     with postgres_bank.engine() as engine, postgres_bank.plain() as holder:
         assert once(engine, call, spend) == "done"
         with closing(holder.cursor()) as cursor:
             cursor.execute("select id from barrier for update")
-        assert answer_branch(lambda: once(engine, call, spend)).status == 425
+        with monkeypatch.context() as hurried:
+            wait_for_locks(hurried, 0.2)
+            assert answer_branch(lambda: once(engine, call, spend)).status == 425
         holder.rollback()
         assert once(engine, call, spend) is None
 

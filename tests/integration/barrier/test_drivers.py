@@ -17,6 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from tests.integration.barrier.test_branch import call_of, spend
 from tests.support.business_databases import Bank, begin, new_gid
+from tests.support.patient_locks import wait_for_locks
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.fault import code_of
@@ -43,9 +44,12 @@ def test_a_branch_done_before_is_done(engine: sqlalchemy.Engine, postgres_bank: 
     assert postgres_bank.balance() == 70
 
 
-def test_a_held_row_is_in_progress(engine: sqlalchemy.Engine, postgres_bank: Bank) -> None:
+def test_a_held_row_is_in_progress(
+    engine: sqlalchemy.Engine, postgres_bank: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gid = new_gid()
     assert once(engine, call_of(gid), spend) == "done"
+    wait_for_locks(monkeypatch, 0.2)
     with postgres_bank.plain() as holder:
         with closing(holder.cursor()) as cursor:
             cursor.execute("select id from barrier for update")
@@ -53,7 +57,7 @@ def test_a_held_row_is_in_progress(engine: sqlalchemy.Engine, postgres_bank: Ban
         holder.rollback()
         transaction = open_transaction(holder)
         begin(transaction, gid)
-        assert check_back(engine, gid, lock_timeout=0.2).verdict is Verdict.IN_PROGRESS
+        assert check_back(engine, gid).verdict is Verdict.IN_PROGRESS
         transaction.rollback()
         transaction.close()
 
