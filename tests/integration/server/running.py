@@ -23,8 +23,18 @@ QUICK: dict[str, Any] = {
     "check_back_first_ms": 20,
     "check_back_cap_ms": 100,
     "drain_timeout_ms": 2_000,
+    "request_timeout_ms": 60_000,
+    "alert_timeout_ms": 60_000,
     "probe_check_addresses": False,
 }
+SECOND_TRY_MS = 30_000
+PATIENT: dict[str, Any] = {
+    "retry_first_ms": SECOND_TRY_MS,
+    "retry_cap_ms": SECOND_TRY_MS,
+    "check_back_first_ms": SECOND_TRY_MS,
+    "check_back_cap_ms": SECOND_TRY_MS,
+}
+"""No second try before the test lets time pass."""
 
 
 class Running:

@@ -34,7 +34,7 @@ async def _submit(server: ServerProcess, service: BranchService, gid: str, **fie
 
 async def _until_counted(server: ServerProcess, result: str, count: int) -> dict[str, float]:
     """Wait until `count` alerts had this result; return the samples of that scrape."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (seen := await _scrape(server)).get(f"twophase_alerts_total{{result={result}}}", 0) < count:
             await asyncio.sleep(0.02)
     return seen
@@ -87,7 +87,9 @@ async def test_a_check_back_that_keeps_failing_and_a_parked_message_are_reported
             await _submit(server, service, "given-up")
             await hook.until(lambda alert: alert["event"] == "check-back-failing" and alert["retry_count"] == 3)
             parked = await hook.until(lambda alert: alert["event"] == "parked")
-            seen = await _scrape(server)
+            async with asyncio.timeout(60):  # the store is read once a second, and may have been before
+                while (seen := await _scrape(server))["twophase_messages{state=parked}"] != 1:
+                    await asyncio.sleep(0.02)
             calls = service.calls.count(("/in", "given-up"))
     check = _first(hook, "check-back-failing")
     assert (check["gid"], check["status"], check["branch"], check["retry_count"]) == ("asked", "prepared", "00", 3)
@@ -100,13 +102,13 @@ async def test_a_webhook_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
     async with branch_service() as service, sink() as hook:
         hook.hangs = True
         service.answers["/in"] = 500
-        settings = _settings(f"alert_webhook={hook.url()}", "alert_after=1", "alert_timeout_ms=1000")
+        settings = _settings(f"alert_webhook={hook.url()}", "alert_after=1", "alert_timeout_ms=4000")
         async with serving(tmp_path, *settings) as server:
             for number in range(40):
                 await _submit(server, service, f"g{number}")
             await service.until_called("/in", "g39", times=5)
             service.answers["/in"] = 200
-            async with asyncio.timeout(20):  # waiting for the webhook, four alerts at a time, would take 50 s
+            async with asyncio.timeout(60):  # waiting for the webhook, four alerts at a time, would take 200 s
                 for number in range(40):
                     await server.until_state(f"g{number}", "succeed")
             await _until_counted(server, "failed", 1)

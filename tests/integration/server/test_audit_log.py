@@ -236,5 +236,5 @@ async def test_sighup_writes_the_row_without_another_request(tmp_path: Path) -> 
         store.note_tokens = watched  # type: ignore[method-assign]
         write(tmp_path, "shop", [Scope.PRODUCE])
         one.server.reread()
-        await asyncio.wait_for(noted.wait(), 20)
+        await asyncio.wait_for(noted.wait(), 60)
         assert [row.target for row in await store.audit_chain(0, 100)] == ["desk", "shop"]

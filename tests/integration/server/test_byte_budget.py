@@ -21,7 +21,7 @@ from twophase.http_client.byte_budget import FREE_BYTES, MEBIBYTE, NO_ROOM, Byte
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 
 
 async def _until(condition: Callable[[], object]) -> None:

@@ -22,6 +22,7 @@ from werkzeug.serving import make_server
 
 from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import sink
+from tests.servers.ports import KeptPort
 from tests.support.fake_coordinator import get, post
 from tests.support.server_process import ServerProcess, serving
 from twophase import Message
@@ -113,7 +114,9 @@ async def test_the_server_probes_an_address_on_request_and_shows_those_it_knows(
 async def test_a_grpc_handler_is_probed_and_a_missing_one_is_found(tmp_path: Path, bank: sqlalchemy.Engine) -> None:
     handlers = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
     handlers.add_generic_rpc_handlers((check_handler(bank),))
-    address = f"grpc://127.0.0.1:{handlers.add_insecure_port('127.0.0.1:0')}"
+    kept = KeptPort()  # nobody else listens there when the service is gone
+    assert handlers.add_insecure_port(f"127.0.0.1:{kept.number}") == kept.number
+    address = f"grpc://127.0.0.1:{kept.number}"
     handlers.start()
     async with serving(tmp_path) as server:
         there = await _probe(server, f"{address}/twophase.Producer/Check")
@@ -121,6 +124,7 @@ async def test_a_grpc_handler_is_probed_and_a_missing_one_is_found(tmp_path: Pat
         missing = await _probe(server, f"{address}/bank.Bank/Check")
         handlers.stop(None).wait()
         gone = await _probe(server, f"{address}/twophase.Producer/Check")
+    kept.release()
     states = [one.state for one in (there, another, missing, gone)]
     assert states == ["ready", "wrong_database", "not_a_route", "unreachable"]
 

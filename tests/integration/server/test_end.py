@@ -119,7 +119,7 @@ async def test_thousands_of_mixed_failures_do_not_delay_the_end(tmp_path: Path) 
         took_s = time.monotonic() - began_s
     assert code == EXIT_CLEAN, errors[-2000:]
     assert "Traceback" not in errors
-    assert took_s < _DRAIN_MS / 1000 + 5
+    assert took_s < _DRAIN_MS / 1000 + 20, "not as long as names and calls hang"
 
 
 def _failing(number: int, origins: list[str]) -> bytes:

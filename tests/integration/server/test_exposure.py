@@ -161,7 +161,7 @@ async def test_a_request_under_way_at_sighup_leaves_no_revoked_token_behind(tmp_
         submit = post("/api/dtmsvr/submit", body, *bearer("orders"))
         head = submit[: -len(body)]
         await client.send(head)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(connection.reading for connection in one.server.listener.port.state.connections):  # type: ignore[union-attr]
                 await asyncio.sleep(0.005)
         _revoke(tokens, "orders")

@@ -59,7 +59,7 @@ async def _talk(port: int, pieces: list[bytes]) -> list[int]:
             await asyncio.sleep(0)
         if not writer.is_closing():  # the server may have answered the last request, and closed
             writer.write_eof()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while data := await reader.read(65536):
                 statuses.feed(data)
     except ConnectionError:

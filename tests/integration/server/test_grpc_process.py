@@ -28,10 +28,10 @@ async def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path) ->
         async with _channel(server) as channel:
             dtm = Dtm(channel)
             under_way = asyncio.ensure_future(dtm.ask("Submit", **message("g", service.url("/in"), wait_result=True)))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await service.arrived.wait()
             server.process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while await _taken(dtm):
                     await asyncio.sleep(0.02)
             service.open.set()

@@ -14,14 +14,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.integration.server.running import Running, running
+from tests.integration.server.running import PATIENT, SECOND_TRY_MS, Running, running
 from tests.support.fake_coordinator import Client, get, post
 from twophase.core.lifecycle import State
 
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[Running]:
-    async with running(tmp_path) as one:
+    async with running(tmp_path, **PATIENT) as one:
         yield one
 
 
@@ -198,7 +198,7 @@ async def test_wait_result_says_how_the_branch_answered(
     said = await _call(server, "submit", _message("g", service.url("in"), wait_result=True))
     assert said["error"]["code"] == waits
     assert said["error"]["message"].startswith("wait result not return success")
-    server.advance(1_000)
+    server.advance(SECOND_TRY_MS)
     await server.until("g", State.SUCCEEDED)
 
 
@@ -208,7 +208,7 @@ async def test_every_error_leaves_it_submitted_until_success(server: Running, se
     for attempts in (1, 2, 3):
         view = await server.until_logged("g", attempts)
         assert view.state is State.SUBMITTED
-        server.advance(1_000)
+        server.advance(SECOND_TRY_MS)
     view = await server.until("g", State.SUCCEEDED)
     assert [(one.status, one.result) for one in view.log] == [(500, "error"), (425, "ongoing"), (409, "failed")]
     assert view.log[0].error == "JSON-RPC error -32000: no"
@@ -220,7 +220,7 @@ async def test_a_check_back_by_json_rpc_decides(server: Running, service: RpcSer
     await _call(server, "prepare", _message("g", service.url("in"), query_prepared=service.url("check")))
     server.advance(36_000)
     await server.until_logged("g")
-    server.advance(1_000)
+    server.advance(SECOND_TRY_MS)
     await server.until("g", state)
     assert service.calls[0]["params"]["branch_id"] == "00"
     assert service.calls[0]["params"]["op"] == "msg"

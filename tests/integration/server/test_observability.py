@@ -42,8 +42,14 @@ async def test_a_real_scrape_tells_what_happened(tmp_path: Path) -> None:
         assert (await server.post("prepare", gid="waits", **delivered)).status == 200
         assert (await server.post("prepare", gid="no", trans_type="saga")).status == 400
         await server.until_state("delivered", "succeed")
-        async with asyncio.timeout(60):
-            while "twophase_check_backs_total{verdict=in_progress}" not in (seen := await _scrape(server)):
+        async with asyncio.timeout(60):  # what happened is counted after its commit, which a query may see before
+            while (
+                not {
+                    "twophase_check_backs_total{verdict=in_progress}",
+                    "twophase_messages_finished_total{decided_by=submit,state=succeeded}",
+                }
+                <= (seen := await _scrape(server)).keys()
+            ):
                 await asyncio.sleep(0.02)
 
     destination = f"http://127.0.0.1:{service.port}"

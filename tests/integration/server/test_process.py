@@ -253,10 +253,10 @@ async def test_a_drain_cuts_no_call_and_no_answer(tmp_path: Path) -> None:
     async with branch_service() as branches, serving(tmp_path, "--set", "request_timeout_ms=60000") as server:
         branches.open.clear()
         waiting = asyncio.create_task(server.post("submit", gid="g1", wait_result=True, **_steps(branches, "/slow")))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await branches.arrived.wait()
         server.process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await _accepts(server.port):
                 await asyncio.sleep(0.01)
         branches.open.set()
@@ -276,7 +276,7 @@ async def test_a_drain_is_bounded(tmp_path: Path) -> None:
     ):
         branches.open.clear()
         assert (await server.post("submit", gid="g1", **_steps(branches, "/never"))).status == 200
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await branches.arrived.wait()
         began_s = time.monotonic()
         code, errors = await server.terminate()
@@ -310,7 +310,7 @@ async def test_a_drain_under_load_loses_nothing_it_acknowledged(tmp_path: Path) 
 
     async with serving(tmp_path) as server:
         clients = [asyncio.create_task(load(server, f"c{number}")) for number in range(16)]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(acknowledged) < 500:
                 await asyncio.sleep(0.01)
         code, _ = await server.terminate()
@@ -369,7 +369,9 @@ async def test_ten_thousand_idle_connections_are_bounded_and_harm_no_client(tmp_
     sockets: list[socket.socket] = []
     try:
         async with serving(
-            tmp_path, "--set", f"connections_max={count}", "--set", "connections_per_address_percent=100"
+            tmp_path,
+            *("--set", f"connections_max={count}", "--set", "connections_per_address_percent=100"),
+            *("--set", "idle_timeout_ms=600000"),
         ) as server:
             before_bytes = _resident_bytes(server.process.pid)
             for _ in range(count - 2):
@@ -377,7 +379,7 @@ async def test_ten_thousand_idle_connections_are_bounded_and_harm_no_client(tmp_
                 if len(sockets) % 100 == 0:
                     # The server accepts while the test makes connections; otherwise the kernel's queue would overflow.
                     assert (await server.ask(get("/api/ping", "Connection: close"))).status == 200
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while f"twophase_connections {count - 1}.0" not in await _metrics(server):
                     await asyncio.sleep(0.05)
             assert (await server.post("submit", gid="g1", steps=[{"action": ""}], payloads=[""])).status == 200

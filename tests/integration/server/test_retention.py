@@ -52,7 +52,7 @@ def branch() -> Iterator[Any]:
 
 
 def get(coordinator: InProcessCoordinator, path: str) -> str:
-    with urllib.request.urlopen(coordinator.url + path, timeout=10) as response:
+    with urllib.request.urlopen(coordinator.url + path, timeout=60) as response:
         text: str = response.read().decode()
         return text
 
@@ -88,7 +88,7 @@ def again(coordinator: InProcessCoordinator, gid: str, branch: Any) -> Message:
 
 
 def test_a_gid_s_duplicates_are_known_for_35_days_and_refused_for_ever_after(branch: Any) -> None:
-    with InProcessCoordinator(retention_interval_ms=60_000) as coordinator:
+    with InProcessCoordinator(retention_interval_ms=60_000, request_timeout_ms=60_000) as coordinator:
         first = message(coordinator, branch)
         first.submit()
         coordinator.wait_final(first.gid)
@@ -108,7 +108,7 @@ def test_a_gid_s_duplicates_are_known_for_35_days_and_refused_for_ever_after(bra
 
 
 def test_what_was_removed_and_how_far_history_reaches_can_be_seen(branch: Any) -> None:
-    with InProcessCoordinator(retention_interval_ms=60_000) as coordinator:
+    with InProcessCoordinator(retention_interval_ms=60_000, request_timeout_ms=60_000) as coordinator:
         old = message(coordinator, branch)
         old.submit()
         coordinator.wait_final(old.gid)

@@ -28,6 +28,8 @@ from twophase.server.identity.tokens import changing
 from twophase.server.tls import HTTP_1, HTTP_2, ServerTls
 
 _PATIENCE_S = 60.0
+_PATIENT: dict[str, Any] = {"head_timeout_ms": 600_000}
+"""No handshake ends for its time alone."""
 _SUBMIT = b'{"gid":"%b","trans_type":"msg","steps":[],"payloads":[]}'
 
 
@@ -218,7 +220,10 @@ async def test_handshakes_that_never_end_count_and_keep_nobody_out(certificates:
 
 async def test_handshakes_of_one_address_count_among_its_share(certificates: Certificates) -> None:
     many = _BEYOND_BOUND_MAX + 4
-    async with listening(certificates=certificates, connections_max=4 * many, per_address_percent=25) as wire:
+    patient = Timeouts(head_s=600)
+    async with listening(
+        certificates=certificates, connections_max=4 * many, per_address_percent=25, timeouts=patient
+    ) as wire:
         silent = [await _silent(wire.port) for _ in range(2 * many)]
         await _until(lambda: _handshakes(wire) == many)
         assert (await (await wire.connect()).ask(get("/api/ping"))).status == 200
@@ -229,7 +234,7 @@ async def test_handshakes_of_one_address_count_among_its_share(certificates: Cer
 
 async def test_handshakes_count_among_grpc_connections(tmp_path: Path, certificates: Certificates) -> None:
     most = _BEYOND_BOUND_MAX + 4
-    most_of_all: dict[str, Any] = {"grpc_connections_max": most, "connections_per_address_percent": 100}
+    most_of_all: dict[str, Any] = {"grpc_connections_max": most, "connections_per_address_percent": 100, **_PATIENT}
     async with running(tmp_path, grpc_port=0, **most_of_all, **certificates.settings()) as one:
         port = int(one.server.urls[1].rpartition(":")[2])
         silent = [await _silent(port) for _ in range(3 * most)]
@@ -250,7 +255,7 @@ async def test_handshakes_of_one_address_count_among_its_share_of_grpc(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     many = _BEYOND_BOUND_MAX + 4
-    shares: dict[str, Any] = {"grpc_connections_max": 4 * many, "connections_per_address_percent": 25}
+    shares: dict[str, Any] = {"grpc_connections_max": 4 * many, "connections_per_address_percent": 25, **_PATIENT}
     async with running(tmp_path, grpc_port=0, **shares, **certificates.settings()) as one:
         port = int(one.server.urls[1].rpartition(":")[2])
         api = one.server._grpc._api

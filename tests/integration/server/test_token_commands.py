@@ -108,7 +108,7 @@ async def test_the_sdk_reads_the_refusals_of_tokens(tmp_path: Path, scheme: str)
             async with AsyncClient(url, token=token) as client:
                 with pytest.raises(refusal):
                     await client.message().add("http://127.0.0.1:1/in", {}).submit()
-        async with AsyncClient(url, token=token_of("orders"), timeout=1) as client:
+        async with AsyncClient(url, token=token_of("orders")) as client:
             await client.message().add("http://127.0.0.1:1/in", {}).submit()
             with pytest.raises(QuotaExceeded):
                 await client.message().add("http://127.0.0.1:1/in", {}).submit()

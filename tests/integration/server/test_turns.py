@@ -153,7 +153,7 @@ async def test_one_long_read_of_grpc_is_taken_in_turns_between_which_another_is_
         flooded.data_received(flood[100_000:])  # what arrives meanwhile goes behind it
         note()
         await _until(second[0], framed(b"other"))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await _until(first[0], framed(b"x" * 8_000))
         assert left == sorted(left, reverse=True)
         assert max(before - after for before, after in itertools.pairwise(left)) <= LONG_BYTES
@@ -193,7 +193,7 @@ async def test_a_flood_of_frames_is_ended_and_another_client_is_served(kind: str
         other_reader, other_writer = await asyncio.open_connection(host, int(port))
         data = frames.frame(frames.DATA, frames.END_STREAM, 1, framed(b"other"))
         other_writer.write(_HELLO + frames.header_frames(1, PLAIN) + data)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await _until(other_reader, framed(b"other"))
             await _until(reader, frames.ENHANCE_YOUR_CALM.to_bytes(4, "big") + ENDS[kind])
             await flooding
@@ -220,7 +220,7 @@ async def test_one_address_cannot_flood_by_many_connections_each_within_its_boun
         other_reader, other_writer = await asyncio.open_connection(host, int(port))
         data = frames.frame(frames.DATA, frames.END_STREAM, 1, framed(b"other"))
         call = frames.header_frames(1, PLAIN) + data
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(one.held for one in served.port._connections):
                 await asyncio.sleep(0)
             assert {one.address for one in served.port._connections if one.held} == {"127.0.0.2"}
@@ -357,7 +357,7 @@ async def test_new_fields_of_grpc_end_the_turn() -> None:
         connection.data_received(b"".join(calls[:100]))
         note()
         connection.data_received(b"".join(calls[100:]))  # what arrives meanwhile goes behind it
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await _until(reader, framed(b"m299."))
         assert len(served.metadata) == 150
         assert max(after - before for before, after in itertools.pairwise(taken)) <= 512 + 128

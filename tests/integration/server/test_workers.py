@@ -77,6 +77,19 @@ async def _until_two_answer(server: ServerProcess) -> dict[str, dict[str, float]
             await asyncio.sleep(0.05)
 
 
+async def _until_finished(server: ServerProcess, messages: int) -> dict[str, dict[str, float]]:
+    """Return the samples in which all workers have counted this many.
+
+    Each counts after its commit.
+    """
+    async with asyncio.timeout(_PATIENCE_S):
+        while True:
+            samples = await _until_two_answer(server)
+            if sum(samples.get("twophase_messages_finished_total", {}).values()) >= messages:
+                assert sum(samples["twophase_messages_finished_total"].values()) == messages
+                return samples
+
+
 async def test_messages_are_delivered_whichever_worker_a_request_reaches(
     server: ServerProcess, branch: BranchService
 ) -> None:
@@ -90,9 +103,7 @@ async def test_messages_are_delivered_whichever_worker_a_request_reaches(
         await branch.until_called("/in", f"order-{number}")
         await server.until_state(f"order-{number}", "succeed")
     assert len({gid for path, gid in branch.calls if path == "/in"}) == _MESSAGES
-    samples = await _until_two_answer(server)
-    finished = samples["twophase_messages_finished_total"]
-    assert sum(finished.values()) == _MESSAGES
+    samples = await _until_finished(server, _MESSAGES)
     nodes = samples["twophase_node"]
     assert set(nodes) == {"worker=1", "worker=2"}
     assert len(set(nodes.values())) == 2
