@@ -109,5 +109,5 @@ async def serving(
     finally:
         port.stop()
         await services.stop()
-        assert await port.closed(20), "every connection ends"
+        assert await port.closed(60), "every connection ends"
         assert services.calls == served.unanswered, "every call is counted down"

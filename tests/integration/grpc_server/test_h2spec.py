@@ -29,7 +29,7 @@ async def test_the_public_conformance_tests_pass(tmp_path: Path, path: str) -> N
     report = tmp_path / "report.xml"
     async with serving() as served:
         host, _, port = served.address.partition(":")
-        command = [h2spec, "-h", host, "-p", port, "-P", path, "-o", "5", "-j", report, "generic", "http2", "hpack"]
+        command = [h2spec, "-h", host, "-p", port, "-P", path, "-o", "20", "-j", report, "generic", "http2", "hpack"]
         process = await asyncio.create_subprocess_exec(
             *map(str, command), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
         )

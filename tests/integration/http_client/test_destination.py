@@ -33,12 +33,12 @@ async def _answer(
     payload: bytes = b"",
     headers: tuple[tuple[str, str], ...] = (),
     query: tuple[tuple[str, str], ...] = QUERY,
-    timeout_ms: int = 5000,
+    timeout_ms: int = 60_000,
 ) -> Answer:
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     destination.call(Call(url, query, payload, headers, timeout_ms), answered.set_result)
     assert not answered.done()
-    return await asyncio.wait_for(answered, 10)
+    return await asyncio.wait_for(answered, 90)
 
 
 async def test_a_payload_is_posted_as_json_with_the_query_after_the_url_own(destination: HttpDestination) -> None:
@@ -51,7 +51,7 @@ async def test_a_payload_is_posted_as_json_with_the_query_after_the_url_own(dest
     assert b"\r\nContent-Type: application/json\r\n" in head
     assert body == b'{"amount":30}'
     assert (answer.status, answer.body, answer.verdict_header, answer.error) == (200, b"ok", None, "")
-    assert 0 <= answer.latency_ms < 5000
+    assert 0 <= answer.latency_ms < 60_000
 
 
 async def test_without_a_payload_it_is_a_get(destination: HttpDestination) -> None:

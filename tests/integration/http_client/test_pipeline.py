@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.servers.ports import nobodys_port
 from tests.support.scripted_server import Peer, serving
 from twophase.http_client import pipeline as module
 from twophase.http_client.address import parse_address
@@ -163,10 +164,13 @@ async def test_an_answer_that_nobody_asked_for_drops_the_connection() -> None:
 async def test_a_request_that_is_not_answered_in_time_takes_those_behind_it_along() -> None:
     async def silent_at_first(peer: Peer) -> None:
         if peer.number == 1:
+            _, body = await peer.request()
+            await peer.say(answer(b"to " + body))
             await peer.closed()
         await echo(peer)
 
     async with serving(silent_at_first).running() as server, asking(server.url) as asker:
+        assert await asker.ask("first") == "to first"  # the connection stands
         hasty, behind = asker.start("a", 100), asker.start("b")
         assert [await outcome(hasty), await outcome(behind)] == ["timeout", "closed"]
         assert await asker.ask("c") == "to c"
@@ -260,9 +264,7 @@ async def test_a_longer_answer_than_the_bound_is_an_error() -> None:
 
 
 async def test_without_a_server_every_request_gets_an_error() -> None:
-    async with serving(echo).running() as server:
-        url = server.url
-    async with asking(url) as asker:
+    async with asking(f"http://127.0.0.1:{nobodys_port()}") as asker:
         assert await asyncio.gather(*(asker.ask("r") for _ in range(3))) == ["connect"] * 3
 
 

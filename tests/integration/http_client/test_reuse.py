@@ -24,9 +24,9 @@ async def test_a_call_made_in_the_callback_finds_the_connection_free(client: Htt
         over = asyncio.get_running_loop().create_future()
 
         def again(outcome: Outcome) -> None:
-            client.request("GET", server.url, (), b"", 5000, over.set_result)
+            client.request("GET", server.url, (), b"", 20_000, over.set_result)
 
-        client.request("GET", server.url, (), b"", 5000, again)
+        client.request("GET", server.url, (), b"", 20_000, again)
         assert isinstance(await over, HttpResponse)
         assert server.connections == 1
 

@@ -55,7 +55,7 @@ async def test_a_server_that_stops_in_the_middle(client: HttpClient, part: bytes
 
     async with serving(script).running() as server:
         await client.fetch("GET", server.url, timeout_ms=20_000)  # the connection stands: only the answer is slow
-        error = await _error(client, server.url, timeout_ms=300)
+        error = await _error(client, server.url, timeout_ms=2_000)
         assert str(error) == "timeout: the time was up while waiting for the rest of the answer"
 
 
@@ -78,7 +78,7 @@ async def test_a_server_that_does_not_read(client: HttpClient) -> None:
         await done.wait()
 
     async with serving(script).running() as server:
-        error = await _error(client, server.url, body=bytes(64 * 1024 * 1024), timeout_ms=600)
+        error = await _error(client, server.url, body=bytes(64 * 1024 * 1024), timeout_ms=3_000)
         assert str(error) == "timeout: the time was up while waiting for the peer to read the request"
         done.set()
 
@@ -187,7 +187,7 @@ async def test_a_callback_that_raises_breaks_nothing() -> None:
         raise mistake
 
     async with serving(answering(OK)).running() as server:
-        client.request("GET", server.url, (), b"", 5000, raises)
+        client.request("GET", server.url, (), b"", 20_000, raises)
         await asyncio.wait_for(called.wait(), 20)
         await client.fetch("GET", server.url, timeout_ms=20_000)
         assert server.connections == 1

