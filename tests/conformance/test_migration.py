@@ -188,7 +188,7 @@ async def test_nodes_of_the_version_before_go_on_while_one_has_migrated(
         before = _functions(connection)
         with mock.patch.object(postgres_schema, "SCHEMA_VERSION", NEWEST["postgres"] - 1):
             await old.start()
-        await asyncio.wait_for(new.start(), 20)
+        await asyncio.wait_for(new.start(), 60)
         assert before.keys() <= _functions(connection).keys()
     await flush(new, prepare("of a silent node"))
     clock.time_ms += 3_600_000

@@ -391,7 +391,7 @@ async def test_a_duplicate_that_races_with_the_cleaner_gets_no_second_life(store
             refused.extend(result.refused.values())
 
     cleaning = asyncio.create_task(purge_all(store, clock.time_ms, limit=20))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not cleaning.done():
             await duplicates()
     await duplicates()

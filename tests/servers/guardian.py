@@ -28,7 +28,7 @@ from types import FrameType
 
 LOG_NAME = "server.log"
 _PR_SET_PDEATHSIG = 1
-_STOP_SECONDS = 10
+_STOP_SECONDS = 30
 
 
 class _Watched:

@@ -260,7 +260,7 @@ def stop_guardian(address: Address) -> None:
         shutil.rmtree(directory, ignore_errors=True)
         return
     pause = threading.Event()
-    for _ in range(300):
+    for _ in range(900):  # 45 s, more than the guardian takes
         if not directory.exists():
             return
         pause.wait(0.05)

@@ -21,7 +21,7 @@ from tests.servers.database import Address
 from tests.servers.postgres import PostgresServer
 from tests.servers.server import ServerUnavailable
 
-_WAIT_SECONDS = 30
+_WAIT_SECONDS = 60
 
 
 class PostgresStandby(PostgresServer):

@@ -26,11 +26,11 @@ class _Echo:
 
     def until_heard(self, wanted: bytes) -> bool:
         with self.news:
-            return self.news.wait_for(lambda: wanted in self.heard, timeout=10)
+            return self.news.wait_for(lambda: wanted in self.heard, timeout=60)
 
     def until_closed(self, count: int) -> bool:
         with self.news:
-            return self.news.wait_for(lambda: self.closed >= count, timeout=10)
+            return self.news.wait_for(lambda: self.closed >= count, timeout=60)
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -65,7 +65,7 @@ def proxy(echo: _Echo) -> Iterator[Proxy]:
 
 @contextlib.contextmanager
 def _client(proxy: Proxy) -> Iterator[socket.socket]:
-    with socket.create_connection(("127.0.0.1", proxy.port), timeout=10) as one:
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=60) as one:
         yield one
 
 

@@ -20,6 +20,8 @@ from tests.support.items import SetClock
 from twophase.stores.postgres import PostgresStore
 
 LEASE_MS = 10_000
+PATIENT_MS = 30_000
+"""Time that a store waits for its database, however busy the machine is."""
 Raw = psycopg.Connection[Any]
 Join = Callable[..., Coroutine[Any, Any, PostgresStore]]
 
@@ -38,7 +40,7 @@ async def join(url: str, clock: SetClock) -> AsyncIterator[Join]:
     nodes: list[PostgresStore] = []
 
     async def start(**arguments: Any) -> PostgresStore:
-        settings: dict[str, Any] = {"clock": clock, "lease_ms": LEASE_MS} | arguments
+        settings: dict[str, Any] = {"clock": clock, "lease_ms": LEASE_MS, "outage_wait_ms": PATIENT_MS} | arguments
         node = PostgresStore(settings.pop("url", url), **settings)
         nodes.append(node)
         await node.start()
@@ -58,7 +60,7 @@ def raw(url: str) -> Iterator[Raw]:
 
 async def somebody_waits_for(raw: Raw) -> None:
     """Return when another session waits for a lock of this connection's transaction."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not raw.execute(
             "select from pg_locks where not granted and pg_backend_pid() = any (pg_blocking_pids(pid))"
         ).fetchall():

@@ -313,7 +313,7 @@ async def test_who_has_adopted_rows_does_not_wait_for_those_of_another_who_adopt
         adopting = asyncio.create_task(two.adopt(ALL))
         await somebody_waits_for(raw)  # with the due one in its hands
 
-        assert await asyncio.wait_for(three.adopt(ALL), 20) == 1
+        assert await asyncio.wait_for(three.adopt(ALL), 60) == 1
     assert await adopting == 1
     assert (await due(two), await due(three)) == (["a", "due"], [])
     assert (await live(three, "parked")).owned
@@ -333,6 +333,6 @@ async def test_who_waits_for_rows_of_others_keeps_none_of_them_from_its_owner(
             adopting = asyncio.create_task(two.adopt(ALL))
             await somebody_waits_for(raw)
 
-        assert await asyncio.wait_for(flush(three, abort("a")), 20)
+        assert await asyncio.wait_for(flush(three, abort("a")), 60)
     assert await adopting == 0
     assert await two.adopt(ALL) == 1, "what was left comes with the next heartbeat"

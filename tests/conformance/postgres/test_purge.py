@@ -52,7 +52,7 @@ async def test_a_node_that_has_not_heard_of_the_horizon_gives_no_second_life(joi
             assert sorted(result.refused) == list(range(5))
 
     cleaning = asyncio.create_task(purge_all(cleaner, clock.time_ms, limit=10))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not cleaning.done():
             await duplicates()
 

@@ -18,7 +18,7 @@ from tests.support.server_process import BranchService
 SUCCEEDED, FAILED = 4, 5
 
 
-async def until_at_rest(dsn: str, timeout_s: float = 30.0) -> None:
+async def until_at_rest(dsn: str, timeout_s: float = 60.0) -> None:
     """Return when no message is live, or when time is up.
 
     `violations` then reports it.

@@ -22,6 +22,7 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.servers.standby import PostgresStandby
 from tests.support.fake_coordinator import get
+from tests.support.hurry import in_a_hurry
 from tests.support.items import flush, prepare
 from tests.support.server_process import BranchService, serving
 from twophase.core.errors import StoreError
@@ -67,11 +68,11 @@ async def test_a_standby_that_is_behind_is_never_asked(
     with running(PostgresStandby(own_server)) as standby:
         behind = standby.database(database.name)
         execute(behind, "select pg_wal_replay_pause()")
-        store = PostgresStore(_of_all(database, proxy.port, behind.port), outage_wait_ms=2_000)
+        store = PostgresStore(_of_all(database, proxy.port, behind.port), outage_wait_ms=30_000)
         await store.start()
         await flush(store, prepare("g"))
         proxy.refuse()
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError), in_a_hurry(store, 2_000):
             await store.moved([("g", 1)])
         proxy.heal()
         assert await store.moved([("g", 1)]) == set()
@@ -91,7 +92,7 @@ async def test_a_standby_that_is_behind_is_never_asked(
 
 async def test_a_host_that_is_silent_does_not_hide_the_next(database: Database, proxy: Proxy) -> None:
     proxy.partition()
-    store = PostgresStore(_of_all(database, proxy.port, database.port), outage_wait_ms=1_500)
+    store = PostgresStore(_of_all(database, proxy.port, database.port), outage_wait_ms=10_000)
 
     await store.start()
 

@@ -6,6 +6,7 @@ Every flush may go through another of its connections.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from tests.integration.postgres.ledger import until_at_rest, violations
 from tests.integration.postgres.refusals import execute, refusal
-from tests.integration.postgres.test_outages import SLACK_S, UNAVAILABLE, WAIT_S, _all_is_well
+from tests.integration.postgres.test_outages import SHORT_S, SLACK_S, UNAVAILABLE, WAIT_S, _all_is_well
 from tests.integration.postgres.traffic import Traffic
 from tests.servers.database import Database
 from tests.servers.pgbouncer import PgBouncer
@@ -174,10 +175,12 @@ async def test_a_pool_and_the_database_behind_it_go_down_in_turn_and_are_used_ag
         traffic = Traffic(server, branches.url("/in"))
         async with traffic.running():
             await traffic.until_completed(100)
+            began_s = time.monotonic()
             await asyncio.to_thread(frail_pool.crash)
             await asyncio.to_thread(frail_pool.restart)
+            away_s = time.monotonic() - began_s
             await traffic.until_completed(100)
-            assert traffic.refused == {}
+            assert traffic.refused == {} or away_s > SHORT_S
             await asyncio.to_thread(own_server.crash)
             await traffic.until_refused(UNAVAILABLE)
             await asyncio.to_thread(own_server.restart)

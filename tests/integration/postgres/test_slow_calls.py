@@ -17,7 +17,7 @@ from tests.support.fake_coordinator import get
 from tests.support.server_process import BranchService, ServerProcess, serving
 
 pytestmark = pytest.mark.postgres
-LEASE_MS = 2_000
+LEASE_MS = 6_000
 """The lease; a busy machine delays a node for less.
 
 With a shorter lease a delayed node would count as dead.

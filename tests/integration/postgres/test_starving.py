@@ -10,6 +10,7 @@ import contextlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -125,7 +126,7 @@ async def test_a_statement_timeout_of_the_database_does_not_break_what_waits_for
     async with _under_load(tmp_path, database.dsn, database, branches) as (_, traffic):
         with psycopg.connect(database.dsn) as operator, psycopg.connect(database.dsn, autocommit=True) as watcher:
             operator.execute("lock table message in access exclusive mode")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not traffic.refused and not watcher.execute(waited_long).fetchall():
                     await asyncio.sleep(0.02)
         assert traffic.refused == {}
@@ -160,6 +161,15 @@ async def test_a_database_that_becomes_read_only_is_named_and_recovered_from(
         execute(database, "set default_transaction_read_only = off", f"{switch} = off", HANG_UP)
 
 
+def _until_alone(database: Database) -> None:
+    """Wait until the sessions that were hung up have ended."""
+    others = "select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    ends_s = time.monotonic() + 60
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        while connection.execute(others).fetchall():
+            assert time.monotonic() < ends_s, "they end"
+
+
 async def test_a_file_of_the_url_that_vanishes_is_reported_by_name_and_its_return_is_enough(
     tmp_path: Path, database: Database
 ) -> None:
@@ -172,6 +182,7 @@ async def test_a_file_of_the_url_that_vanishes_is_reported_by_name_and_its_retur
         assert f"(store postgresql://{address})" in server.ready_line
         authority.unlink()
         execute(database, HANG_UP)
+        _until_alone(database)
 
         refused = await server.post("prepare", gid="g")
         ready = await server.ask(get("/health/ready"))

@@ -53,7 +53,7 @@ async def test_one_page_is_read_at_a_time_a_few_wait_and_more_are_refused(
     await harness.until(lambda: held.begun == 1)
 
     with pytest.raises(Overloaded):
-        await asyncio.wait_for(READINGS[name](harness), 10)
+        await asyncio.wait_for(READINGS[name](harness), 60)
     assert await harness.coordinator.query("unknown") is None  # a look-up takes no turn
     held.go.set()
     await asyncio.gather(*tasks)
