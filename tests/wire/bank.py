@@ -48,7 +48,7 @@ class Bank:
 
     def until_called(self, path: str, times: int = 1) -> Called:
         """Wait for this number of calls; return the last of them."""
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while self.times(path) < times:
             assert time.monotonic() < deadline_s, f"{path} was called {self.times(path)} times instead of {times}"
             time.sleep(0.005)
@@ -75,7 +75,7 @@ def bank() -> Iterator[Bank]:
             pairs = {name: values[0] for name, values in parse_qs(query).items()}
             one.calls.append(Called(path, pairs, {name.lower(): value for name, value in self.headers.items()}, body))
             if told == "late":
-                one.release.wait(20)
+                one.release.wait(60)
                 told = 200
             text = b"" if isinstance(told, int) else told.encode()
             self.send_response(told if isinstance(told, int) else 200)

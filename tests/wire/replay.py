@@ -20,7 +20,7 @@ from tests.wire.comparing import deviations
 from tests.wire.sink import Sink
 from tests.wire.transcripts import SinkCall, Vector
 
-_PATIENCE_S: Final = 30.0
+_PATIENCE_S: Final = 60.0
 _HASTE_S: Final = 0.3
 _AGAIN_S: Final = 0.05
 
@@ -90,7 +90,7 @@ async def _ask(server: ServerProcess, vector: Vector) -> Response:
     client = await server.connect()
     try:
         await client.send(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
-        return await client.response(timeout_s=20)
+        return await client.response(timeout_s=60)
     finally:
         client.close()
 

@@ -305,6 +305,7 @@ def test_20_cron_times_are_reset_and_messages_stopped_by_force(
         http.ask("submit", gid, [branches.url("/in")], retry_interval=3600)
         branches.until_called("/in", times)
         _until_next_call(coordinator, gid)
+    branches.answers["/in"] = ["late"]  # what is called again does not come back to wait for its hour
     assert http.get("resetCronTime?timeout=600&limit=1") == {"has_remaining": True, "succeed_count": 1}
     assert http.get("resetCronTime?timeout=600&limit=1") == {"has_remaining": False, "succeed_count": 1}
     http.ask("submit", "one", [branches.url("/in")], custom_data='{"delay":3600}')
@@ -314,6 +315,7 @@ def test_20_cron_times_are_reset_and_messages_stopped_by_force(
     assert status == 409
     assert body["message"].endswith("FAILURE")
     assert http.raw("POST", "/api/dtmsvr/forceStop", {"gid": "none"})[0] == 500
+    branches.release.set()
 
 
 @every_api
