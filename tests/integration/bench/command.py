@@ -15,4 +15,4 @@ ENVIRONMENT: Final = {**os.environ, "COLUMNS": "160", "NO_COLOR": "1"}
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
     command = [sys.executable, "-m", "benchmarks.load", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, env=ENVIRONMENT, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=280, env=ENVIRONMENT, cwd=ROOT)

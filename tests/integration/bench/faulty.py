@@ -110,7 +110,7 @@ class FaultyServer:
             task.add_done_callback(self.tasks.discard)
 
     async def _call(self, url: str, payload: bytes) -> None:
-        await self.client.fetch("POST", url, (("Content-Type", "application/json"),), payload, timeout_ms=10_000)
+        await self.client.fetch("POST", url, (("Content-Type", "application/json"),), payload, timeout_ms=60_000)
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ class Asked:
         """One call; what speaks against it, empty when nothing does."""
         ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.connection.call(head(path, self.authority), framed(message), _Caller(ended))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await ended
 
 
@@ -112,7 +112,7 @@ async def test_a_waiting_caller_learns_of_a_lost_connection(served: tuple[Served
     await server.waiting.wait()
     await server.server.stop(None)
     assert await call
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not server.lost:
             await asyncio.sleep(0.01)
     assert not asked.connection.open

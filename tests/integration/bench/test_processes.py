@@ -11,14 +11,16 @@ import pytest
 
 from benchmarks.servers.processes import OWN_NAME, Meter, Process, connected_to, listening, tree
 from benchmarks.servers.setups import set_up
+from tests.servers.ports import KeptPort
 
 
 def test_a_server_is_found_by_its_port() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert listening(port) == os.getpid()
+    kept = KeptPort()  # nobody else listens there afterwards
+    with socket.create_server(("127.0.0.1", kept.number)):
+        assert listening(kept.number) == os.getpid()
 
-    assert listening(port) is None
+    assert listening(kept.number) is None
+    kept.release()
 
 
 @pytest.mark.postgres
