@@ -30,13 +30,15 @@ from tests.clients.ledgers import Ledger
 from tests.clients.orders import AMOUNT, PAYEE, PAYER, Addresses, Order, Payload, Step, Told
 from tests.clients.programs import PYTHON_BANKS, ROOT, Program
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 MOVED = {PAYER: -AMOUNT, PAYEE: AMOUNT}
 NOTHING: dict[str, int] = {}
 KILLED_IS_ASKED_AFTER_S = 2
-"""The time until the check-back of a killed producer's message.
+"""The time until the check-back of a producer that is killed before its commit."""
+COMMITS_WITHIN_S = 8
+"""The same for one that is killed after its commit.
 
-It is long enough for a slow machine to reach the commit before.
+A slow machine reaches the commit before.
 """
 # Check-backs leave time for producers that are still alive; a failed call is tried again soon.
 _SETTINGS = {
@@ -44,6 +46,7 @@ _SETTINGS = {
     "TWOPHASE_CHECK_BACK_CAP_MS": "500",
     "TWOPHASE_RETRY_FIRST_MS": "200",
     "TWOPHASE_RETRY_CAP_MS": "500",
+    "TWOPHASE_REQUEST_TIMEOUT_MS": "60000",
 }
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from tests.clients.harness import KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Harness, Setup
+from tests.clients.harness import COMMITS_WITHIN_S, KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Harness, Setup
 from tests.clients.orders import AMOUNT, PAYEE, PAYER, Payload
 from tests.clients.setups import driven
 
@@ -51,7 +51,7 @@ def test_business_error_has_no_effect(harness: Harness, setup: Setup, ending: st
 
 @driven
 def test_producer_killed_after_its_commit_is_made_up_for_by_the_check_back(harness: Harness, setup: Setup) -> None:
-    order = harness.order(setup, ending="hold after commit", timeout_to_fail=KILLED_IS_ASKED_AFTER_S)
+    order = harness.order(setup, ending="hold after commit", timeout_to_fail=COMMITS_WITHIN_S)
     harness.program(setup.client).kill_where_it_holds(order)
     harness.until(order, "succeed")
     assert harness.moved(order) == MOVED

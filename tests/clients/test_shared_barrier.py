@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.clients.harness import KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Harness, Setup
+from tests.clients.harness import COMMITS_WITHIN_S, KILLED_IS_ASKED_AFTER_S, MOVED, NOTHING, Harness, Setup
 from tests.clients.setups import SHARED
 
 pytestmark = pytest.mark.timeout(600)
@@ -39,7 +39,7 @@ def test_business_error_has_no_effect(harness: Harness, setup: Setup, service: s
 def test_check_back_of_the_other_client_sees_the_commit_of_a_killed_producer(
     harness: Harness, setup: Setup, service: str
 ) -> None:
-    order = harness.order(setup, service=service, timeout_to_fail=KILLED_IS_ASKED_AFTER_S, ending="hold after commit")
+    order = harness.order(setup, service=service, timeout_to_fail=COMMITS_WITHIN_S, ending="hold after commit")
     program = harness.program(setup.client)
     if setup.client == "sdk":
         program.dies_at("producer.after_commit", order)

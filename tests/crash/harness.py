@@ -142,7 +142,7 @@ class Harness:
             return False
         return status == 200
 
-    def wait_rest(self, timeout_s: float = 40.0) -> None:
+    def wait_rest(self, timeout_s: float = 90.0) -> None:
         """Return when the coordinator has no unfinished message, or when time is up.
 
         The checker then reports it.

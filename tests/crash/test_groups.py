@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.database import Database
+from tests.servers.ports import KeptPort
 from tests.support.server_process import BranchService, ServerProcess, branch_service
 from twophase import AsyncClient, AsyncMessage, RetryPolicy
 
@@ -70,18 +71,18 @@ class Producers:
 
 
 async def test_groups_outlive_a_killed_server(tmp_path: Path) -> None:
-    servers = [await ServerProcess.spawn("--port", "0", cwd=tmp_path)]
+    kept = KeptPort()  # nobody takes the port of a server that was killed
+    servers = [await ServerProcess.spawn("--port", str(kept.number), cwd=tmp_path)]
     try:
         await servers[0].until_ready()
-        port = servers[0].port
 
         async def kill_the_server() -> None:
             await servers[-1].kill()
-            servers.append(await ServerProcess.spawn("--port", str(port), cwd=tmp_path))
+            servers.append(await ServerProcess.spawn("--port", str(kept.number), cwd=tmp_path))
             await servers[-1].until_ready()
 
         async with branch_service() as branch:
-            producers = Producers(port, branch)
+            producers = Producers(kept.number, branch)
             await producers.run(kill_the_server)
             await producers.until_delivered()
             assert (await servers[-1].terminate())[0] == 0

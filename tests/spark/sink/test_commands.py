@@ -213,10 +213,10 @@ def test_the_command_serves_until_it_is_stopped(url: str, ledger: Ledger) -> Non
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         address = process.stdout.readline().split()[-1]
-        with urllib.request.urlopen(f"{address}?gid={GIDS[0]}&barrier={ledger.identity()}", timeout=20) as reply:
+        with urllib.request.urlopen(f"{address}?gid={GIDS[0]}&barrier={ledger.identity()}", timeout=60) as reply:
             assert (reply.status, reply.headers[VERDICT_HEADER]) == (200, "committed")
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(address.replace("/check", "/elsewhere"), timeout=20)
+            urllib.request.urlopen(address.replace("/check", "/elsewhere"), timeout=60)
         caught.value.close()
         assert caught.value.code == 404
         process.terminate()
