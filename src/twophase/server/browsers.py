@@ -1,12 +1,14 @@
 """The refusal of requests that a web page makes.
 
-A page in a browser that reaches this server may send requests to it. Two facts keep it out, and no client but a browser
-notices either. A browser says who sends: `Origin` and `Sec-Fetch-Site` stand in requests of pages, and a page cannot
-leave them out. A page whose own name was made to lead to this server (DNS rebinding) sends that name as `Host`, so only
-this server's names are served. An IP address cannot be made to lead elsewhere.
+A page in a browser that reaches this server may send requests to it. Three facts keep it out, and no client but a
+browser notices any. A browser says who sends: `Origin` and `Sec-Fetch-Site` stand in requests of pages, and a page
+cannot leave them out. A browser says `Sec-Purpose` where it loads what a page asks it to load early; it then calls
+itself the sender. A page whose own name was made to lead to this server (DNS rebinding) sends that name as `Host`, so
+only this server's names are served. An IP address cannot be made to lead elsewhere.
 
-The exception is a GET without CORS, such as an image's, to a plain-text address that is not loopback. It has neither
-header, and only tokens refuse it.
+Two kinds of GET are not recognised by them. One to a plain-text address that is not loopback, such as an image's, has
+no such header. One that a redirect or a link of another program leads to looks as if a person had typed it. So a GET
+that changes something is served to no browser, except for pages of this server (`require_program`).
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from typing import Final
 
 from twophase.core.errors import ConfigurationError, InvalidRequest, PageRefused, TwophaseError, WrongHost
 
-FIELDS: Final = frozenset({b"host", b"origin", b"sec-fetch-site"})
+FIELDS: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-purpose"})
 """The headers that decide; each may come once."""
 EVERY_HOST: Final = "*"
 _LENGTHS: Final = frozenset(len(name) for name in FIELDS)
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 """Values of `Sec-Fetch-Site` for a typed address and for a page of this server."""
+_OWN_PAGE: Final = b"same-origin"
+_BROWSER: Final = b"mozilla/"
+"""Begins the `User-Agent` of every browser."""
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
 _ORIGIN: Final = re.compile(rb"[a-z][a-z0-9+.-]*://" + _HOST.pattern)
 _SHOWN_MAX: Final = 100
@@ -104,6 +109,8 @@ class BrowserGuard:
                 return PageRefused(f"a page of {_shown(value)} sends this request.")
             elif name == b"sec-fetch-site" and value.strip(b" \t").lower() not in _OWN_SITES:
                 return PageRefused("a page of another site sends this request.")
+            elif name == b"sec-purpose":
+                return PageRefused("a browser sends this request before a person has asked for it.")
         if host is None:
             return InvalidRequest("Host: it is missing.") if needs_host else None
         return self.why_not_host(host)
@@ -119,6 +126,30 @@ class BrowserGuard:
         if self._every_address and _address_of(host) is not None:
             return None
         return WrongHost(f"this server has not the name {_shown(authority)}.")
+
+
+def require_program(fields: Iterable[tuple[bytes, bytes]]) -> None:
+    """Refuse a browser's GET that changes something.
+
+    One of a page of this server, or of the setting `origins`, is served.
+
+    Arguments:
+        fields: the headers of a request that `BrowserGuard` serves, their names in lower case.
+
+    Raises:
+        PageRefused: a browser sends it.
+
+    >>> require_program([(b"user-agent", b"Go-http-client/1.1")])
+    >>> require_program([(b"user-agent", b"Mozilla/5.0 (X11)"), (b"sec-fetch-site", b"none")])
+    Traceback (most recent call last):
+    twophase.core.errors.requests.PageRefused: TP-1006: a browser sends this request, which changes something by a GET.
+    """
+    headers = dict(fields)
+    site = headers.get(b"sec-fetch-site", b"").strip(b" \t").lower()
+    if site == _OWN_PAGE or b"origin" in headers:
+        return
+    if site or headers.get(b"user-agent", b"").lower().startswith(_BROWSER):
+        raise PageRefused("a browser sends this request, which changes something by a GET.")
 
 
 def _origin(text: str) -> bytes:

@@ -47,6 +47,8 @@ def _read(body: bytes) -> str:
         "Sec-Fetch-Site: cross-site \t",
         "Sec-Fetch-Site: cross-planet",
         "Sec-Fetch-Site:",
+        "Sec-Purpose: prefetch",
+        "Sec-Purpose: prefetch;prerender",
     ],
 )
 @pytest.mark.parametrize(("line", "body"), WRITING, ids=[line for line, _ in WRITING])
@@ -57,6 +59,36 @@ async def test_a_page_of_another_site_changes_nothing(wire: Wire, line: str, bod
     assert not [name for name in answer.headers if name.startswith("access-control")]
     assert wire.coordinator.heard == []
     assert await client.is_closed()
+
+
+CHROMIUM = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36"
+SENDERS = {
+    "a typed address, or a redirect behind one": (("Sec-Fetch-Site: none", CHROMIUM), 403),
+    "a link of another program": (("Sec-Fetch-Site: \tNone",), 403),
+    "an image of a page at a plain-text address": ((CHROMIUM, "Referer: http://evil.example/"), 403),
+    "a page of the server": (("Sec-Fetch-Site: same-origin", CHROMIUM), 200),
+    "a page of the setting origins": (("Origin: https://console.example", CHROMIUM), 200),
+    "a client of dtm": (("User-Agent: Go-http-client/1.1",), 200),
+    "a client without a name": ((), 200),
+}
+
+
+@pytest.mark.parametrize(("headers", "status"), SENDERS.values(), ids=SENDERS)
+async def test_a_get_that_changes_something_is_for_programs(
+    tmp_path: Path, headers: tuple[str, ...], status: int
+) -> None:
+    async with running(tmp_path, origins="https://console.example") as server, listening() as wire:
+        wire.port = server.port
+        for method in ("GET", "HEAD"):
+            for line, _ in WRITING[:3]:
+                client = await wire.connect()
+                await client.send(
+                    _request(line.replace("GET", method), "Host: localhost", *headers, "Connection: close")
+                )
+                head = await client.reader.read()
+                assert (head.split()[1] == b"403") is (status == 403), (line, head)
+        known = (await server.server.coordinator.topics.refresh()).revision
+        assert (known > 0) is (status == 200)
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin", "\tNone \t"])

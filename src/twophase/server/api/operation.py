@@ -19,9 +19,10 @@ from starlette.routing import Route
 
 from twophase.core.audit_log import Actor
 from twophase.core.errors import InvalidRequest, TwophaseError
+from twophase.server.browsers import require_program
 from twophase.server.codecs.encode import CHALLENGE, JSON_TYPE, Answer, failure
 from twophase.server.identity.caller import UNKNOWN, Caller
-from twophase.server.identity.scopes import scopes_of
+from twophase.server.identity.scopes import CHANGING, scopes_of
 
 DTM_PREFIX: Final = "/api/dtmsvr"
 REFUSED: Final = "the message's state, or its content, refuses it: `dtm_result` is `FAILURE`, `state` says which"
@@ -114,9 +115,12 @@ def routes_of(served: Iterable[Served], on_refused: Callable[[str], None]) -> li
 def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Request], Awaitable[Response]]:
     operation = served.operation
     (scopes,) = {scopes_of(operation.path, method) for method in operation.methods}
+    changes_by_get = "GET" in operation.methods and bool(scopes) and scopes <= CHANGING
 
     async def endpoint(request: Request) -> Response:
         try:
+            if changes_by_get:
+                require_program(request.headers.raw)
             caller = caller_of(request)
             caller.require(scopes, operation.path, peer_of(request))
             if caller.limited and scopes:

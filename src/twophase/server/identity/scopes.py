@@ -33,6 +33,8 @@ Scopes = frozenset[Scope]
 EVERY_SCOPE: Final[Scopes] = frozenset(Scope)
 CROSSING: Final[Scopes] = frozenset({Scope.OPERATE, Scope.ADMIN})
 """A token with one of these sees and changes messages of every owner."""
+CHANGING: Final[Scopes] = frozenset({Scope.OPERATE, Scope.TOPICS})
+"""A route that is open to these alone changes something, whatever its method."""
 FREE: Final[Scopes] = frozenset()
 """Scopes of a route for every client; it shows nothing of messages."""
 _PRODUCE: Final = frozenset({Scope.PRODUCE})
