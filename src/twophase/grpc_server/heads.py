@@ -15,6 +15,7 @@ from twophase.grpc_server.calls import Calls
 from twophase.grpc_server.http2.headers import FIELD_BYTES_BESIDE, Fields, Malformed
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
+from twophase.grpc_server.incoming import Incoming
 from twophase.grpc_server.status import Status, ended, refused_by_http
 
 _TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -28,11 +29,12 @@ class CallHead:
     """The headers of a call; implements `http2.stream.Head`.
 
     One object serves all calls with the same headers. `begin` makes the call and `method` answers it; `refusal`, when
-    there is one, is the answer. `kept` is the value that the service has made of the metadata.
+    there is one, is the answer. `kept` is the value that the service has made of the metadata. `message_bytes_max` is
+    the longest message of the method.
     """
 
-    __slots__ = ("begin", "content_bytes", "eager", "encoding", "fields", "is_grpc", "kept", "method", "path",
-                 "refusal", "services", "timeout_ms")  # fmt: skip
+    __slots__ = ("begin", "content_bytes", "eager", "encoding", "fields", "is_grpc", "kept",
+                 "message_bytes_max", "method", "path", "refusal", "services", "timeout_ms")  # fmt: skip
 
     def __init__(self, fields: Fields, services: Calls) -> None:
         self.fields = fields
@@ -44,6 +46,7 @@ class CallHead:
         self.eager = False
         self.kept: Any = None
         self.method: Any = None
+        self.message_bytes_max = services.message_bytes_max
         self.begin: Callable[[Peer, int, Any], Stream]
         self.timeout_ms = 0
         """0: no deadline."""
@@ -54,6 +57,10 @@ class CallHead:
         timeout = headers.get(b"grpc-timeout")
         if timeout is not None and self.refusal is None:
             self._read_timeout(timeout)
+
+    def incoming(self, connection: Peer) -> Incoming:
+        """Return the messages of one such call."""
+        return Incoming(self.encoding, self.message_bytes_max, connection.unfolded)
 
     def metadata(self) -> list[tuple[str, str | bytes]]:
         """Return the caller's metadata, without what belongs to HTTP/2 and gRPC.

@@ -2,17 +2,20 @@
 
 Five bytes stand before each message; it may be compressed, and is never longer than allowed. A message that announces
 too great a length is refused at once; one that becomes too long when it is decompressed is refused then. One unfinished
-message is kept at most.
+message is kept at most. A short compressed message may become a thousand times longer: what it becomes is reported.
 """
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Final
 
 from twophase.grpc_server.status import Ended, Status
 
 PREFIX_BYTES: Final = 5
+_GROWTH_MAX: Final = 1032
+"""The most bytes that each byte of zlib's may become."""
 _WINDOW_BITS: Final = {b"gzip": 31, b"deflate": 15}
 ENCODINGS: Final = "identity, deflate, gzip"
 
@@ -23,13 +26,15 @@ class Incoming:
     Arguments:
         encoding: the request's `grpc-encoding`.
         bytes_max: the longest message.
+        unfolded: called with the bytes that a compressed message became, also of one that is refused.
     """
 
-    __slots__ = ("_buffer", "_bytes_max", "_encoding")
+    __slots__ = ("_buffer", "_bytes_max", "_encoding", "_unfolded")
 
-    def __init__(self, encoding: bytes, bytes_max: int) -> None:
+    def __init__(self, encoding: bytes, bytes_max: int, unfolded: Callable[[int], None]) -> None:
         self._encoding = encoding
         self._bytes_max = bytes_max
+        self._unfolded = unfolded
         self._buffer = bytearray()
 
     @property
@@ -77,7 +82,9 @@ class Incoming:
         try:
             plain = decompressor.decompress(message, self._bytes_max + 1)
         except zlib.error as error:
+            self._unfolded(min(_GROWTH_MAX * len(message), self._bytes_max))
             raise Ended(Status.INVALID_ARGUMENT, "the message cannot be decompressed.") from error
+        self._unfolded(len(plain))
         if len(plain) > self._bytes_max:
             raise _too_long(len(plain), self._bytes_max)
         if not decompressor.eof:

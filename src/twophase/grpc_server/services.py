@@ -61,26 +61,29 @@ class Services(Calls):
         """Returns the answer to a call that is refused by its headers; None to serve it."""
         self._header_list_bytes_max = header_list_bytes_max
         self._unknown = unknown
-        self._methods: dict[str, tuple[type[UnaryCall | StreamingCall], UnaryMethod | StreamingMethod]] = {}
+        self._methods: dict[str, tuple[type[UnaryCall | StreamingCall], UnaryMethod | StreamingMethod, int]] = {}
         self._cancelled = ended(Status.CANCELLED, "the call was cancelled.")
 
-    def unary(self, path: str, method: UnaryMethod) -> None:
+    def unary(self, path: str, method: UnaryMethod, message_bytes_max: int | None = None) -> None:
         """Register a method answered by callback.
 
-        It calls `UnaryCall.finish`, now or later.
+        It calls `UnaryCall.finish`, now or later. `message_bytes_max`: the longest message, if it is not the port's.
         """
-        self._methods[path] = (UnaryCall, method)
+        self._methods[path] = (UnaryCall, method, message_bytes_max or self.message_bytes_max)
 
-    def coroutine(self, path: str, method: UnaryCoroutine) -> None:
+    def coroutine(self, path: str, method: UnaryCoroutine, message_bytes_max: int | None = None) -> None:
         """Register a method answered by a coroutine.
 
-        The coroutine returns the message or raises Ended.
+        The coroutine returns the message or raises Ended. `message_bytes_max`: as `unary`.
         """
-        self.unary(path, partial(self._start, method))
+        self.unary(path, partial(self._start, method), message_bytes_max)
 
-    def streaming(self, path: str, method: StreamingMethod) -> None:
-        """Register a method answered by a coroutine that takes and sends messages itself."""
-        self._methods[path] = (StreamingCall, method)
+    def streaming(self, path: str, method: StreamingMethod, message_bytes_max: int | None = None) -> None:
+        """Register a method answered by a coroutine that takes and sends messages.
+
+        `message_bytes_max`: as `unary`.
+        """
+        self._methods[path] = (StreamingCall, method, message_bytes_max or self.message_bytes_max)
 
     def _start(self, method: UnaryCoroutine, call: UnaryCall, message: bytes) -> None:
         call.task = self.run(self._answer(method, call, message), partial(call.finish, self._cancelled))
@@ -111,7 +114,7 @@ class Services(Calls):
         found = self._methods.get(head.path)
         if found is None:
             return self._unknown(head.path[:_PATH_SHOWN_MAX])
-        head.begin, head.method = found
+        head.begin, head.method, head.message_bytes_max = found
         head.eager = head.begin is StreamingCall
         head.kept = self.keep(head.fields)
         return None

@@ -1,7 +1,8 @@
 """A gRPC call of any number of messages either way, by a coroutine.
 
 Back-pressure goes both ways: the peer may send as much as its window, which opens as messages are taken; `send` returns
-when the peer's window has let the message through.
+when the peer's window has let the message through. A message counts in the budget of bytes until the next one is asked
+for, a compressed one as what it has become.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from twophase.grpc_server.calls import TOO_MANY
 from twophase.grpc_server.heads import CallHead
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.stream import Peer, Stream
-from twophase.grpc_server.incoming import Incoming
 from twophase.grpc_server.status import HEADERS, Ended, Status, ended, framed, trailers
 from twophase.http_client.byte_budget import NO_ROOM
 from twophase.http_client.timeouts import Deadline
@@ -34,10 +34,12 @@ class StreamingCall(Stream):
         "_begun",
         "_deadline",
         "_fault",
+        "_held",
         "_incoming",
         "_messages",
         "_over",
         "_services",
+        "_taken",
         "_task",
         "_unread",
         "head",
@@ -47,11 +49,13 @@ class StreamingCall(Stream):
         super().__init__(connection, number, head.content_bytes)
         self.head = head
         self._services = head.services
-        self._incoming = Incoming(head.encoding, head.services.message_bytes_max)
+        self._incoming = head.incoming(connection)
         self._messages: deque[tuple[bytes, int]] = deque()
         self._arrived = asyncio.Event()
         self._fault: Ended | None = None
         self._unread = 0
+        self._held = 0  # bytes of the messages that wait, and of the one that was taken last
+        self._taken = 0
         self._begun = self._over = False
         self._task: asyncio.Task[None] | None = None
         self._deadline: Deadline | None = None
@@ -64,6 +68,9 @@ class StreamingCall(Stream):
 
         The iteration ends with the caller's last message. Raises Ended.
         """
+        self._held -= self._taken
+        self._taken = 0
+        self._count()
         while not self._messages:
             if self._fault is not None:
                 raise self._fault
@@ -73,7 +80,7 @@ class StreamingCall(Stream):
             await self._arrived.wait()
         message, size = self._messages.popleft()
         self._unread -= size
-        self._count()
+        self._taken = len(message)
         self._widen()
         return message
 
@@ -143,10 +150,13 @@ class StreamingCall(Stream):
             return
         self._unread += len(data)
         try:
-            self._messages += self._incoming.feed(data)
+            messages = self._incoming.feed(data)
+            self._messages += messages
+            self._held += sum(len(message) for message, _ in messages)
             if ended and self._incoming.unfinished:
                 raise Ended(Status.INVALID_ARGUMENT, "the request ends within a message.")
             if not self._count():
+                self._drop_waiting()
                 raise Ended(Status.RESOURCE_EXHAUSTED, NO_ROOM)
         except Ended as end:
             self._fault = end
@@ -157,8 +167,19 @@ class StreamingCall(Stream):
         self._arrived.set()
 
     def _count(self) -> bool:
-        """Count what has not been taken; False when there is no room for it."""
-        return self._unread == self.kept or self.connection.keep(self, self._unread)
+        """Count the messages that are held; False when there is no room for them."""
+        size = self._held + self._incoming.unfinished
+        return self._over or size == self.kept or self.connection.keep(self, size)
+
+    def _drop_waiting(self) -> None:
+        """Drop the messages that wait: there is no room for them.
+
+        The call ends behind the one that was taken.
+        """
+        self._messages.clear()
+        self._incoming = self.head.incoming(self.connection)
+        self._held = self._taken
+        self._count()
 
     def _widen(self) -> None:
         """Allow the peer as much data as has been taken.

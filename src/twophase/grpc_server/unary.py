@@ -56,7 +56,7 @@ class UnaryCall(Stream):
     def _gather(self, data: bytes, *, ended: bool) -> None:
         incoming = self._incoming
         if incoming is None:
-            incoming = self._incoming = Incoming(self.head.encoding, self._services.message_bytes_max)
+            incoming = self._incoming = self.head.incoming(self.connection)
         messages = incoming.feed(data)
         if len(messages) > 1 or (messages and incoming.unfinished):
             raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")
@@ -169,7 +169,7 @@ class _Whole(Incoming):
     __slots__ = ("message",)
 
     def __init__(self, message: bytes) -> None:
-        super().__init__(b"", 0)
+        super().__init__(b"", 0, _ignore)
         self.message = message
 
     def feed(self, data: bytes) -> list[tuple[bytes, int]]:
@@ -182,6 +182,10 @@ class _Whole(Incoming):
 _NO_MESSAGE = (
     "the request is empty: a gRPC message (content-type application/grpc, five bytes before the protobuf) is needed."
 )
+
+
+def _ignore(_unfolded: int) -> None:
+    return None
 
 
 def _reply(end: Ended) -> Response:

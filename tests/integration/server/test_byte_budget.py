@@ -7,15 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
 from tests.integration.grpc_server.served import serving
+from tests.integration.server.running import running
 from tests.support.fake_coordinator import Client, get, listening, post, prepare
+from tests.unit.grpc_server.http2.peer import PLAIN
+from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.limits import Limits
 from twophase.http_client.byte_budget import FREE_BYTES, MEBIBYTE, NO_ROOM, ByteBudget
 from twophase.http_client.client import HttpClient
@@ -146,6 +152,61 @@ async def test_a_grpc_message_beyond_the_budget_is_refused(*, streams: bool) -> 
         assert await echoed(500) == 500
         others.release()
         await _until(lambda: budget.used == 0)
+
+
+def _hello_without_window(path: bytes) -> bytes:
+    """Return the beginning of a compressed stream whose answers are not taken."""
+    block = PLAIN.replace(b"\x07/s/Echo", bytes((len(path),)) + path) + frames.field(b"grpc-encoding", b"gzip")
+    return frames.PREFACE + frames.settings({frames.INITIAL_WINDOW_SIZE: 0}) + frames.header_frames(1, block)
+
+
+def _keeps(budget: ByteBudget, size: int) -> bool:
+    return budget.used >= size
+
+
+def _compressed(size: int) -> bytes:
+    content = gzip.compress(bytes(size), mtime=0)
+    return b"\1" + len(content).to_bytes(4, "big") + content
+
+
+async def test_compressed_messages_of_a_stream_count_as_what_they_become() -> None:
+    """The first is with the method until the second is asked for; the others wait."""
+    budget = ByteBudget(32 * MEBIBYTE)
+    async with serving(budget=budget) as served:
+        host, _, port = served.address.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_hello_without_window(b"/s/Chat"))
+        for number in range(1, 8):
+            writer.write(frames.frame(frames.DATA, 0, 1, _compressed(MEBIBYTE)))
+            await _until(partial(_keeps, budget, number * MEBIBYTE - FREE_BYTES))
+        for _ in range(9):
+            writer.write(frames.frame(frames.DATA, 0, 1, _compressed(4 * MEBIBYTE)))
+        await _until(lambda: budget.used <= MEBIBYTE)
+        writer.write(frames.settings({frames.INITIAL_WINDOW_SIZE: 1 << 30}) + frames.window_update(0, 1 << 30))
+        async with asyncio.timeout(_PATIENCE_S):
+            received = b""
+            while NO_ROOM.encode() not in received:
+                received = received[-1000:] + await reader.read(1 << 16)
+        await _until(lambda: budget.used == 0)
+        await _closed(writer)
+
+
+async def test_a_message_of_health_and_reflection_is_short(tmp_path: Path) -> None:
+    """They need no token, and keep a message for as long as the client likes."""
+    async with running(tmp_path, grpc_port=0) as one:
+        target = one.server.urls[1].removeprefix("grpc://")
+        async with grpc.aio.insecure_channel(target) as channel:
+            check: Any = channel.unary_unary("/grpc.health.v1.Health/Check")
+            watch: Any = channel.stream_stream("/grpc.health.v1.Health/Watch")
+            reflect: Any = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+
+            async def code_of(message: bytes) -> list[str]:
+                calls = [check(message, timeout=_PATIENCE_S)]
+                calls += [ask(iter([message]), timeout=_PATIENCE_S) for ask in (watch, reflect)]
+                return [(await call.code()).name for call in calls]
+
+            assert await code_of(b"\xff" * 1_000) == ["INVALID_ARGUMENT"] * 3
+            assert await code_of(b"\xff" * 20_000) == ["RESOURCE_EXHAUSTED"] * 3
 
 
 async def test_one_address_holds_its_share_of_the_grpc_connections() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -198,6 +199,33 @@ async def test_a_flood_of_frames_is_ended_and_another_client_is_served(kind: str
             await _until(reader, frames.ENHANCE_YOUR_CALM.to_bytes(4, "big") + ENDS[kind])
             await flooding
         other_writer.close()
+        writer.close()
+
+
+def _call_that_unfolds(number: int, *, broken: bool) -> bytes:
+    """Return a call of 4 KiB that becomes 4 MiB; a broken one ends wrongly."""
+    content = gzip.compress(bytes(4 * MEBIBYTE), mtime=0)
+    content = content[:-8] + bytes(8) if broken else content
+    message = b"\1" + len(content).to_bytes(4, "big") + content
+    headers = frames.header_frames(number, PLAIN + frames.field(b"grpc-encoding", b"gzip"))
+    return headers + frames.frame(frames.DATA, frames.END_STREAM, number, message)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+async def test_messages_that_unfold_end_the_turn_and_too_many_the_connection(*, broken: bool) -> None:
+    async with serving() as served:
+        host, port = served.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(_HELLO + frames.frame(frames.SETTINGS, frames.ACK))
+        await _until(reader, frames.frame(frames.SETTINGS, frames.ACK))
+        (hostile,) = served.port._connections
+        for number in range(1, 30, 2):
+            hostile.data_received(_call_that_unfolds(number, broken=broken))
+            assert hostile.tired
+            hostile.begin_turn()
+        hostile.data_received(_call_that_unfolds(31, broken=broken))
+        async with asyncio.timeout(20):
+            await _until(reader, frames.ENHANCE_YOUR_CALM.to_bytes(4, "big") + ENDS["data"])
         writer.close()
 
 

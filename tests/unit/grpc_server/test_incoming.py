@@ -22,7 +22,7 @@ def _compressed(data: bytes) -> bytes:
 def test_messages_are_the_same_however_they_are_cut(messages: list[bytes], cuts: list[int]) -> None:
     data = b"".join(map(framed, messages))
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    incoming, found = Incoming(b"identity", 100), list[bytes]()
+    incoming, found = Incoming(b"identity", 100, list[int]().append), list[bytes]()
     for start, stop in itertools.pairwise(edges):
         found += [message for message, _ in incoming.feed(data[start:stop])]
     assert found == messages
@@ -33,7 +33,9 @@ def test_messages_are_the_same_however_they_are_cut(messages: list[bytes], cuts:
 def test_compressed_messages_are_read(encoding: bytes, compress: object) -> None:
     assert callable(compress)
     data = _compressed(compress(b"x" * 90))
-    assert Incoming(encoding, 100).feed(data) == [(b"x" * 90, len(data))]
+    unfolded: list[int] = []
+    assert Incoming(encoding, 100, unfolded.append).feed(data) == [(b"x" * 90, len(data))]
+    assert unfolded == [90]
 
 
 # A test is named by its data, and each worker of a run names it anew, so the data has no time stamp.
@@ -51,12 +53,12 @@ FAULTS = [
 @pytest.mark.parametrize(("encoding", "data", "status", "text"), FAULTS)
 def test_what_cannot_be_taken_is_refused_by_name(encoding: bytes, data: bytes, status: Status, text: str) -> None:
     with pytest.raises(Ended) as caught:
-        Incoming(encoding, 1_000).feed(data)
+        Incoming(encoding, 1_000, list[int]().append).feed(data)
     assert caught.value.status is status
     assert text in caught.value.message
 
 
 def test_what_is_missing_is_known_as_soon_as_the_message_says_so() -> None:
-    incoming = Incoming(b"identity", 1_000)
+    incoming = Incoming(b"identity", 1_000, list[int]().append)
     assert (incoming.feed(framed(b"x" * 900)[:4]), incoming.missing) == ([], 0)
     assert (incoming.feed(framed(b"x" * 900)[4:10]), incoming.missing) == ([], 895)

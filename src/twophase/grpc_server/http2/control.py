@@ -37,6 +37,7 @@ from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.outbox import Outbox
 from twophase.grpc_server.http2.reader import FrameReader
 from twophase.grpc_server.http2.stream import Head, Stream
+from twophase.http_client.turns import LONG_BYTES
 
 _SMALL_UPDATE: Final = 256
 _SETTINGS_MAX: Final = 64
@@ -78,7 +79,7 @@ class Control(FrameReader):
         self.gone = False
         self.paused_s: float | None = None
         self.linger_s: float | None = None
-        self._oddities = self._updates = 0
+        self._oddities = self._updates = self._unfolded = 0
         self._settled = self._asked = False
 
     def take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
@@ -173,12 +174,26 @@ class Control(FrameReader):
         if int.from_bytes(payload[:4], "big") & NUMBER_MAX == stream:
             raise StreamFault(stream, PROTOCOL_ERROR, "a stream that depends on itself")
 
-    def odd(self) -> None:
-        """Count an odd frame; raises ConnectionFault."""
-        self._oddities += 1
-        self.neighbours.left -= self.limits.updates_max / self.limits.oddities_max
+    def odd(self, count: int = 1) -> None:
+        """Count odd frames; raises ConnectionFault."""
+        self._oddities += count
+        self.neighbours.left -= count * self.limits.updates_max / self.limits.oddities_max
         if self._oddities > self.limits.oddities_max:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "too many frames that bring nothing")
+
+    def unfolded(self, size: int) -> None:
+        """Count the bytes that a compressed message became.
+
+        Each 64 KiB count as an odd frame, and end the turn.
+
+        Raises:
+            ConnectionFault: too much in a second.
+        """
+        self._unfolded += size
+        frames, self._unfolded = divmod(self._unfolded, LONG_BYTES)
+        if frames:
+            self.tired = True
+            self.odd(frames)
 
     def check(self, now_s: float) -> None:
         """End what takes too long; called by the port's sweep."""

@@ -55,6 +55,8 @@ class Peer(Protocol):
 
     def keep(self, stream: Stream, size: int) -> bool: ...
 
+    def unfolded(self, size: int) -> None: ...
+
 
 class Head(Protocol):
     """The meaning of a request's headers to its handler.

@@ -22,6 +22,11 @@ from twophase.grpc_wire.messages import pool
 
 _HEALTH: Final = f"/{health.SERVICE_NAME}"
 _REFLECTION: Final = f"/{reflection.SERVICE_NAME}/ServerReflectionInfo"
+_MESSAGE_BYTES_MAX: Final = 16 * 1024
+"""Names are all that a request holds.
+
+A stream keeps its request and the answer for as long as the client does not take the answer.
+"""
 _BROKEN: Final = "the request is no protobuf message of this method."
 
 
@@ -43,9 +48,9 @@ class Operators:
 
     def serve(self, services: Services) -> None:
         """Add their methods."""
-        services.coroutine(f"{_HEALTH}/Check", self._check)
-        services.streaming(f"{_HEALTH}/Watch", self._watch)
-        services.streaming(_REFLECTION, self._reflect)
+        services.coroutine(f"{_HEALTH}/Check", self._check, _MESSAGE_BYTES_MAX)
+        services.streaming(f"{_HEALTH}/Watch", self._watch, _MESSAGE_BYTES_MAX)
+        services.streaming(_REFLECTION, self._reflect, _MESSAGE_BYTES_MAX)
 
     async def serving(self) -> None:
         """Report that requests are accepted."""
