@@ -16,6 +16,7 @@ from twophase.http_client.timeouts import Timeouts
 from twophase.http_client.turns import Turns
 
 TOO_MANY: Final = "too many requests are under way."
+_STREAMS_PERCENT: Final = 25
 
 
 class Endless(Protocol):
@@ -31,7 +32,7 @@ class Calls:
 
     Arguments:
         message_bytes_max: the longest message that is read.
-        calls_max: the largest number of calls under way at once.
+        calls_max: the largest number of calls of one message under way at once.
         too_many: makes the answer beyond a bound, from its text.
         on_refused: called for each call that is refused by its headers.
         on_crash: called with each fault of the server.
@@ -50,8 +51,10 @@ class Calls:
     ) -> None:
         self.message_bytes_max = message_bytes_max
         self.calls_max = calls_max
+        self.streams_max = max(1, calls_max * _STREAMS_PERCENT // 100)
+        """Bound on streaming calls, which are not among these: they may last for ever."""
         self.calls = 0
-        """The number of calls under way."""
+        """The number of calls of one message under way."""
         self.too_many = too_many
         self.on_refused = on_refused
         self.timeouts = Timeouts(asyncio.get_running_loop())

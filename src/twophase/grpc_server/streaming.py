@@ -102,11 +102,10 @@ class StreamingCall(Stream):
     def started(self) -> None:
         """Begin the call with its headers."""
         services = self._services
-        if services.calls >= services.calls_max:
+        if len(services.streams) >= services.streams_max:
             self._over = True
             self.connection.outbox.answer(self, services.too_many(TOO_MANY))
             return
-        services.calls += 1
         services.streams.add(self)
         if self.head.timeout_ms:
             self._deadline = services.timeouts.after(self, self.head.timeout_ms)
@@ -127,7 +126,6 @@ class StreamingCall(Stream):
 
         A task that is cancelled before it begins has not run at all.
         """
-        self._services.calls -= 1
         self._services.streams.discard(self)
         if self._deadline is not None:
             self._deadline.pop(self, None)

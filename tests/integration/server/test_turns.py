@@ -202,6 +202,22 @@ async def test_a_flood_of_frames_is_ended_and_another_client_is_served(kind: str
         writer.close()
 
 
+async def test_streams_that_never_end_leave_the_places_of_other_calls() -> None:
+    """Health and reflection need no token; a stream may last for ever."""
+    async with serving(calls_max=40) as served:
+        host, port = served.address.split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        chat = PLAIN.replace(b"/s/Echo", b"/s/Chat")
+        writer.write(_HELLO + b"".join(frames.header_frames(number, chat) for number in range(1, 100, 2)))
+        await _until(reader, b"too many requests are under way")
+        assert len(served.services.streams) == 10
+        data = frames.frame(frames.DATA, frames.END_STREAM, 101, framed(b"usual"))
+        writer.write(frames.header_frames(101, PLAIN) + data)
+        async with asyncio.timeout(20):
+            await _until(reader, framed(b"usual"))
+        writer.close()
+
+
 def _call_that_unfolds(number: int, *, broken: bool) -> bytes:
     """Return a call of 4 KiB that becomes 4 MiB; a broken one ends wrongly."""
     content = gzip.compress(bytes(4 * MEBIBYTE), mtime=0)
