@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from twophase.core.credentials import require_private
 from twophase.core.errors import ConfigurationError
@@ -66,11 +66,27 @@ def tls_of(certificate: str, key: str, client_ca: str) -> ServerTls | None:
     return ServerTls(certificate, key, client_ca) if certificate else None
 
 
+class _Tls(ssl.SSLObject):
+    """TLS of one connection."""
+
+    def getpeercert(self, binary_form: bool = False) -> Any:  # noqa: FBT001, FBT002 -- the base class's
+        """Return the client's certificate.
+
+        Raises:
+            ssl.SSLError: a name in it is no text. The base class's error would fill the log.
+        """
+        try:
+            return super().getpeercert(binary_form)
+        except UnicodeDecodeError as error:
+            raise ssl.SSLError("a name in the certificate is no text") from error
+
+
 def _context(certificate: str, key: str, authority: str, protocol: str) -> ssl.SSLContext:
     _require_pem("tls_certificate", certificate, b"CERTIFICATE-----")
     _require_pem("tls_key", key, b"PRIVATE KEY-----")
     require_private("tls_key", Path(key))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.sslobject_class = _Tls
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols([protocol])

@@ -1,7 +1,8 @@
 """The gate: finds out who sends a request, from what came with it.
 
 A token stands in `Authorization: Bearer`, in gRPC's metadata, or, for clients that know nothing but a base URL, at the
-beginning of the path: `/t/TOKEN/api/dtmsvr`. A certificate's DNS name stands for a token where `tls_client_ca` is set.
+beginning of the path: `/t/TOKEN/api/dtmsvr`. A certificate's DNS name stands for a token where `tls_client_ca` is set
+and the request has no token: one that was revoked must not act as the certificate's client.
 Promise: a token that came in a path may only produce, because paths are logged by others; it leaves the path here, so
 nothing behind the gate sees it.
 """
@@ -20,7 +21,7 @@ from twophase.server.identity.caller import Caller, unknown
 from twophase.server.identity.quotas import Meter, Owners
 from twophase.server.identity.refusals import Refusals
 from twophase.server.identity.scopes import Scope
-from twophase.server.identity.tokens import Token, digest_of, read_token_file
+from twophase.server.identity.tokens import Token, digest_of, plain_name, read_token_file
 
 _IN_PATH: Final = b"/t/"
 _AUTHORIZATION: Final = b"authorization"
@@ -54,13 +55,16 @@ class Gate:
         self.anonymous = Caller(sight=Sight(hidden=self._hidden), limited=False)
         self._refusals = refusals
         self.unknown = self.anonymous if self._file is None else unknown(refusals)
-        """A caller that gives no token, or a wrong one."""
+        """A caller that gives no token; a certificate may name it."""
+        self.mistaken = self.anonymous if self._file is None else unknown(refusals)
+        """A caller that gives a wrong token, or two."""
         self.tokens: tuple[Token, ...] = ()
         """The entries that are in force."""
         self.owner_uid: int | None = None
         """The operating system's user who owns the file; None without a file."""
         self._by_digest: dict[str, Caller] = {}
         self._by_name: dict[str, Caller] = {}
+        self._entries: dict[str, Token] = {}
         self._by_owner: dict[str, list[Caller]] = {}
         self.on_reread: list[Callable[[], None]] = []
         """Called after each reading of the file.
@@ -91,8 +95,9 @@ class Gate:
             self._by_digest, ((token.sha256, caller) for token, caller in callers if token.sha256)
         )
         self._by_name = _renewed(
-            self._by_name, ((name.lower(), caller) for token, caller in callers for name in token.san)
+            self._by_name, ((plain_name(name), caller) for token, caller in callers for name in token.san)
         )
+        self._entries = {plain_name(name): token for token in tokens for name in token.san}
         self.tokens = tokens
         self.owner_uid = owner_uid
         self._by_owner = {}
@@ -111,21 +116,21 @@ class Gate:
         if url.startswith(_IN_PATH):
             token, slash, rest = url[len(_IN_PATH) :].partition(b"/")
             caller = self.with_token(token)
-            return slash + rest, caller if caller.scopes == _PRODUCE_ALONE else self.unknown
+            return slash + rest, caller if caller.scopes == _PRODUCE_ALONE else self.mistaken
         return url, self.anonymous if self._file is None else self.among(fields.items())
 
     def among(self, fields: Iterable[tuple[bytes, bytes]]) -> Caller:
         """Return the caller whose token is in these headers; two tokens name no caller."""
         found = [value for name, value in fields if len(name) == len(_AUTHORIZATION) and name.lower() == _AUTHORIZATION]
         if len(found) != 1:
-            return self.unknown
+            return self.mistaken if found else self.unknown
         scheme, _, token = found[0].partition(b" ")
         return self.with_token(token.strip()) if scheme.lower() == _BEARER else self.unknown
 
     def with_token(self, token: bytes) -> Caller:
         """Return the caller of a token, compared in constant time."""
         given = digest_of(token.decode("latin-1"))
-        found = self.unknown
+        found = self.mistaken
         for digest, caller in self._by_digest.items():
             if hmac.compare_digest(digest, given):
                 found = caller
@@ -134,11 +139,12 @@ class Gate:
     def with_certificate(self, certificate: Mapping[str, Any] | None) -> Caller:
         """Return the caller that a verified certificate names.
 
-        The certificate is what `ssl.SSLSocket.getpeercert` returns.
+        Names of two entries name no caller. The certificate is what `ssl.SSLSocket.getpeercert` returns.
         """
         names: Iterable[tuple[str, str]] = (certificate or {}).get("subjectAltName", ())
-        found = [self._by_name[name.lower()] for kind, name in names if kind == "DNS" and name.lower() in self._by_name]
-        return found[0] if len(found) == 1 else self.unknown
+        found = {self._entries.get(plain_name(name)): name for kind, name in names if kind == "DNS"}
+        found.pop(None, None)
+        return self._by_name[plain_name(*found.values())] if len(found) == 1 else self.unknown
 
     def may_call(self, owner: str, urls: Iterable[str], protocol: str) -> bool:
         """Return True when a token of this owner allows these addresses.

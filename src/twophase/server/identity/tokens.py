@@ -99,6 +99,15 @@ def digest_of(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
+def plain_name(name: str) -> str:
+    """Return one spelling of a DNS name; other letters than ASCII's stay as they are.
+
+    >>> plain_name("Pay.internal"), plain_name("\u212aube.internal").isascii()
+    ('pay.internal', False)
+    """
+    return name.lower() if name.isascii() else name
+
+
 def read_tokens(file: Path) -> tuple[Token, ...]:
     """Return the entries of a file.
 
@@ -155,7 +164,7 @@ def _validate(tokens: Sequence[Token], file: Path) -> None:
     for token in tokens:
         if token.quota != quotas[token.name]:
             raise _refused(f"{file}: the entries of {token.name} have different quotas; they are one owner.")
-    known = [one.sha256 for one in tokens if one.sha256] + [name for one in tokens for name in one.san]
+    known = [one.sha256 for one in tokens if one.sha256] + [plain_name(name) for one in tokens for name in one.san]
     if len(set(known)) != len(known):
         raise _refused(f"{file}: two entries have one sha256 or one san.")
 

@@ -65,6 +65,7 @@ def test_a_token_is_new_each_time_and_fits_into_a_url() -> None:
         (_entry(sha256='"ab"'), "not 64 hexadecimal digits"),
         (_entry(sha256=""), "neither sha256 nor san"),
         (_entry() + _entry(name='"b"'), "two entries have one sha256"),
+        (_entry(san='["pay.internal"]') + _entry(sha256='""', san='["Pay.internal"]'), "one san"),
         (_entry(gid_prefix='"\\u0007"'), "unprintable"),
         (_entry() + "[token.quota]\nrequests_per_s = 0\n", ">= 1"),
         (_entry() + _entry(sha256=f'"{digest_of("y")}"') + "[token.quota]\nrequests_per_s = 1\n", "different quotas"),
