@@ -16,7 +16,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from twophase.core.errors import ConfigurationError, InvalidRequest, PageRefused, TwophaseError, WrongHost
@@ -58,10 +58,10 @@ class BrowserGuard:
         ConfigurationError: one of them cannot be one.
 
     >>> guard = BrowserGuard(hosts=["pay.internal"])
-    >>> guard.why_not({b"Host": b"pay.internal:36789"})
-    >>> guard.why_not({b"Host": b"evil.example"}).code
+    >>> guard.why_not([(b"Host", b"pay.internal:36789")])
+    >>> guard.why_not([(b"Host", b"evil.example")]).code
     'TP-1007'
-    >>> guard.why_not({b"Host": b"localhost", b"Origin": b"https://evil.example"}).code
+    >>> guard.why_not([(b"Host", b"localhost"), (b"Origin", b"https://evil.example")]).code
     'TP-1006'
     """
 
@@ -91,13 +91,13 @@ class BrowserGuard:
                 self._every_address = True
             self._hosts.add(host)
 
-    def why_not(self, fields: Mapping[bytes, bytes], *, needs_host: bool = True) -> TwophaseError | None:
+    def why_not(self, fields: Iterable[tuple[bytes, bytes]], *, needs_host: bool = True) -> TwophaseError | None:
         """Return the refusal of a request by its headers; None to serve it.
 
         `needs_host`: False for HTTP/1.0, which no browser speaks, and which has no Host.
         """
         host = None
-        for spelt, value in fields.items():
+        for spelt, value in fields:
             if len(spelt) not in _LENGTHS:
                 continue
             name = spelt.lower()

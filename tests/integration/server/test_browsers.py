@@ -275,3 +275,15 @@ async def test_the_grpc_port_refuses_what_a_browser_could_send(
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await method(b"", metadata=metadata, timeout=20)
             assert ("twophase-code", code) in tuple(refused.value.trailing_metadata() or ())
+
+
+async def test_every_origin_of_a_call_of_grpc_counts(tmp_path: Path) -> None:
+    known = "https://console.example"
+    async with running(tmp_path, grpc_port=0, origins=known) as server:
+        async with grpc.aio.insecure_channel(server.server.urls[1].removeprefix("grpc://")) as channel:
+            method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/dtmgimp.Dtm/NewGid")
+            codes = []
+            for origins in ([known], ["https://evil.example", known], [known, "https://evil.example"]):
+                call = method(b"", metadata=[("origin", origin) for origin in origins], timeout=20)
+                codes.append((await call.code()).name)
+        assert codes == ["OK", "PERMISSION_DENIED", "PERMISSION_DENIED"]

@@ -342,6 +342,13 @@ async def test_a_header_beside_a_token_in_the_base_url_does_not_widen_it(api: Ap
     assert (await api.http(get(path, *bearer("reader")))).status == 403
 
 
+async def test_a_token_in_the_path_of_a_grpc_call_is_not_repeated(api: Api) -> None:
+    async with grpc.aio.insecure_channel(grpc_url(api.server).removeprefix("grpc://")) as channel:
+        call = method(channel, f"/t/{token_of('produce')}/dtmgimp.Dtm/NewGid")(b"", timeout=20)
+        assert await call.code() is Code.UNIMPLEMENTED
+        assert token_of("produce") not in f"{await call.details()}{await call.trailing_metadata()}"
+
+
 async def test_two_authorizations_are_none(api: Api) -> None:
     two = (*bearer("produce"), f"authorization: Bearer {token_of('other')}")
     assert (await api.http(post("/api/dtmsvr/submit", body_of("g"), *two))).status == 401

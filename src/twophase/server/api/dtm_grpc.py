@@ -100,10 +100,7 @@ _NOT_SERVED: Final = {
 }
 _GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
 _FAREWELL_S: Final = 0.1
-"""Pause in which health watchers learn that the server leaves.
-
-A stream may last for ever, so it is ended after the pause.
-"""
+"""Pause in which health watchers learn that the server leaves; then they are ended."""
 _SUCCESS: Final = success(_EMPTY)
 _ANSWERS_KEPT_MAX: Final = 4096
 
@@ -276,10 +273,10 @@ class GrpcApi:
         return caller
 
     def _refuse_browsers(self, fields: Fields) -> Response | None:
-        headers = dict(fields)
-        error = self._browsers.why_not(headers, needs_host=False)
-        if error is None and b":authority" in headers:
-            error = self._browsers.why_not_host(headers[b":authority"])
+        error = self._browsers.why_not(fields, needs_host=False)
+        for name, value in fields:
+            if error is None and name == b":authority":
+                error = self._browsers.why_not_host(value)
         return None if error is None else _refusal(error, refusal(error))
 
     def _guarded(self, path: str, method: Hot) -> UnaryMethod:
@@ -380,9 +377,10 @@ def _topic_methods(topics: ChangeableTopics) -> dict[str, Cold]:
 def _unknown(path: str) -> Response:
     """Refuse a method that no service has, before its message is read.
 
-    The text names the service that exists.
+    The text names the service that exists, and no token.
     """
-    error = InvalidRequest(f"there is no method {path!r}; the service is {SERVICE}.")
+    shown = "/t/…" if path.startswith("/t/") else path
+    error = InvalidRequest(f"there is no method {shown!r}; the service is {SERVICE}.")
     return _refusal(error, refusal(error), Status.UNIMPLEMENTED)
 
 

@@ -387,7 +387,7 @@ class RequestParser(HttpToolsProtocol, ABC):
         if self._doubled:
             return InvalidRequest("Host, Origin, Sec-Fetch-Site, Authorization: each must come once at most.")
         browsers = self.port.browsers
-        refused = browsers.why_not(self._fields, needs_host=version != HTTP_1_0)
+        refused = browsers.why_not(self._fields.items(), needs_host=version != HTTP_1_0)
         if refused is None and authority:
             refused = browsers.why_not_host(authority)
         return refused
