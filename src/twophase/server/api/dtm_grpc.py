@@ -100,7 +100,7 @@ _NOT_SERVED: Final = {
 }
 _GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
 _FAREWELL_S: Final = 0.1
-"""Pause in which health watchers learn that the server leaves; then they are ended."""
+"""Pause in which health watchers learn that the server leaves."""
 _SUCCESS: Final = success(_EMPTY)
 _ANSWERS_KEPT_MAX: Final = 4096
 
