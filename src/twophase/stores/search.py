@@ -110,6 +110,20 @@ class Live(msgspec.Struct, frozen=True):
         return f"l{self.below}"
 
 
+def behind(gid: str) -> str:
+    """Return the position behind a live message."""
+    return str(Live(gid))
+
+
+def is_gid(position: str) -> bool:
+    """Return True for a position that is the gid of a live message.
+
+    >>> is_gid(behind("order-17")), is_gid("h.1-7")
+    (True, False)
+    """
+    return position.startswith("l")
+
+
 class Past(msgspec.Struct, frozen=True):
     """The next page begins in history, of each node below its number.
 

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.integration.server.running import Running, running
-from tests.support.fake_coordinator import Client, Response, get
+from tests.support.fake_coordinator import Client, Response, get, prepare
+from tests.support.identities import bearer, write
 from twophase.coordinator.page_turns import WAITING_MAX
 from twophase.core.errors import Overloaded
+from twophase.server.identity.scopes import Scope
+from twophase.stores import search
 
 PATHS = [
     "/api/twophase/messages?limit=1000",
@@ -82,3 +85,31 @@ async def test_requests_that_are_cut_at_the_end_are_no_faults(
     cut = await asyncio.gather(*asked, return_exceptions=True)
     assert len([one for one in cut if isinstance(one, OSError)]) == ADMITTED
     assert [record.getMessage() for record in caplog.records if record.name.startswith("uvicorn")] == []
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+@pytest.mark.parametrize("path", ["/api/twophase/messages", "/api/dtmsvr/all"])
+async def test_a_position_names_no_message_of_another_owner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, limit: int
+) -> None:
+    monkeypatch.setattr(search, "EXAMINED_MAX", 3)
+    write(tmp_path, "other", [Scope.PRODUCE])
+    tokens = write(tmp_path, "own", [Scope.PRODUCE, Scope.OBSERVE])
+    async with running(tmp_path, tokens=tokens) as server:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        for number in range(30):
+            owner = "own" if number in {4, 5, 17} else "other"
+            asked = prepare(f"{owner}-{number:02}", *bearer(owner))
+            assert (await client.ask(asked)).status == 200
+        found: list[str] = []
+        position = ""
+        for _ in range(20):
+            asked_path = f"{path}?limit={limit}&position={position}"
+            page = json.loads((await client.ask(get(asked_path, *bearer("own")))).body)
+            found += [one["gid"] for one in page.get("messages", page.get("transactions"))]
+            position = page.get("position", page.get("next_position"))
+            assert not position or position[0] == "h" or position[1:] in found
+            if not position:
+                break
+        client.close()
+    assert (found, position) == (["own-17", "own-05", "own-04"], "")
