@@ -17,6 +17,7 @@ import pytest
 from tests.integration.server.running import Running, running
 from tests.support.fake_coordinator import Client, Response, get, post
 from tests.support.server_process import BranchService, branch_service
+from twophase.coordinator.dispatch.limiter import UNPROVEN
 from twophase.core.lifecycle import State
 
 DTM = "/api/dtmsvr"
@@ -246,20 +247,20 @@ async def test_numbers_beyond_all_bounds_are_no_server_error(api: Api) -> None:
 
 
 async def test_a_submit_that_races_the_check_back_is_answered_200(api: Api) -> None:
-    for number in range(20):
+    for number in range(UNPROVEN):
         gid = f"race-{number}"
         await api.say("prepare", gid, path="/down", timeout_to_fail=1)
     api.branch.open.clear()
     api.server.advance(1_100)
-    for number in range(20):
+    for number in range(UNPROVEN):
         await api.branch.until_called("/check", f"race-{number}")
-    submits = [asyncio.ensure_future(api.say("submit", f"race-{number}", path="/down")) for number in range(20)]
+    submits = [asyncio.ensure_future(api.say("submit", f"race-{number}", path="/down")) for number in range(UNPROVEN)]
     api.branch.open.set()
 
     answers = await asyncio.gather(*submits)
 
-    assert [one.status for one in answers] == [200] * 20
-    for number in range(20):
+    assert [one.status for one in answers] == [200] * UNPROVEN
+    for number in range(UNPROVEN):
         await api.server.until(f"race-{number}", State.SUBMITTED)
 
 
