@@ -65,6 +65,10 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "a producer that is asked before it began can never begin; a delay is the producer's wish",
     ),
     (
+        "`subscribe`, `unsubscribe` and `resetCronTime` are refused to browsers, but for pages of the server itself",
+        "a page, a redirect or a link could lead a person's browser to such a GET",
+    ),
+    (
         "an alert's body carries `event`, `target` and `age_ms` beside dtm's fields; its `error` quotes no answer",
         "an answer may repeat the payload",
     ),
