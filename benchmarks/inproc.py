@@ -35,6 +35,7 @@ from typing import Any, Final, cast
 import msgspec
 import uvloop
 
+from benchmarks.no_store import NoStore
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.hooks import WallClock
@@ -50,9 +51,7 @@ from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota, Token, changing, digest_of, fresh_token
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
-from twophase.stores.base import Overview, Purged, Store
-from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.rows import Topics
+from twophase.stores.base import Store
 
 CLIENTS: Final = 64
 """Connections to the server, each with one request at a time."""
@@ -153,55 +152,6 @@ class _Loop(uvloop.Loop):
         return transport, protocol
 
 
-class _NoStore:
-    """Keeps nothing, and answers each flush at once."""
-
-    shared = False
-    lease_ms = 0
-    slot = (1, 1)
-
-    def __init__(self) -> None:
-        self._clock = WallClock()
-
-    async def start(self) -> None:
-        """Nothing to open."""
-
-    async def stop(self) -> None:
-        """Nothing to close."""
-
-    async def flush(self, batch: Batch) -> FlushResult:
-        """Take note of nothing."""
-        assert batch.items, "messages change"
-        return FlushResult(self._clock.now_ms(), {})
-
-    async def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    async def topics(self, known: int = -1) -> Topics | None:
-        return Topics(0, {}) if known != 0 else None
-
-    async def history_horizon_ms(self) -> int:
-        return 0
-
-    async def later(self, *_: object) -> list[Any]:
-        return []
-
-    async def due(self, *_: object) -> list[Any]:
-        return []
-
-    async def oldest_undecided(self, *_: object) -> list[Any]:
-        return []
-
-    async def waiting_by_owner(self) -> dict[str, tuple[int, int]]:
-        return {}
-
-    async def overview(self, *_: object) -> Overview:
-        return Overview(0, 0, 0, None, None)
-
-    async def purge(self, *_: object) -> Purged:
-        return Purged(0, 0, more=False, horizon_ms=0)
-
-
 class _Counter:
     """Counts instructions and calls of Python code while it traces."""
 
@@ -245,7 +195,7 @@ class Scene:
         metrics = Metrics()
         destination = HttpDestination(HttpClient(connections_per_host=2 * CLIENTS), guards.allowed)
         self._coordinator = Coordinator(
-            cast(Store, _NoStore()),
+            cast(Store, NoStore()),
             {"http": destination},
             CoordinatorSettings(linger_ms=0),
             self._clock,
