@@ -71,7 +71,7 @@ def run(tree: Tree, tests: Sequence[str], seconds_max: float, *options: str) -> 
 def try_fault(tree: Tree, fault: Fault, seconds_max: float) -> Result:
     """Plant one fault and run its tests."""
     with tree.planted(fault):
-        ended = run(tree, fault.tests, seconds_max)
+        ended = run(tree, fault.tests, seconds_max, f"--timeout={seconds_max / 2:g}")  # so a test that hangs has a name
     outcome, by, reason = judge(ended)
     return Result(fault.name, fault.rule, fault.room, outcome, round(ended.seconds, 1), by, reason)
 
