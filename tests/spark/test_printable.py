@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from tests.spark.cases import BROKEN, IN_ORDER
 from tests.spark.plant import System, make_system, plant
 from tests.spark.truth import nowadays
-from twophase_spark.archive.facts import Facts
-from twophase_spark.archive.lake import File, Manifest
+from twophase_spark.archive.lake import Lake
 from twophase_spark.archive.query import Answer
 from twophase_spark.cli.commands import app
 from twophase_spark.cli.query import Output, show_rows
@@ -59,13 +58,13 @@ def ledger(tmp_path: Path) -> str:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    """A lake whose manifest names a file that is not there."""
-    (tmp_path / "lake" / "_manifests").mkdir(parents=True)
-    (tmp_path / "lake" / "_lake.json").write_bytes(b'{"format":1,"lake":5}')
-    file = File(f"history/dt=2026-11-20/{EVIL}.parquet", "history", 1, Facts(1, 1, 1, {}, "0" * 32), 9, "")
-    manifest = Manifest(1, 1, 5, 1, {1: 1}, 1, 1, 0, (file,))
-    (tmp_path / "lake" / "_manifests" / "00000001.json").write_bytes(msgspec.json.encode(manifest))
-    return tmp_path / "lake"
+    """A lake whose log names a file that is not there."""
+    place = tmp_path / "lake"
+    Lake(place).create()
+    file = {"path": f"dt=2026-11-20/{EVIL}", "partitionValues": {"dt": "2026-11-20"}, "size": 9, "modificationTime": 1}
+    commit = place / "history" / "_delta_log" / f"{1:020}.json"
+    commit.write_bytes(msgspec.json.encode({"add": {**file, "dataChange": True}}))
+    return place
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""A lake under test: small tasks, a clock of its own, and its plain folders.
+"""A lake under test: small tasks, a clock of its own, and its tables.
 
-The folders are read as any reader would.
+The tables are read as any reader of Delta would.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow.dataset as ds
+from deltalake import DeltaTable
 
 from tests.spark.source.stores import BORN_MS, StoreUnderTest
 from twophase_spark.archive.checking import Verified, verify
-from twophase_spark.archive.lake import Lake, Manifest
+from twophase_spark.archive.lake import Extent, File, Lake
 from twophase_spark.archive.planning import SETTLING_MS
 from twophase_spark.archive.run import Archived, Settings, Spread, archive
 from twophase_spark.archive.workers import here
+from twophase_spark.datasource.schema.tables import Kind
 
 DAY_MS = 86_400_000
 MADE_MS = 1_700_000_000_000
@@ -86,20 +87,24 @@ class Archive:
         return verify(self.folder, InProcess(), lambda _: None)
 
     def rows(self, table: str = "history") -> list[dict[str, Any]]:
-        """Return the rows of the plain folders, as any tool sees them, by their key."""
+        """Return the rows of a table, as any tool sees them, by their key."""
         folder = self.folder / table
-        if not folder.is_dir():
+        if not DeltaTable.is_deltatable(str(folder)):
             return []
-        rows: list[dict[str, Any]] = ds.dataset(folder, format="parquet", partitioning="hive").to_table().to_pylist()
+        rows: list[dict[str, Any]] = DeltaTable(folder).to_pyarrow_table().to_pylist()
         return sorted(rows, key=lambda row: (row.get("node", 0), row.get("seq", row.get("id"))))
 
     def places(self) -> list[tuple[int, int]]:
         """Return (node, seq) of all rows of history."""
         return [(row["node"], row["seq"]) for row in self.rows()]
 
+    def files(self, table: str) -> list[File]:
+        """Return the files of a table, by its log."""
+        return Lake(self.folder).snapshot().files(Kind(table))
+
     @property
-    def manifests(self) -> list[Manifest]:
-        return Lake(self.folder).manifests()
+    def extent(self) -> Extent:
+        return Lake(self.folder).snapshot().extent()
 
 
 def _fields(settings: Settings) -> dict[str, Any]:

@@ -5,7 +5,11 @@ Each run continues from the end of the last one.
 
 from __future__ import annotations
 
+import itertools
+import os
+import shutil
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +18,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
 from tests.spark.archive.archiving import DAY_MS, ROWS_PER_TASK, Archive, InProcess, fail_early
 from tests.spark.source.stores import (
@@ -31,12 +36,13 @@ from twophase.core.errors import ArchiveRefused, CannotRead, HistoryGap, LakeDam
 from twophase.core.message import decode
 from twophase_spark.archive import marks
 from twophase_spark.archive.copying import Task, copy
-from twophase_spark.archive.lake import Lake
+from twophase_spark.archive.lake import Extent, Lake, Snapshot, node_mark
 from twophase_spark.archive.spans import attempts_between
 from twophase_spark.archive.workers import here
 from twophase_spark.datasource.options.looking import location_of, looked_into
 from twophase_spark.datasource.options.read_options import parse
 from twophase_spark.datasource.schema.sql import select
+from twophase_spark.datasource.schema.tables import Kind
 
 pytestmark = pytest.mark.spark
 
@@ -89,11 +95,10 @@ def test_attempts_of_an_outage_are_many_files_and_each_is_in_one(store: StoreUnd
 
     assert (asked, done.attempts) == ([36], 35)
     assert sorted(row["gid"] for row in archive.rows("attempt")) == gids
-    [manifest] = archive.manifests
-    files = [file for file in manifest.files if file.table == "attempt"]
+    files = archive.files("attempt")
     assert len(files) >= 4
-    assert max(file.facts.rows for file in files) <= ROWS_PER_TASK
-    assert [one.until_ms for one in files[:-1]] == [one.since_ms for one in files[1:]]
+    assert max(file.rows for file in files) <= ROWS_PER_TASK
+    assert all(before.last_ms < after.first_ms for before, after in itertools.pairwise(files))
 
 
 def test_no_task_reads_all_attempts_of_a_sqlite_store(sqlite_store: SqliteUnderTest) -> None:
@@ -136,12 +141,17 @@ def test_rows_lie_in_the_folder_of_the_day_they_finished(sqlite_store: SqliteUnd
 
     archive.run(sqlite_store)
 
-    assert {path.parent.name: path.name for path in archive.folder.glob("history/*/*")} == {
-        "dt=2027-01-14": "n1-000000000001-000000000003.parquet",
-        "dt=2027-01-15": "n1-000000000001-000000000003.parquet",
+    tasks = {file.path.partition("/")[0]: (file.task, file.rows) for file in archive.files("history")}
+    assert tasks == {
+        "dt=2027-01-14": ("n1-000000000001-000000000003", 1),
+        "dt=2027-01-15": ("n1-000000000001-000000000003", 2),
     }
-    assert archive.places() == [(1, 1), (1, 2), (1, 3)]
-    for path in archive.folder.glob("history/*/*"):
+    assert {(row["seq"], str(row["dt"])) for row in archive.rows()} == {
+        (1, "2027-01-15"),
+        (2, "2027-01-15"),
+        (3, "2027-01-14"),
+    }
+    for path in archive.folder.glob("history/dt=*/*"):
         group = pq.read_metadata(path).row_group(0)
         assert {group.column(place).compression for place in range(group.num_columns)} == {"ZSTD"}
 
@@ -159,6 +169,20 @@ def test_rows_gone_before_the_first_run_are_counted_and_not_held_against_it(
     assert archive.verify().faults == ()
 
 
+def test_a_node_without_rows_at_the_first_run_is_followed_from_there(
+    sqlite_store: SqliteUnderTest, archive: Archive
+) -> None:
+    finish(sqlite_store, 1, 1, 5)
+    finish(sqlite_store, 2, 1, 3)
+    remove(sqlite_store, 2, 1, 3)
+    first = archive.run(sqlite_store)
+    finish(sqlite_store, 2, 4, 6)
+    second = archive.run(sqlite_store)
+
+    assert (first.through, second.through) == ({1: 5, 2: 3}, {1: 5, 2: 6})
+    assert (second.history, second.missing) == (3, 0)
+
+
 def test_rows_removed_behind_the_archives_back_are_reported(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
     finish(sqlite_store, 1, 1, 5)
     archive.run(sqlite_store)
@@ -169,7 +193,7 @@ def test_rows_removed_behind_the_archives_back_are_reported(sqlite_store: Sqlite
         HistoryGap, match="2 rows of history were removed before they were archived: node 1, seq 7 to 8"
     ):
         archive.run(sqlite_store)
-    assert [manifest.number for manifest in archive.manifests] == [1]
+    assert archive.extent.through == {1: 5}
 
     assert archive.run(sqlite_store, accept_gaps=True).missing == 2
     assert archive.places() == [(1, seq) for seq in (1, 2, 3, 4, 5, 6, 9)]
@@ -186,7 +210,7 @@ def test_a_copy_that_differs_is_not_taken(
     with pytest.raises(LakeDamaged, match="differs from the store: 5 rows"):
         archive.run(sqlite_store, reached=lambda point: flipped(sqlite_store) if point == "copied" else None)
 
-    assert archive.manifests == []
+    assert archive.extent == Extent()
     assert archive.places() == []
     assert released_ms(sqlite_store) == 0
     assert archive.run(sqlite_store).history == 5
@@ -209,7 +233,23 @@ def test_only_one_attempt_of_a_task_counts(sqlite_store: SqliteUnderTest, archiv
 
     assert archive.places() == [(1, seq) for seq in range(1, 26)]
     assert archive.verify().faults == ()
-    assert not (archive.folder / "_staging").exists()
+
+
+def test_what_a_killed_run_left_goes_after_a_week(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 5)
+    archive.run(sqlite_store)
+    [whole] = archive.folder.glob("history/dt=*/*.parquet")
+    old, young = whole.with_name("old.parquet"), whole.with_name("young.parquet")
+    for left in (old, young):
+        shutil.copy(whole, left)
+    os.utime(old, (0, 0))
+    os.utime(whole, (0, 0))
+
+    archive.run(sqlite_store)
+
+    assert [path.exists() for path in (whole, old, young)] == [True, False, True]
+    assert archive.places() == [(1, seq) for seq in range(1, 6)]
+    assert archive.verify().faults == ()
 
 
 def test_a_restored_store_is_refused(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
@@ -235,20 +275,73 @@ def test_a_store_goes_into_one_lake(sqlite_store: SqliteUnderTest, archive: Arch
     assert other.run(sqlite_store).history == 3
 
 
-def test_a_lake_without_its_manifests_is_no_new_lake(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [("history", "Parquet files, and no Delta log"), ("attempt", "the lake has lost the last commits")],
+)
+def test_a_lake_without_a_log_is_no_new_lake(
+    sqlite_store: SqliteUnderTest, archive: Archive, table: str, why: str
+) -> None:
     finish(sqlite_store, 1, 1, 3)
     archive.run(sqlite_store)
-    (archive.folder / "_manifests" / "00000001.json").unlink()
+    shutil.rmtree(archive.folder / table / "_delta_log")
 
-    with pytest.raises(ArchiveRefused, match="has no manifest any more"):
+    with pytest.raises(ArchiveRefused, match=why):
         archive.run(sqlite_store)
 
 
-def test_the_second_archive_at_once_refuses(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+def test_a_lake_that_lost_its_last_commits_is_not_released(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
     finish(sqlite_store, 1, 1, 3)
-    with Lake(archive.folder).locked(), pytest.raises(ArchiveRefused, match=r"another archive is at work.*process \d+"):
+    archive.run(sqlite_store)
+    max((archive.folder / "attempt" / "_delta_log").glob("*.json")).unlink()
+
+    with pytest.raises(ArchiveRefused, match="the lake has lost the last commits"):
         archive.run(sqlite_store)
-    assert archive.run(sqlite_store).history == 3
+
+
+@pytest.mark.parametrize("point", ["claimed", "copied", "checked", "committed"])
+def test_the_second_archive_at_once_is_refused(sqlite_store: SqliteUnderTest, archive: Archive, point: str) -> None:
+    """One of two adds the rows, and the other none, wherever they meet."""
+    finish(sqlite_store, 1, 1, 175)  # three commits of history
+    passed: list[str] = []
+
+    def reached(name: str) -> None:
+        passed.append(name)
+        if passed.count(point) == 1 and name == point:
+            Archive(archive.folder).run(sqlite_store)
+
+    with pytest.raises(ArchiveRefused, match="another archive is at work"):
+        archive.run(sqlite_store, reached=reached)
+
+    assert archive.places() == [(1, seq) for seq in range(1, 176)]
+    assert archive.run(sqlite_store).history == 0
+
+
+def test_two_commits_at_one_instant_are_one(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    """Delta refuses the second, though both saw the same marks."""
+    finish(sqlite_store, 1, 1, 5)
+    archive.run(sqlite_store)
+    lake = Lake(archive.folder)
+    snapshots = [lake.snapshot() for _ in range(8)]
+    together = threading.Barrier(len(snapshots))
+    taken: list[bool] = []
+
+    def commit(snapshot: Snapshot) -> None:
+        together.wait()
+        try:
+            snapshot.commit(Kind.HISTORY, [], {node_mark(1): 9}, 0, {})
+        except ArchiveRefused:
+            taken.append(False)
+        else:
+            taken.append(True)
+
+    threads = [threading.Thread(target=commit, args=[snapshot]) for snapshot in snapshots]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert sorted(taken) == [False] * 7 + [True]
 
 
 def test_an_empty_store_is_archived_too(store: StoreUnderTest, archive: Archive) -> None:
@@ -286,22 +379,34 @@ def test_a_damaged_file_is_found(sqlite_store: SqliteUnderTest, archive: Archive
     whole[len(whole) // 3] ^= 1
     files[0].write_bytes(whole)
     files[1].unlink()
-    files[2].with_name("stray.parquet").write_bytes(files[2].read_bytes())
+    size = files[2].stat().st_size
+    files[2].write_bytes(files[2].read_bytes() + b"x")
 
     assert {fault.why for fault in archive.verify().faults} == {
         "its bytes are not those that were written",
         "it is gone",
-        "no manifest names it",
+        f"it has {size + 1} bytes, and was written with {size}",
+    }
+
+
+def test_a_table_that_another_program_changed_is_no_proof(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 15)
+    archive.run(sqlite_store)
+    DeltaTable(archive.folder / "history").optimize.compact()
+
+    assert {fault.why for fault in archive.verify().faults} == {
+        "no archive wrote it: another program has changed the table"
     }
 
 
 def test_only_the_owner_reads_a_lake(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    """No other user gets past these folders, whatever lies in them."""
     finish(sqlite_store, 1, 1, 3)
     archive.run(sqlite_store)
+    folders = [archive.folder, *archive.folder.iterdir()]
 
-    modes = {path.stat().st_mode & 0o077 for path in [archive.folder, *archive.folder.rglob("*")]}
-
-    assert modes == {0}
+    assert {path.name for path in folders} == {"lake", "history", "attempt", "audit_log"}
+    assert {path.stat().st_mode & 0o077 for path in folders} == {0}
 
 
 def test_facts_see_what_a_sum_would_not() -> None:

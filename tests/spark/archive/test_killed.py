@@ -9,20 +9,23 @@ import itertools
 import os
 import signal
 import sqlite3
+import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import IO
 
-import msgspec
 import pytest
 
 from tests.spark.archive.archiving import ARCHIVING, Archive, StoreAt, fail_early
 from tests.spark.source.stores import SqliteUnderTest, finish, gid_of
 from tests.support.dying_child import exit_code_of
 from twophase_spark.archive.lake import Lake
+from twophase_spark.datasource.schema.tables import Kind
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
-POINTS = ("claimed", "taken", "copied", "checked", "linked", "committed", "moved", "published", "released")
+POINTS = ("claimed", "put", "copied", "checked", "committed", "unsettled", "released")
 PASSAGES = (1, 2)
 
 
@@ -49,24 +52,35 @@ def _archive_until(folder: Path, url: str, point: str, passage: int) -> None:
 
 
 def _cut_short(reached: Callable[[str], None]) -> None:
-    """Add points inside a step of the lake.
+    """Add points inside a round: behind each file, and between the commit and its durability."""
+    put, settle = Lake.put, Lake.settle
 
-    They lie between link and unlink, and between two moves of files, at either time.
-    """
-    unlink, rename = Path.unlink, Path.rename
+    def put_and_tell(self: Lake, kind: Kind, path: str, source: IO[bytes]) -> None:
+        put(self, kind, path, source)
+        reached("put")
 
-    def unlink_later(self: Path, missing_ok: bool = False) -> None:
-        reached("linked")
-        unlink(self, missing_ok)
+    def settle_later(self: Lake) -> None:
+        reached("unsettled")
+        settle(self)
 
-    def rename_and_tell(self: Path, target: Path) -> Path:
-        moved = rename(self, target)
-        if self.suffix == ".parquet":
-            reached("taken" if "_staging" in target.parts else "moved")
-        return moved
+    setattr(Lake, "put", put_and_tell)  # noqa: B010 -- in a process that is about to end
+    setattr(Lake, "settle", settle_later)  # noqa: B010 -- the same
 
-    setattr(Path, "unlink", unlink_later)  # noqa: B010 -- in a process that is about to end
-    setattr(Path, "rename", rename_and_tell)  # noqa: B010 -- the same
+
+def _archive_for(folder: Path, url: str, after_s: float) -> None:
+    """Archive, and die a while after the first round was compared, somewhere in its commit or behind it."""
+
+    def die() -> None:
+        time.sleep(after_s)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def reached(name: str) -> None:
+        if name == "checked" and not timers:
+            timers.append(threading.Thread(target=die, daemon=True))
+            timers[0].start()
+
+    timers: list[threading.Thread] = []
+    Archive(folder).run(StoreAt(url), reached=reached)
 
 
 def forget_released(store: SqliteUnderTest) -> None:
@@ -90,57 +104,48 @@ def test_nothing_is_lost_and_nothing_is_there_twice(
         kills += killed(archive, sqlite_store, point, passage)
         forget_released(sqlite_store)
         seen = archive.places()
-        assert len(set(seen)) == len(seen), "a reader of the plain folders saw a row twice"
-        named = {file.path for manifest in archive.manifests for file in manifest.files}
-        there = {str(path.relative_to(archive.folder)) for path in archive.folder.glob("[ha]*/*/*.parquet")}
-        assert there <= named, "a file that no manifest names was to be seen"
-
-    done = archive.run(sqlite_store)
-    forget_released(sqlite_store)
+        assert len(set(seen)) == len(seen), "a reader of the table saw a row twice"
 
     assert kills >= 1
+    _is_whole_after_the_next(archive, sqlite_store, last)
+
+
+@pytest.mark.parametrize("after_ms", [0, 1, 2, 3, 5, 8, 13, 21])
+def test_a_kill_within_a_commit_has_committed_all_of_it_or_nothing(
+    sqlite_store: SqliteUnderTest, archive: Archive, after_ms: int
+) -> None:
+    finish(sqlite_store, 1, 1, 175)
+    fail_early(sqlite_store, [gid_of(1, 1)])
+
+    code = exit_code_of(_archive_for, archive.folder, sqlite_store.url, after_ms / 1000, imports=ARCHIVING)
+
+    assert code in {0, -signal.SIGKILL}
+    assert len(archive.places()) in {0, 80, 160, 175}
+    forget_released(sqlite_store)
+    _is_whole_after_the_next(archive, sqlite_store, 175)
+
+
+def _is_whole_after_the_next(archive: Archive, store: SqliteUnderTest, last: int) -> None:
+    done = archive.run(store)
+    forget_released(store)
+
     assert archive.places() == [(1, seq) for seq in range(1, last + 1)]
     assert len(archive.rows("attempt")) == 1
     assert done.through == {1: last}
     assert archive.verify().faults == ()
-    assert not (archive.folder / "_staging").exists()
-    assert [manifest.number for manifest in Lake(archive.folder).manifests()] == list(
-        range(1, len(archive.manifests) + 1)
-    )
 
 
-@pytest.mark.parametrize("point", ["checked", "committed", "published"])
-def test_a_task_that_outlives_a_killed_run_writes_into_no_other_runs_files(
-    sqlite_store: SqliteUnderTest, archive: Archive, point: str
+def test_a_task_that_outlives_a_killed_run_writes_into_no_file_of_the_lake(
+    sqlite_store: SqliteUnderTest, archive: Archive
 ) -> None:
     finish(sqlite_store, 1, 1, 5)
     assert killed(archive, sqlite_store, "copied", 1)
-    [outlived] = archive.folder.glob("_staging/*/history/*/*.parquet")
+    [outlived] = archive.folder.glob("history/dt=*/*.parquet")
 
-    def write_on(name: str) -> None:
-        if name == point:
-            outlived.parent.mkdir(parents=True, exist_ok=True)
-            outlived.write_bytes(b"")
-
-    archive.run(sqlite_store, reached=write_on)
-    outlived.parent.mkdir(parents=True, exist_ok=True)
+    archive.run(sqlite_store, reached=lambda _: outlived.write_bytes(b""))
     outlived.write_bytes(b"")
     archive.run(sqlite_store)
 
-    assert archive.places() == [(1, seq) for seq in range(1, 6)]
-    assert archive.verify().faults == ()
-    assert not (archive.folder / "_staging").exists()
-
-
-def test_a_manifest_of_before_tries_had_names_is_published(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
-    finish(sqlite_store, 1, 1, 5)
-    assert killed(archive, sqlite_store, "committed", 1)
-    [path] = archive.folder.glob("_manifests/*.json")
-    manifest = msgspec.json.decode(path.read_bytes())
-    (archive.folder / "_staging" / manifest.pop("staging")).rename(archive.folder / "_staging" / "00000001")
-    path.write_bytes(msgspec.json.encode(manifest))
-
-    archive.run(sqlite_store)
-
+    assert outlived.name not in {Path(file.path).name for file in archive.files("history")}
     assert archive.places() == [(1, seq) for seq in range(1, 6)]
     assert archive.verify().faults == ()

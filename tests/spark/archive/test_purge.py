@@ -193,7 +193,7 @@ def test_a_message_that_ends_late_goes_when_it_is_old_enough(sqlite_store: Sqlit
 def test_rows_of_a_damaged_file_stay(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
     finish(sqlite_store, 1, 1, 25)
     archive.run(sqlite_store)
-    files = sorted(archive.folder.glob("history/*/*.parquet"))
+    files = sorted(archive.folder.glob("history/dt=*/*.parquet"))
     whole = bytearray(files[0].read_bytes())
     whole[len(whole) // 3] ^= 1
     files[0].write_bytes(whole)

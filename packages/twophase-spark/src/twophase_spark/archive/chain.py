@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
@@ -41,16 +40,13 @@ def _rows(lake: Lake, files: Sequence[File]) -> Iterator[list[AuditRow]]:
 
     A task has a file for each day, and all of them have its name.
     """
-    ordered = sorted(files, key=lambda file: (_task(file), file.facts.first))
-    for _, of_task in itertools.groupby(ordered, _task):
-        yield sorted((row for file in of_task for row in _read(lake.path_of(file))), key=lambda row: row.seq)
+    ordered = sorted(files, key=lambda file: file.task)
+    for _, of_task in itertools.groupby(ordered, lambda file: file.task):
+        yield sorted((row for file in of_task for row in _read(lake, file)), key=lambda row: row.seq)
 
 
-def _task(file: File) -> str:
-    return Path(file.path).name
-
-
-def _read(path: Path) -> Iterator[AuditRow]:
-    table = pq.ParquetFile(path).read(columns=target_of(Kind.AUDIT_LOG).names)
+def _read(lake: Lake, file: File) -> Iterator[AuditRow]:
+    with lake.files_of(file.kind).open_input_file(file.path) as source:
+        table = pq.ParquetFile(source).read(columns=target_of(Kind.AUDIT_LOG).names)
     columns = [table.column(name).to_pylist() for name in target_of(Kind.AUDIT_LOG).names]
     return (AuditRow(*values) for values in zip(*columns, strict=True))

@@ -6,14 +6,12 @@ the check reads the same rows from the store once more, every byte of the files,
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
 import secrets
+import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
+from datetime import date, timedelta
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -22,7 +20,7 @@ import pyarrow.parquet as pq
 
 from twophase.core.errors import HistoryGap, LakeDamaged
 from twophase_spark.archive.facts import SHAPES, Facts, Tally, facts_of
-from twophase_spark.archive.lake import File, attempt_folder, make_folder
+from twophase_spark.archive.lake import DAY, File, Lake
 from twophase_spark.archive.schemas import target_of
 from twophase_spark.datasource.options.read_options import ReadOptions
 from twophase_spark.datasource.partitions import gaps
@@ -33,24 +31,24 @@ from twophase_spark.datasource.schema.sql import select
 from twophase_spark.datasource.schema.tables import Kind
 
 _ACCEPT_GAPS = (
-    "Somebody else removed them. To archive what is left and say in the manifest how many are missing: --accept-gaps."
+    "Somebody else removed them. To archive what is left and say in the commit how many are missing: --accept-gaps."
 )
 _DAY_MS = 86_400_000
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 64 * 2**20
 _READ_BYTES = 2**20
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH = date(1970, 1, 1)
 
 
 class Task(msgspec.Struct, frozen=True):
     """A stretch of history or of the audit log, or the attempts of a time.
 
     It travels to an executor. `first`, `last`: seqs, of history those of `node`, both within; of attempts times, the
-    last one without, and `ids` the lowest and the highest of them. `name`: of the files. `whole`: no number may be
-    missing.
+    last one without, and `ids` the lowest and the highest of them. `lake`: its place. `name`: of the files. `whole`: no
+    number may be missing.
     """
 
     options: ReadOptions
-    staging: str
+    lake: str
     node: int
     first: int
     last: int
@@ -76,39 +74,33 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The files of a task, to be compared with the store.
-
-    `attempt`: the folder that the attempt wrote them into.
-    """
+    """The files of a task, to be compared with the store: day since 1970 to path."""
 
     task: Task
-    attempt: str
-    paths: tuple[str, ...]
+    paths: dict[int, str]
 
 
 def copy(task: Task) -> Check:
-    """Write the rows of a task, one file a day, into a folder of this attempt.
+    """Write the rows of a task into the lake, one file a day.
 
-    No other attempt of the task has it: Spark may run a task again, or twice at a time, and only one attempt's result
-    reaches the driver.
+    No other attempt of the task writes these files: Spark may run a task again, or twice at a time. Only the files of
+    the one whose result reaches the driver are committed.
 
     Raises:
         HistoryGap: numbers are missing that must not be.
     """
-    attempt = str(attempt_folder(Path(task.staging), secrets.token_hex(8)))
-    days = _DayFiles(task, Path(attempt))
-    with contextlib.closing(days), snapshot_of(task.options) as (run, engine):
+    with _DayFiles(task.kind) as days, snapshot_of(task.options) as (run, engine):
         rows = 0
         for batch in Reader(task.options, target_of(task.kind), engine).rows(run, task.range):
             rows += batch.num_rows
             days.add(batch)
         if task.whole and rows != task.last - task.first + 1:
             raise _gap(task, run, rows)
-    return Check(task, attempt, days.paths())
+        return Check(task, days.put(Lake(task.lake), task.name))
 
 
 def check(found: Check) -> list[File]:
-    """Return the files of a task for the manifest, when they hold the store's rows.
+    """Return the files of a task for the commit, when they hold the store's rows.
 
     Raises:
         LakeDamaged: they do not.
@@ -119,69 +111,78 @@ def check(found: Check) -> list[File]:
         for batch in Reader(task.options, target_of(task.kind), engine).rows(run, task.range):
             for day, rows in _by_day(batch, task.kind):
                 tallies.setdefault(day, Tally(task.kind)).add(rows)
-    stored = {_path(task, day): tally.facts() for day, tally in tallies.items()}
-    if set(stored) != set(found.paths):
+    if set(tallies) != set(found.paths):
         raise LakeDamaged(f"{task.name}: the days that were written are not those of the store; run it again.")
-    files: list[File] = []
-    for path in sorted(stored):
-        whole = Path(task.staging) / path
-        written = read_facts(whole, task.kind)
-        if written != stored[path]:
-            raise LakeDamaged(
-                f"{path} differs from the store: {_described(written)} were read again, and the store has "
-                f"{_described(stored[path])}.",
-                remedy="Nothing was released. Run it again; if it differs again, look at the disk of the lake.",
-            )
-        size_bytes, sha256 = fingerprint(whole)
-        times = (task.first, task.last) if task.kind is Kind.ATTEMPT else (0, 0)
-        files.append(File(path, task.kind.value, task.node, written, size_bytes, sha256, *times))
-    return files
+    return [_checked(task, path, tallies[day].facts()) for day, path in sorted(found.paths.items())]
 
 
-def read_facts(path: Path, kind: Kind) -> Facts:
-    """Return the facts of a file, from its rows."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        return facts_of(kind, file.iter_batches(_GROUP_ROWS))
+def _checked(task: Task, path: str, stored: Facts) -> File:
+    lake = Lake(task.lake)
+    with lake.files_of(task.kind).open_input_file(path) as source:
+        written = facts_of(task.kind, pq.ParquetFile(source, page_checksum_verification=True).iter_batches(_GROUP_ROWS))
+    bounds = (written.rows, written.first, written.last, written.first_ms, written.last_ms)
+    file = File(task.kind, path, task.node, *bounds, 0)
+    size_bytes, sha256 = fingerprint(lake, file)
+    if written != stored or sha256 != file.sha256:
+        raise LakeDamaged(
+            f"{file.shown} differs from the store: {_described(written)} were read again, and the store has "
+            f"{_described(stored)}.",
+            remedy="Nothing was released. Run it again; if it differs again, look at the disk of the lake.",
+        )
+    return msgspec.structs.replace(file, size_bytes=size_bytes)
 
 
-def fingerprint(path: Path) -> tuple[int, str]:
+def fingerprint(lake: Lake, file: File) -> tuple[int, str]:
     """Return size and SHA-256 of a file."""
+    with lake.files_of(file.kind).open_input_stream(file.path) as source:
+        return _fingerprint(source)
+
+
+def _fingerprint(source: IO[bytes]) -> tuple[int, str]:
     digest, size_bytes = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        while piece := file.read(_READ_BYTES):
-            digest.update(piece)
-            size_bytes += len(piece)
+    while piece := source.read(_READ_BYTES):
+        digest.update(piece)
+        size_bytes += len(piece)
     return size_bytes, digest.hexdigest()
 
 
 class _DayFiles:
-    """The files of a task, one a day, each written in large pieces."""
+    """The rows of a task, a temporary file a day, each written in large pieces."""
 
-    def __init__(self, task: Task, folder: Path) -> None:
-        self._task = task
-        self._folder = folder
+    def __init__(self, kind: Kind) -> None:
+        self._kind = kind
         self._open: dict[int, _DayFile] = {}
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        for day, rows in _by_day(batch, self._task.kind):
-            if day not in self._open:
-                path = self._folder / _path(self._task, day)
-                self._open[day] = _DayFile(path, target_of(self._task.kind))
-            self._open[day].add(rows)
+    def __enter__(self) -> _DayFiles:
+        return self
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         for file in self._open.values():
             file.close()
 
-    def paths(self) -> tuple[str, ...]:
-        return tuple(sorted(_path(self._task, day) for day in self._open))
+    def add(self, batch: pa.RecordBatch) -> None:
+        for day, rows in _by_day(batch, self._kind):
+            if day not in self._open:
+                self._open[day] = _DayFile(target_of(self._kind))
+            self._open[day].add(rows)
+
+    def put(self, lake: Lake, name: str) -> dict[int, str]:
+        """Write them into the lake; return their paths."""
+        paths: dict[int, str] = {}
+        for day, file in self._open.items():
+            file.end()
+            _, sha256 = _fingerprint(file.file)
+            file.file.seek(0)
+            place = f"{DAY}={(_EPOCH + timedelta(days=day)).isoformat()}"
+            paths[day] = f"{place}/{name}-{secrets.token_hex(4)}-{sha256}.parquet"
+            lake.put(self._kind, paths[day], file.file)
+        return paths
 
 
 class _DayFile:
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        make_folder(path.parent)
-        self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb")
-        self._writer = pq.ParquetWriter(self._file, schema, compression="zstd", write_page_checksum=True)
+    def __init__(self, schema: pa.Schema) -> None:
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115 -- closed by _DayFiles
+        self._writer = pq.ParquetWriter(self.file, schema, compression="zstd", write_page_checksum=True)
         self._schema = schema
         self._waiting: list[pa.RecordBatch] = []
 
@@ -193,12 +194,15 @@ class _DayFile:
         ):
             self._write()
 
-    def close(self) -> None:
+    def end(self) -> None:
+        """Complete the file, and go to its beginning."""
         self._write()
         self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        self.file.seek(0)
+
+    def close(self) -> None:
+        self._writer.close()
+        self.file.close()
 
     def _write(self) -> None:
         if self._waiting:
@@ -211,10 +215,6 @@ def _by_day(batch: pa.RecordBatch, kind: Kind) -> Iterator[tuple[int, pa.RecordB
     days: Any = batch.column(SHAPES[kind].time).to_numpy(zero_copy_only=False) // _DAY_MS
     for day in np.unique(days):
         yield int(day), batch.filter(pa.array(days == day))
-
-
-def _path(task: Task, day: int) -> str:
-    return f"{task.kind.value}/dt={(_EPOCH + timedelta(days=day)).date().isoformat()}/{task.name}.parquet"
 
 
 def _gap(task: Task, run: Run, rows: int) -> HistoryGap:

@@ -1,9 +1,8 @@
 """Facts of a set of rows that must be equal in the store and in a file.
 
-They are count, bounds, sums and a digest. The digest is a sum over rows of 128 bits each (BLAKE2b of every stored
+They are count, bounds and a digest. The digest is a sum over rows of 128 bits each (BLAKE2b of every stored
 value, lengths included, so that no two different rows look alike). A sum does not depend on the order of rows and,
-unlike exclusive or, detects a row that stands twice. It depends on no library's version, because manifests outlive
-them.
+unlike exclusive or, detects a row that stands twice.
 """
 
 from __future__ import annotations
@@ -25,14 +24,13 @@ _WORD_MODULUS = 2**64
 class Shape(msgspec.Struct, frozen=True):
     """The columns of a table by their use.
 
-    `key`: the number by which rows are found; `time`: the time of their day; `sums`: the numbers that are added up.
+    `key`: the number by which rows are found; `time`: the time of their day.
     """
 
     key: str
     time: str
     numbers: tuple[str, ...]
     texts: tuple[str, ...]
-    sums: tuple[str, ...]
 
 
 SHAPES: dict[Kind, Shape] = {
@@ -41,32 +39,33 @@ SHAPES: dict[Kind, Shape] = {
         time="finished_ms",
         numbers=("node", "seq", "created_ms", "decided_ms", "finished_ms", "attempts", "done"),
         texts=("gid", "state", "decided_by", "reason", "body"),
-        sums=("created_ms", "finished_ms", "attempts"),
     ),
     Kind.ATTEMPT: Shape(
         key="id",
         time="at_ms",
         numbers=("id", "at_ms", "status", "latency_ms"),
         texts=("gid", "kind", "branch_id", "target", "result", "error"),
-        sums=("at_ms", "latency_ms"),
     ),
     Kind.AUDIT_LOG: Shape(
         key="seq",
         time="at_ms",
         numbers=("seq", "at_ms", "node"),
         texts=("who", "peer", "act", "target", "reason", "state_before", "state_after", "previous", "hash"),
-        sums=("at_ms",),
     ),
 }
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """The facts of a set of rows. `digest`: 32 hexadecimal digits."""
+    """The facts of a set of rows.
+
+    `first`, `last`: the bounds of their keys, `first_ms`, `last_ms` of their times; `digest`: 32 hexadecimal digits.
+    """
 
     rows: int
     first: int
     last: int
-    sums: dict[str, int]
+    first_ms: int
+    last_ms: int
     digest: str
 
 
@@ -77,8 +76,8 @@ class Tally:
         """Begin with no rows."""
         self._shape = SHAPES[kind]
         self._rows = 0
-        self._bounds: list[int] = []
-        self._sums = dict.fromkeys(self._shape.sums, 0)
+        self._keys = (0, 0)
+        self._times = (0, 0)
         self._words = [0] * _WORDS
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -86,18 +85,20 @@ class Tally:
         if not batch.num_rows:
             return
         numbers = {name: _numbers(batch, name) for name in self._shape.numbers}
+        self._keys = self._widened(self._keys, numbers[self._shape.key])
+        self._times = self._widened(self._times, numbers[self._shape.time])
         self._rows += batch.num_rows
-        keys = numbers[self._shape.key]
-        self._bounds = [min([*self._bounds, int(keys.min())]), max([*self._bounds, int(keys.max())])]
-        for name in self._sums:
-            self._sums[name] += int(numbers[name].sum())
         for word, value in enumerate(_digest(batch, list(numbers.values()), self._shape.texts)):
             self._words[word] = (self._words[word] + value) % _WORD_MODULUS
 
     def facts(self) -> Facts:
         """Return the facts of all rows so far."""
-        first, last = self._bounds or [0, 0]
-        return Facts(self._rows, first, last, dict(self._sums), "".join(f"{word:016x}" for word in self._words))
+        digest = "".join(f"{word:016x}" for word in self._words)
+        return Facts(self._rows, *self._keys, *self._times, digest)
+
+    def _widened(self, bounds: tuple[int, int], values: Any) -> tuple[int, int]:
+        low, high = int(values.min()), int(values.max())
+        return (min(bounds[0], low), max(bounds[1], high)) if self._rows else (low, high)
 
 
 def facts_of(kind: Kind, batches: Iterable[pa.RecordBatch]) -> Facts:

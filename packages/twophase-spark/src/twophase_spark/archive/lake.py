@@ -1,277 +1,301 @@
-"""The lake: a folder of Parquet files, and the manifests that list its files.
+"""The lake: three Delta tables, `history`, `attempt` and `audit_log`, partitioned by day.
 
-    history/dt=2026-11-20/n1-000000000001-000000250000.parquet      rows, by the day they were finished
-    attempt/dt=2026-11-20/r00000003-0001.parquet                    attempts, by the day they were made
-    audit_log/dt=2026-11-20/a000000000001-000000000250.parquet      the audit log, by the day its rows were written
-    _manifests/00000003.json                                        what round 3 has added
-    _staging/00000004-9f2c61d05a77e340/…                            what a round under way has written
-    _lake.json, _lock                                               the lake's number; the process at work
+    history/_delta_log/00000000000000000003.json                                    what commit 3 has added
+    history/dt=2026-11-20/n1-000000000001-000000250000-9f2c61d0-<sha256>.parquet    rows, by the day they were finished
 
-A round becomes valid in one instant: when its manifest appears under its number. Before that its files lie in
-`_staging` and do not count; after it they are moved to their final paths, by the next process if need be. So a file
-under `history` always belongs to a manifest, and a reader of the plain folders sees nothing twice. Each try of a round
-has a folder of its own in `_staging`, which its manifest names: a task that outlives a killed run writes into a folder
-that no manifest names. In it each attempt of a task has one too, `attempt-…`: the files of the attempt whose result the
-driver accepted are moved out of it, before they are compared; those of other attempts of the same task are never looked
-at.
+A commit makes its files part of the table in one instant. Each raises a mark in the same step (`txn` of the Delta
+protocol): the last seq of a node, the last row of the audit log, or the time up to which attempts are there. A commit
+is refused when its marks are not those that its run has seen, so a stretch is in the lake once, whoever else archives.
+A file that no commit names is not part of a table: it was left by a run that was killed, and is removed a week later.
+
+The name of a file ends in the SHA-256 of its bytes, so the log says what a file must hold. Folder or object store:
+`deltalake` reads and writes both.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import secrets
-import shutil
-from collections.abc import Iterator, Sequence
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import IO
 
 import msgspec
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction
+from pyarrow import fs
 
 from twophase.core.errors import ArchiveRefused, LakeDamaged
-from twophase_spark.archive.facts import Facts
+from twophase_spark.archive.facts import SHAPES
+from twophase_spark.archive.schemas import TABLES, target_of
+from twophase_spark.datasource.schema.tables import Kind
 
-FORMAT = 1
-_IDENTITY, _LOCK, _MANIFESTS, _STAGING = "_lake.json", "_lock", "_manifests", "_staging"
-_FOLDER_MODE, _FILE_MODE = 0o700, 0o600
-_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+DAY = "dt"
+UNTIL, AUDIT_THROUGH, NODES = "twophase-until-ms", "twophase-audit-log", "twophase-nodes"
+_LEFT_HOURS = 168
+_COPY_BYTES = 2**20
+_IDENTITY_MAX = 2**62 - 1
+_PATH = re.compile(rf"{DAY}=\d{{4}}-\d\d-\d\d/(?P<task>[\w-]+)-[0-9a-f]{{8}}-(?P<sha256>[0-9a-f]{{64}})\.parquet")
 
 
 class File(msgspec.Struct, frozen=True):
-    """A file that a manifest lists.
+    """A file of a table, by its commit.
 
-    `path` from the lake's folder; `node` is history's, 0 for others; `facts` as they were verified. `since_ms`,
-    `until_ms`: of attempts, the time from which the file has those of its day, the last one without.
+    `path` from the table's folder; `node` is history's, 0 for others; `first`, `last`: the bounds of its numbers,
+    `first_ms`, `last_ms` of its times.
     """
 
+    kind: Kind
     path: str
-    table: str
     node: int
-    facts: Facts
+    rows: int
+    first: int
+    last: int
+    first_ms: int
+    last_ms: int
     size_bytes: int
-    sha256: str
-    since_ms: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The path from the lake's place."""
+        return f"{self.kind}/{self.path}"
+
+    @property
+    def task(self) -> str:
+        """The name of the task that wrote it; empty when no archive did."""
+        found = _PATH.fullmatch(self.path)
+        return "" if found is None else found["task"]
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of its bytes; empty when no archive wrote it."""
+        found = _PATH.fullmatch(self.path)
+        return "" if found is None else found["sha256"]
+
+
+class Extent(msgspec.Struct, frozen=True):
+    """The rows that are in the lake.
+
+    `through`: node to the last seq; `audit_through`: the last row of the audit log; `until_ms`: all that was finished
+    or made before is there, and the store may remove it.
+    """
+
+    through: dict[int, int] = {}
+    audit_through: int = 0
     until_ms: int = 0
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """The files that one round added, and the extent of the lake with it.
-
-    `through`: node to the last seq in the lake; `attempts_until_ms`: attempts made before it are in the lake;
-    `until_ms`: rows finished or made before it are in the lake, and the store may remove them; `missing`: rows that
-    were gone from the store when their numbers were archived. `staging`: the folder in `_staging` in which they were
-    written; empty where its name is the round's number. `audit_through`: the last row of the audit log in the lake.
-    """
-
-    format: int
-    number: int
-    lake: int
-    made_ms: int
-    through: dict[int, int]
-    attempts_until_ms: int
-    until_ms: int
-    missing: int
-    files: tuple[File, ...]
-    staging: str = ""
-    audit_through: int = 0
-
-
-class _Identity(msgspec.Struct, frozen=True):
-    format: int
-    lake: int
-
-
 class Lake:
-    """A lake at a folder, which need not exist yet."""
+    """A lake at a place, which need not exist yet: a folder, or the URL of a place in an object store."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, place: str | Path) -> None:
         """Look at nothing yet."""
-        self.folder = folder.absolute()
+        text = str(place).removeprefix("file://")
+        self.folder = None if "://" in text else Path(text).absolute()
+        self.place = text.rstrip("/") if self.folder is None else str(self.folder)
+
+    def uri(self, kind: Kind) -> str:
+        """Return the place of a table."""
+        return f"{self.place}/{kind}"
+
+    def files_of(self, kind: Kind) -> fs.FileSystem:
+        """Return the files of a table, by their paths in it."""
+        return fs.PyFileSystem(DeltaStorageHandler(self.uri(kind)))
+
+    def create(self) -> None:
+        """Make the tables that are not there yet.
+
+        Raises:
+            ArchiveRefused: files are there, and no table: another program's, or its log was lost.
+        """
+        for kind in TABLES:
+            if self.folder is not None:
+                _make_folder(self.folder / kind)
+            if DeltaTable.is_deltatable(self.uri(kind)):
+                continue
+            found = self.files_of(kind).get_file_info(fs.FileSelector("", recursive=True))
+            if any(info.path.endswith(".parquet") for info in found):
+                raise ArchiveRefused(
+                    f"{self.uri(kind)} has Parquet files, and no Delta log.",
+                    remedy="Restore its folder _delta_log from a backup, or give the lake up with --detach and take "
+                    "another.",
+                )
+            schema = target_of(kind).append(pa.field(DAY, pa.date32()))
+            settings = {"delta.appendOnly": "true"}
+            DeltaTable.create(
+                self.uri(kind), schema, mode="ignore", partition_by=[DAY], name=kind, configuration=settings
+            )
+
+    def snapshot(self) -> Snapshot:
+        """Return the lake as it is now.
+
+        Raises:
+            ArchiveRefused: there is no lake. A misspelt place would look like an empty, faultless one.
+            LakeDamaged: a log cannot be read.
+        """
+        missing = [kind for kind in TABLES if not DeltaTable.is_deltatable(self.uri(kind))]
+        if missing:
+            raise ArchiveRefused(
+                f"{self.place} is no lake: it has no Delta table {missing[0]}.",
+                remedy="Name the place that `twophase spark archive` writes.",
+            )
+        try:
+            return Snapshot(self, {kind: DeltaTable(self.uri(kind)) for kind in TABLES})
+        except DeltaError as error:
+            raise LakeDamaged(f"{self.place}: the log of a table cannot be read: {error}.") from error
+
+    def put(self, kind: Kind, path: str, source: IO[bytes]) -> None:
+        """Write a file whole, and durably."""
+        with self.files_of(kind).open_output_stream(path, buffer_size=_COPY_BYTES) as target:
+            while piece := source.read(_COPY_BYTES):
+                target.write(piece)
+        if self.folder is not None:
+            _sync(self.folder, [self.folder / kind / path])
+
+    def settle(self) -> None:
+        """Make what was committed durable: only then may a store remove its rows."""
+        if self.folder is not None:
+            _sync(self.folder, [path for kind in TABLES for path in (self.folder / kind / "_delta_log").glob("*.*")])
+
+    def clean(self) -> None:
+        """Remove files that killed runs left, a week after they were written."""
+        for kind in TABLES:
+            table = DeltaTable(self.uri(kind))
+            if table.vacuum(retention_hours=_LEFT_HOURS, full=True):
+                table.vacuum(retention_hours=_LEFT_HOURS, full=True, dry_run=False)
+
+
+class Snapshot:
+    """The lake at one moment: a version of each table. A run sees its own commits besides."""
+
+    def __init__(self, lake: Lake, tables: Mapping[Kind, DeltaTable]) -> None:
+        """Take versions that were read."""
+        self.lake = lake
+        self._tables = dict(tables)
+        self._raised: dict[str, int] = {}
 
     @property
-    def identity(self) -> int | None:
-        """The number by which its store knows it; None when there is no lake here.
+    def identity(self) -> int:
+        """The number by which its store knows the lake."""
+        table_id: int = uuid.UUID(str(self._tables[Kind.HISTORY].metadata().id)).int
+        return (table_id & _IDENTITY_MAX) + 1
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions of the tables: equal when the lake is unchanged."""
+        return tuple(int(self._tables[kind].version()) for kind in TABLES)
+
+    def extent(self) -> Extent:
+        """Return what the lake has."""
+        nodes = range(self._mark(Kind.HISTORY, NODES) + 1)
+        through = {node: self._mark(Kind.HISTORY, node_mark(node)) for node in nodes}
+        through = {node: last for node, last in through.items() if last}
+        return Extent(through, self._mark(Kind.AUDIT_LOG, AUDIT_THROUGH), self._mark(Kind.ATTEMPT, UNTIL))
+
+    def files(self, kind: Kind) -> list[File]:
+        """Return the files of a table, in the order of their paths."""
+        shape = SHAPES[kind]
+        actions = pa.table(self._tables[kind].get_add_actions(flatten=True)).to_pylist()
+        return [
+            File(
+                kind=kind,
+                path=row["path"],
+                node=(row.get("min.node") or 0) if kind is Kind.HISTORY else 0,
+                rows=row.get("num_records") or 0,
+                first=row.get(f"min.{shape.key}") or 0,
+                last=row.get(f"max.{shape.key}") or 0,
+                first_ms=row.get(f"min.{shape.time}") or 0,
+                last_ms=row.get(f"max.{shape.time}") or 0,
+                size_bytes=row["size_bytes"],
+            )
+            for row in sorted(actions, key=lambda row: row["path"])
+        ]
+
+    def commit(
+        self, kind: Kind, files: Sequence[File], marks: Mapping[str, int], now_ms: int, notes: Mapping[str, str]
+    ) -> None:
+        """Add files that were verified, and raise marks, in one step.
 
         Raises:
-            LakeDamaged: the file that says it cannot be read.
+            ArchiveRefused: another archive has raised one meanwhile.
         """
-        found = self._read(self.folder / _IDENTITY, _Identity)
-        return None if found is None else found.lake
-
-    def create(self) -> int:
-        """Make the folder a lake if it is not one yet; return its number."""
-        found = self.identity
-        if found is not None:
-            return found
-        if self._manifest_paths():
-            raise LakeDamaged(f"{self.folder} has manifests and no {_IDENTITY}.")
-        made = _Identity(FORMAT, secrets.randbits(62) + 1)
-        _write_whole(self.folder / _IDENTITY, msgspec.json.encode(made))
-        return made.lake
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Hold the exclusive right to write for the block's time.
-
-        The kernel takes it back when this process ends, in any way.
-
-        Raises:
-            ArchiveRefused: another process has it.
-        """
-        make_folder(self.folder)
-        descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
+        table = DeltaTable(self.lake.uri(kind))
+        properties = CommitProperties(dict(notes), app_transactions=[Transaction(*mark) for mark in marks.items()])
+        seen = {mark: self._mark(kind, mark) for mark in marks}
+        if seen != {mark: table.transaction_version(mark) or 0 for mark in marks}:
+            raise _another(self.lake)
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                holder = os.pread(descriptor, 64, 0).decode("ascii", "replace").strip() or "another process"
-                raise ArchiveRefused(f"{self.folder}: another archive is at work there ({holder}).") from None
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()}\n".encode(), 0)
-            yield
+            table.create_write_transaction(
+                [_added(file, now_ms) for file in files],
+                "append",
+                table.schema(),
+                [DAY],
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise _another(self.lake) from error
+        self._raised |= marks
+        table.update_incremental()
+        self._tables[kind] = table
+
+    def _mark(self, kind: Kind, mark: str) -> int:
+        return int(self._raised.get(mark) or self._tables[kind].transaction_version(mark) or 0)
+
+
+def node_mark(node: int) -> str:
+    """Return the mark of a node's history."""
+    return f"twophase-node-{node}"
+
+
+@contextlib.contextmanager
+def writing(lake: Lake) -> Iterator[None]:
+    """Turn errors of the lake's place into ArchiveRefused."""
+    try:
+        yield
+    except (OSError, DeltaError) as error:
+        why = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ArchiveRefused(
+            f"{lake.place} cannot be written: {why}.",
+            remedy="See that the place may be written and has room, and run it again: it goes on where it was.",
+        ) from error
+
+
+def _another(lake: Lake) -> ArchiveRefused:
+    return ArchiveRefused(
+        f"{lake.place}: another archive is at work there.", remedy="Run it again when that one has come to its end."
+    )
+
+
+def _added(file: File, now_ms: int) -> AddAction:
+    shape = SHAPES[file.kind]
+    node = {"node": file.node} if file.kind is Kind.HISTORY else {}
+    stats = {
+        "numRecords": file.rows,
+        "minValues": {shape.key: file.first, shape.time: file.first_ms, **node},
+        "maxValues": {shape.key: file.last, shape.time: file.last_ms, **node},
+        "nullCount": {},
+    }
+    day = file.path.partition("/")[0].removeprefix(f"{DAY}=")
+    return AddAction(file.path, file.size_bytes, {DAY: day}, now_ms, True, msgspec.json.encode(stats).decode())
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and its missing parents, for its owner only: what is in it is as secret as the store."""
+    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+
+
+def _sync(top: Path, paths: Sequence[Path]) -> None:
+    """Sync files and the folders above them, so that they survive a loss of power."""
+    above = {parent for path in paths for parent in path.parents if parent.is_relative_to(top)}
+    for path in [*paths, *sorted(above)]:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def manifests(self) -> list[Manifest]:
-        """Return all manifests, in order.
-
-        Raises:
-            LakeDamaged: one is missing, cannot be read, or belongs to another lake.
-        """
-        found: list[Manifest] = []
-        identity = self.identity
-        for number, path in enumerate(self._manifest_paths(), start=1):
-            manifest = self._read(path, Manifest)
-            if manifest is None or manifest.number != number or path.stem != f"{number:08}":
-                raise LakeDamaged(f"{self.folder}: manifest {number:08}.json is missing; restore it from a backup.")
-            if manifest.format != FORMAT:
-                raise LakeDamaged(f"{path} is of format {manifest.format}; this twophase knows {FORMAT}.")
-            if manifest.lake != identity:
-                raise LakeDamaged(f"{path} belongs to another lake.")
-            found.append(manifest)
-        return found
-
-    def new_staging(self, number: int) -> Path:
-        """Return the folder where a try of round `number` writes, and no other try."""
-        return self.folder / _STAGING / f"{number:08}-{secrets.token_hex(8)}"
-
-    def _staging_of(self, manifest: Manifest) -> Path:
-        name = manifest.staging or f"{manifest.number:08}"
-        if not name.startswith(f"{manifest.number:08}") or Path(name).name != name:
-            raise LakeDamaged(
-                f"{self.folder}: a manifest names {name!r}, which is no folder of round {manifest.number}."
-            )
-        return self.folder / _STAGING / name
-
-    def clear_staging(self) -> None:
-        """Remove the files of rounds that never became valid.
-
-        Call `publish` before; only with the lock.
-        """
-        shutil.rmtree(self.folder / _STAGING, ignore_errors=True)
-
-    @staticmethod
-    def take(staging: Path, attempt: Path, paths: Sequence[str]) -> None:
-        """Move the files of the accepted attempt of a task to the round's folder."""
-        for path in paths:
-            make_folder((staging / path).parent)
-            (attempt / path).rename(staging / path)
-
-    def commit(self, manifest: Manifest) -> None:
-        """Make a round valid: everything it names stands in `_staging` and was verified.
-
-        Raises:
-            ArchiveRefused: there is such a round already.
-        """
-        self._settle(manifest)
-        path = self.folder / _MANIFESTS / f"{manifest.number:08}.json"
-        make_folder(path.parent)
-        written = path.with_suffix(".new")
-        _write_whole(written, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        try:
-            os.link(written, path)  # unlike a rename it never replaces another's file
-        except FileExistsError:
-            raise ArchiveRefused(f"{path} exists: another archive writes to this lake.") from None
-        written.unlink()
-        sync_folder(path.parent)
-
-    def publish(self, manifest: Manifest) -> None:
-        """Move the files of a round to their final paths; it may be called again."""
-        staging = self._staging_of(manifest)
-        if not staging.is_dir():
-            return
-        for file in manifest.files:
-            path = self.path_of(file)
-            make_folder(path.parent)
-            with contextlib.suppress(FileNotFoundError):
-                (staging / file.path).rename(path)
-        self._sync({self.path_of(file).parent for file in manifest.files})
-
-    def path_of(self, file: File) -> Path:
-        """Return the path of a published file.
-
-        Raises:
-            LakeDamaged: the manifest names a path outside the lake.
-        """
-        parts = Path(file.path).parts
-        if len(parts) != 3 or parts[0] != file.table or ".." in parts:
-            raise LakeDamaged(f"{self.folder}: a manifest names {file.path!r}, which is no place in a lake.")
-        return self.folder.joinpath(*parts)
-
-    def _settle(self, manifest: Manifest) -> None:
-        """Sync the files of a manifest to disk.
-
-        A manifest that survives a loss of power must not name files that do not.
-        """
-        staging = self._staging_of(manifest)
-        self._sync({(staging / file.path).parent for file in manifest.files})
-
-    def _sync(self, folders: set[Path]) -> None:
-        above = {parent for folder in folders for parent in folder.parents if parent.is_relative_to(self.folder)}
-        for folder in sorted(folders | above | {self.folder}):
-            sync_folder(folder)
-
-    def _manifest_paths(self) -> list[Path]:
-        return sorted((self.folder / _MANIFESTS).glob("*.json"))
-
-    @staticmethod
-    def _read(path: Path, kind: type[_Struct]) -> _Struct | None:
-        try:
-            return msgspec.json.decode(path.read_bytes(), type=kind)
-        except FileNotFoundError:
-            return None
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise LakeDamaged(f"{path} cannot be read: {error}.") from None
-
-
-def attempt_folder(staging: Path, name: str) -> Path:
-    """Return the folder where one attempt of a task writes."""
-    return staging / f"attempt-{name}"
-
-
-def make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, for its owner only."""
-    for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
-        missing.mkdir(mode=_FOLDER_MODE, exist_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Sync a folder, so that its renames survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _write_whole(path: Path, text: bytes) -> None:
-    """Write a file that has all of the text or does not exist."""
-    written = path.with_suffix(".part")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(descriptor)
-    written.rename(path)
-    sync_folder(path.parent)

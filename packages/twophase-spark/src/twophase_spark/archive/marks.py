@@ -8,7 +8,7 @@ only rows that the lake has, at its own age; `purging` removes rows itself.
 from __future__ import annotations
 
 from twophase.core.errors import ArchiveRefused
-from twophase_spark.archive.lake import Manifest
+from twophase_spark.archive.lake import Extent
 from twophase_spark.archive.writing import changing, statement
 from twophase_spark.datasource.options.looking import location_of
 from twophase_spark.datasource.options.read_options import parse
@@ -24,13 +24,8 @@ def store_at(reference: str) -> Location:
     return location_of(parse({"url": reference, "table": Kind.HISTORY, "name": "store"}))
 
 
-def claim(location: Location, lake: int, *, fresh: bool) -> int:
+def claim(location: Location, lake: int, extent: Extent) -> None:
     """Let the store keep every row that is not in `lake`.
-
-    Returns the time up to which the store may remove rows.
-
-    Arguments:
-        fresh: the lake has nothing yet.
 
     Raises:
         ArchiveRefused: the store goes to another lake, or this one has lost what it had.
@@ -42,12 +37,11 @@ def claim(location: Location, lake: int, *, fresh: bool) -> int:
         known = {str(name): int(value) for name, value in transaction.rows(statement("claimed"))}
     if known["archive_lake"] != lake:
         raise other_lake(location)
-    if fresh and known["archived_until_ms"]:
+    if known["archived_until_ms"] > extent.until_ms:
         raise ArchiveRefused(
-            f"{location.shown} was archived into this lake before, and the lake has no manifest any more.",
-            remedy="Restore its folder _manifests from a backup, or give the lake up with --detach and take another.",
+            f"{location.shown} was archived into this lake before, and the lake has lost the last commits.",
+            remedy="Restore its folders _delta_log from a backup, or give the lake up with --detach and take another.",
         )
-    return known["archived_until_ms"]
 
 
 def other_lake(location: Location) -> ArchiveRefused:
@@ -58,14 +52,14 @@ def other_lake(location: Location) -> ArchiveRefused:
     )
 
 
-def release(location: Location, lake: int, manifest: Manifest) -> None:
+def release(location: Location, lake: int, extent: Extent) -> None:
     """Let the coordinator's retention remove what was finished before the lake's time.
 
     Of the audit log it may remove the rows that the lake has. What is stored never falls.
     """
     with changing(location) as transaction:
-        transaction.rows(statement("release"), (manifest.until_ms, lake, manifest.until_ms))
-        transaction.rows(statement("release_audit"), (manifest.audit_through, lake))
+        transaction.rows(statement("release"), (extent.until_ms, lake, extent.until_ms))
+        transaction.rows(statement("release_audit"), (extent.audit_through, lake))
 
 
 def detach(location: Location) -> None:

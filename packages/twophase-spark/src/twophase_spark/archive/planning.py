@@ -1,4 +1,4 @@
-"""The plan of an archive's run: the rows behind the last manifest.
+"""The plan of an archive's run: the rows behind the lake's marks.
 
 It goes up to the store's present, and is divided into rounds of tasks. History is followed by (node, seq), which are
 written in commit order: all rows up to a node's last number can be read. So is the audit log, by seq. Attempts have no
@@ -15,7 +15,7 @@ import msgspec
 
 from twophase.core.errors import ArchiveRefused
 from twophase.core.hooks import Clock
-from twophase_spark.archive.lake import Manifest
+from twophase_spark.archive.lake import Extent
 from twophase_spark.archive.spans import Span, attempts_between
 from twophase_spark.archive.writing import statement
 from twophase_spark.datasource.options.looking import looked_into
@@ -36,10 +36,11 @@ It is an attempt, or a message whose node's clock is slow.
 class Plan(msgspec.Struct, frozen=True):
     """The rounds of a run.
 
-    `rounds`: stretches of history; `attempts`, `audit_log`: of the last round; `until_ms`: attempts are copied, and all
-    may be removed from the store, up to there; `first_time`: see `nothing_released`.
+    `tops`: node to its newest number, also where no row of it is left; `rounds`: stretches of history; `until_ms`:
+    attempts are copied, and all may be removed from the store, up to there; `first_time`: see `nothing_released`.
     """
 
+    tops: dict[int, int]
     rounds: tuple[tuple[Stretch, ...], ...]
     attempts: tuple[Span, ...]
     audit_log: tuple[Stretch, ...]
@@ -62,27 +63,25 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(one.rows for one in self.audit_log)
 
 
-def plan(requested: ReadOptions, last: Manifest | None, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
+def plan(requested: ReadOptions, extent: Extent, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
     """Plan what is in the store and not in the lake.
 
     Raises:
         ArchiveRefused: the store's numbers are behind the lake's.
         CannotRead: no such store.
     """
-    through = {} if last is None else last.through
     with looked_into(requested) as (database, engine):
         now_ms = store_now_ms(database, engine, clock)
         tops = newest_seqs(database)
-        behind = {node: seq for node, seq in through.items() if seq > tops.get(node, 0)}
+        behind = {node: seq for node, seq in extent.through.items() if seq > tops.get(node, 0)}
         if behind:
             raise _restored(f"The lake has nodes up to {behind}, and the store only {tops}.")
-        spans = behind_the_lake(database, tops, last, rows_per_task)
-        until_ms = max(now_ms - SETTLING_MS, 0 if last is None else last.until_ms)
-        since_ms = 0 if last is None else last.attempts_until_ms
-        attempts = attempts_between(database, since_ms, until_ms, rows_per_task)
-        audit_log = _audit_log_behind(database, 0 if last is None else last.audit_through, rows_per_task)
+        spans = behind_the_lake(database, tops, extent, rows_per_task)
+        until_ms = max(now_ms - SETTLING_MS, extent.until_ms)
+        attempts = attempts_between(database, extent.until_ms, until_ms, rows_per_task)
+        audit_log = _audit_log_behind(database, extent.audit_through, rows_per_task)
     rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
-    return Plan(rounds, attempts, tuple(audit_log), until_ms, nothing_released(last))
+    return Plan(tops, rounds, attempts, tuple(audit_log), until_ms, nothing_released(extent))
 
 
 def _audit_log_behind(database: Database, through: int, rows_per_task: int) -> list[Stretch]:
@@ -111,23 +110,20 @@ def store_now_ms(database: Database, engine: str, clock: Clock) -> int:
     return int(database.rows(statement("now"))[0][0]) if engine == "postgresql" else clock.now_ms()
 
 
-def nothing_released(last: Manifest | None) -> bool:
+def nothing_released(extent: Extent) -> bool:
     """Return True when the lake's first run has not finished.
 
     Rows missing then were removed before there was an archive.
     """
-    return last is None or last.until_ms == 0
+    return extent.until_ms == 0
 
 
-def behind_the_lake(
-    database: Database, tops: Mapping[int, int], last: Manifest | None, rows_per_task: int
-) -> list[Stretch]:
+def behind_the_lake(database: Database, tops: Mapping[int, int], extent: Extent, rows_per_task: int) -> list[Stretch]:
     """Return what nodes have up to `tops` and the lake has not, cut into tasks."""
-    through = {} if last is None else last.through
     spans: list[Stretch] = []
     for node, top in sorted(tops.items()):
-        first = through.get(node, 0) + 1
-        if nothing_released(last) and node not in through:
+        first = extent.through.get(node, 0) + 1
+        if nothing_released(extent) and node not in extent.through:
             first = lowest_seq(database, node) or top + 1
         spans += cut(node, first, top, rows_per_task)
     return spans

@@ -1,8 +1,8 @@
 """`twophase spark archive --purge`: remove from the store the rows of the lake.
 
-It removes nothing else, and leaves the audit log to the coordinator's own retention. A row is removed when a file that
-a manifest lists holds this very row (number, gid and time), and that file was just read again, every byte and every
-row, and equals its manifest. The rows of any other file stay in the store.
+It removes nothing else, and leaves the audit log to the coordinator's own retention. A row is removed when a file of
+the lake holds this very row (number, gid and time), and every byte of that file was just read again and is as it was
+written. The rows of any other file stay in the store.
 
 The removal of history must be recorded, or a forgotten gid would get a second life (correctness rule 15): the history
 horizon rises in the transaction of the deletes, to the age asked for, and a row stays whose gid, made by twophase, was
@@ -22,7 +22,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,9 +33,9 @@ from twophase.core.errors import ArchiveRefused, ConfigurationError
 from twophase.core.gid import born_ms
 from twophase.core.hooks import Clock
 from twophase_spark.archive import marks
-from twophase_spark.archive.checking import Fault, Look, look_at, require_lake
+from twophase_spark.archive.checking import Fault, Look, look_at
 from twophase_spark.archive.facts import SHAPES
-from twophase_spark.archive.lake import File, Lake
+from twophase_spark.archive.lake import File, Lake, Snapshot
 from twophase_spark.archive.planning import store_now_ms
 from twophase_spark.archive.writing import Transaction, changing, statement
 from twophase_spark.datasource.schema.tables import Kind
@@ -48,7 +47,6 @@ AGE_MS_MIN = 7_200_000
 ROWS_PER_STEP = 500
 PAUSE_SHARE = 9
 """Pause as a multiple of a step's time: a tenth of the store's time at most."""
-_DAY_MS = 86_400_000
 _Item = TypeVar("_Item")
 Key = tuple[int, str, int]
 """(seq, gid, finished_ms) of history, (id, gid, at_ms) of attempts."""
@@ -84,58 +82,53 @@ class Purged(msgspec.Struct, frozen=True):
     faults: tuple[Fault, ...]
 
 
-def purge(url: str, folder: Path, settings: PurgeSettings) -> Purged:
-    """Remove what the lake at `folder` has from the store at `url`.
+def purge(url: str, place: str | Path, settings: PurgeSettings) -> Purged:
+    """Remove what the lake at `place` has from the store at `url`.
 
     Raises:
-        ArchiveRefused: no lake, another store's, an archive is at work, or a server uses the SQLite file.
-        LakeDamaged: its manifests cannot be read.
+        ArchiveRefused: no lake, another store's, or a server uses the SQLite file.
+        LakeDamaged: a log of it cannot be read.
         ConfigurationError: the age is too small.
         CannotRead: the store cannot be reached.
     """
     if settings.older_than_ms < AGE_MS_MIN:
         raise ConfigurationError("--older-than must be two hours at least: a younger message may still be on its way.")
     location = marks.store_at(url)
-    lake = Lake(folder)
-    require_lake(lake)
-    with lake.locked(), _alone(location, dry_run=settings.dry_run):
-        manifests = lake.manifests()
+    snapshot = Lake(place).snapshot()
+    with _alone(location, dry_run=settings.dry_run):
         with open_database(location) as database:
             known = {str(name): int(value) for name, value in database.rows(statement("horizon"))}
             now_ms = store_now_ms(database, location.engine, settings.clock)
-        if known.get("archive_lake") != lake.identity:
+        if known.get("archive_lake") != snapshot.identity:
             raise marks.other_lake(location)
-        if manifests:
-            lake.publish(manifests[-1])
-        released_ms = manifests[-1].until_ms if manifests else 0
-        before_ms = max(0, min(now_ms - settings.older_than_ms, released_ms))
-        files = [file for manifest in manifests for file in manifest.files if file.table != Kind.AUDIT_LOG]
-        return _Purge(location, lake, settings, before_ms).run(files)
+        before_ms = max(0, min(now_ms - settings.older_than_ms, snapshot.extent().until_ms))
+        return _Purge(location, snapshot, settings, before_ms).run()
 
 
 class _Purge:
     """One run over the files of a lake."""
 
-    def __init__(self, location: Location, lake: Lake, settings: PurgeSettings, before_ms: int) -> None:
+    def __init__(self, location: Location, snapshot: Snapshot, settings: PurgeSettings, before_ms: int) -> None:
         self._location = location
-        self._lake = lake
+        self._snapshot = snapshot
+        self._lake = snapshot.lake
         self._settings = settings
         self._before_ms = before_ms
         self._removed = dict.fromkeys(Kind, 0)
         self._early = 0
 
-    def run(self, files: Sequence[File]) -> Purged:
-        """Purge file by file, the oldest manifest's first."""
+    def run(self) -> Purged:
+        """Purge file by file, those of the oldest day first."""
         faults: list[Fault] = []
         used = 0
-        for file in files:
+        for file in (file for kind in (Kind.HISTORY, Kind.ATTEMPT) for file in self._snapshot.files(kind)):
             standing = self._standing(file)
             if not standing:
                 continue
-            fault = look_at(Look(file, str(self._lake.path_of(file))))
+            fault = look_at(Look(self._lake.place, file))
             if fault is not None:
                 faults.append(fault)
-                self._settings.say(f"{file.path}: {fault.why}; its rows stay in the store")
+                self._settings.say(f"{file.shown}: {fault.why}; its rows stay in the store")
                 continue
             used += 1
             self._settings.reached("verified")
@@ -145,16 +138,15 @@ class _Purge:
 
     def _standing(self, file: File) -> list[Key]:
         """Return the rows within a file's bounds that the store has, if old enough."""
-        facts = file.facts
-        if Kind(file.table) is Kind.HISTORY:
+        if file.kind is Kind.HISTORY:
             name = "purgeable_history"
-            bounds: tuple[int, ...] = (file.node, facts.first, facts.last, self._before_ms)
+            bounds: tuple[int, ...] = (file.node, file.first, file.last, self._before_ms)
         else:
             name = "purgeable_attempts"
-            bounds = (facts.first, facts.last, *_times_of(file), self._before_ms)
+            bounds = (file.first, file.last, file.first_ms, file.last_ms + 1, self._before_ms)
         with open_database(self._location) as database:
             found = [(int(number), str(gid), int(at)) for number, gid, at in database.rows(statement(name), bounds)]
-        kept = [key for key in found if Kind(file.table) is Kind.ATTEMPT or not self._is_early(key)]
+        kept = [key for key in found if file.kind is Kind.ATTEMPT or not self._is_early(key)]
         self._early += len(found) - len(kept)
         return kept
 
@@ -168,14 +160,15 @@ class _Purge:
         Raises:
             ArchiveRefused: the store has another message under a number of history that the file has.
         """
-        shape = SHAPES[Kind(file.table)]
+        shape = SHAPES[file.kind]
         columns = [shape.key, "gid", shape.time]
-        table = pq.ParquetFile(self._lake.path_of(file)).read(columns=columns)
+        with self._lake.files_of(file.kind).open_input_file(file.path) as source:
+            table = pq.ParquetFile(source).read(columns=columns)
         numbers, gids, times = (table.column(name).cast(kind).to_pylist() for name, kind in _columns(columns))
         listed = {number: (gid, at) for number, gid, at in zip(numbers, gids, times, strict=True)}
         same = [key for key in standing if listed.get(key[0]) == key[1:]]
         others = [key for key in standing if key[0] in listed and listed[key[0]] != key[1:]]
-        if others and Kind(file.table) is Kind.HISTORY:
+        if others and file.kind is Kind.HISTORY:
             raise ArchiveRefused(
                 f"{self._location.shown} has other messages than the lake under node {file.node}, seq "
                 f"{others[0][0]}: it was restored from a backup, or is another store. These rows stay.",
@@ -184,7 +177,7 @@ class _Purge:
         return same
 
     def _take(self, file: File, keys: Sequence[Key]) -> None:
-        kind = Kind(file.table)
+        kind = file.kind
         if self._settings.dry_run:
             self._removed[kind] += len(keys)
             return
@@ -194,7 +187,7 @@ class _Purge:
                 self._removed[kind] += self._remove(transaction, file, kind, some)
             self._settings.reached("removed")
             self._settings.pause((time.monotonic() - began_s) * PAUSE_SHARE)
-        self._settings.say(f"{file.path}: {len(keys)} rows removed")
+        self._settings.say(f"{file.shown}: {len(keys)} rows removed")
 
     def _remove(self, transaction: Transaction, file: File, kind: Kind, keys: Sequence[Key]) -> int:
         """Raise the horizon first, then remove the rows.
@@ -202,7 +195,7 @@ class _Purge:
         A transaction that waits for the horizon does not lock the rows.
         """
         known = {str(name): int(value) for name, value in transaction.rows(statement("horizon"))}
-        if known.get("archive_lake") != self._lake.identity:
+        if known.get("archive_lake") != self._snapshot.identity:
             raise marks.other_lake(self._location)
         if kind is Kind.ATTEMPT:
             return transaction.many(statement("purge_attempts"), keys)
@@ -214,16 +207,6 @@ class _Purge:
 
 def _columns(names: Sequence[str]) -> list[tuple[str, pa.DataType]]:
     return list(zip(names, (pa.int64(), pa.string(), pa.int64()), strict=True))
-
-
-def _times_of(file: File) -> tuple[int, int]:
-    """Return the bounds of a file's attempts: its span within its day.
-
-    That is a time at or before the first one, and a time behind the last one.
-    """
-    day = datetime.fromisoformat(Path(file.path).parent.name.removeprefix("dt=")).replace(tzinfo=UTC)
-    day_ms = int(day.timestamp() * 1000)
-    return max(day_ms, file.since_ms), min(day_ms + _DAY_MS, file.until_ms or day_ms + _DAY_MS)
 
 
 def _in_lots(items: Sequence[_Item], size: int) -> Iterator[list[_Item]]:

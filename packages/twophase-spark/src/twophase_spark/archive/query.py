@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,8 +20,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from twophase.core.errors import ArchiveRefused, ConfigurationError
-from twophase_spark.archive.checking import require_lake
-from twophase_spark.archive.lake import Lake
+from twophase_spark.archive.lake import Lake, Snapshot
+from twophase_spark.archive.schemas import TABLES
 from twophase_spark.archive.views import Sources
 from twophase_spark.datasource.cut import consistent_cut
 from twophase_spark.datasource.options.address import locate
@@ -36,11 +35,11 @@ _TRIES_MAX = 3
 class Question(msgspec.Struct, frozen=True):
     """A query and its sources.
 
-    `url`: reference to the store's URL, None for the lake alone.
+    `lake`: its place, None for the store alone; `url`: reference to the store's URL, None for the lake alone.
     """
 
     sql: str
-    lake: Path | None
+    lake: str | None
     url: str | None
     limit: int
     payloads: bool = False
@@ -59,36 +58,32 @@ def require_sound(question: Question) -> None:
 
     Raises:
         ConfigurationError: neither lake nor store.
-        ArchiveRefused: the folder is no lake.
+        ArchiveRefused: the place is no lake.
     """
     if question.lake is None and question.url is None:
         raise ConfigurationError("Give --lake, --store or both: what the query is asked of.")
-    if question.lake is not None:
-        require_lake(Lake(question.lake))
+    _snapshot(question)
 
 
 def is_small(question: Question) -> bool:
     """Return True when compiling code would take longer than reading the lake."""
-    if question.lake is None:
-        return True
-    files = [file for manifest in Lake(question.lake).manifests() for file in manifest.files]
-    return sum(file.facts.rows for file in files) <= SMALL_ROWS_MAX
+    lake = _snapshot(question)
+    return lake is None or sum(file.rows for kind in TABLES for file in lake.files(kind)) <= SMALL_ROWS_MAX
 
 
 def ask(spark: SparkSession, question: Question, say: Callable[[str], None]) -> Answer:
-    """Run the query; again when an archive moved rows from store to lake meanwhile.
+    """Run the query; again when an archive added to the lake meanwhile.
 
     Raises:
         ConfigurationError: Spark does not understand it.
         HistoryGap: the store has forgotten what the lake does not have.
         ArchiveRefused: every time it was asked, an archive added to the lake.
     """
-    lake = None if question.lake is None else Lake(question.lake)
     for _ in range(_TRIES_MAX):
-        rounds = _rounds(lake)
+        lake = _snapshot(question)
         with _one_moment(question) as store:
             answer = _asked(spark, Sources(spark, lake, store, payloads=question.payloads), question, say)
-        if question.url is None or _rounds(lake) == rounds:
+        if lake is None or question.url is None or _versions(question) == lake.versions:
             return answer
         say("the lake has grown meanwhile; asking again")
     raise ArchiveRefused(
@@ -96,8 +91,13 @@ def ask(spark: SparkSession, question: Question, say: Callable[[str], None]) -> 
     )
 
 
-def _rounds(lake: Lake | None) -> int:
-    return 0 if lake is None else len(lake.manifests())
+def _snapshot(question: Question) -> Snapshot | None:
+    return None if question.lake is None else Lake(question.lake).snapshot()
+
+
+def _versions(question: Question) -> tuple[int, ...]:
+    lake = _snapshot(question)
+    return () if lake is None else lake.versions
 
 
 def _asked(spark: SparkSession, sources: Sources, question: Question, say: Callable[[str], None]) -> Answer:

@@ -1,25 +1,23 @@
 """`twophase spark archive`: copy, read again, compare, commit, and release.
 
-Only a release lets the store remove rows. Each round is whole or has not happened (see `lake`). After a crash the next
-run moves the files of the last round to their final paths, removes files that no manifest names, and continues behind
-the last manifest. The store is notified last, and again by the next run, because its mark never falls.
+Only a release lets the store remove rows. Each round is one commit: it is whole or has not happened (see `lake`). After
+a crash the next run continues behind the marks of the last commits. Attempts are committed last, with the time up to
+which everything is there; the store is notified of it then, and again by the next run, because its mark never falls.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from twophase.core.errors import ArchiveRefused
 from twophase.core.hooks import Clock
 from twophase_spark.archive import marks
 from twophase_spark.archive.copying import Task, check, copy
-from twophase_spark.archive.lake import FORMAT, Lake, Manifest
+from twophase_spark.archive.lake import AUDIT_THROUGH, NODES, UNTIL, Lake, Snapshot, node_mark, writing
 from twophase_spark.archive.planning import ROWS_PER_TASK, Plan, plan
 from twophase_spark.datasource.options.read_options import ReadOptions, parse
 from twophase_spark.datasource.partitions.parts import Stretch
@@ -71,172 +69,141 @@ class Archived(msgspec.Struct, frozen=True):
     until_ms: int
 
 
-def archive(url: str, folder: Path, settings: Settings) -> Archived:
+def archive(url: str, place: str | Path, settings: Settings) -> Archived:
     """Copy the new rows of the store at `url` into the lake, and release them.
 
     The store may remove released rows.
 
     Arguments:
         url: as option `url` of the source: env:NAME, file:PATH or a URL without password.
+        place: a folder, or the URL of a place in an object store.
 
     Raises:
-        ArchiveRefused: another archive is at work there, store and lake do not belong together, or the lake's file
-            system refuses.
+        ArchiveRefused: another archive is at work there, store and lake do not belong together, or the lake's place
+            refuses.
         HistoryGap: rows are gone that were never archived.
-        LakeDamaged: what was written differs from the store, or the lake's manifests are broken.
+        LakeDamaged: what was written differs from the store, or a log of the lake cannot be read.
         CannotRead: the store cannot be reached.
     """
     options = parse({"url": url, "table": Kind.HISTORY, "name": "store"})
     location = marks.store_at(url)
-    lake = Lake(folder)
-    with _writing(lake), lake.locked():
-        identity = lake.create()
-        manifests = lake.manifests()
-        last = manifests[-1] if manifests else None
-        marks.claim(location, identity, fresh=last is None)
-        if last is not None:
-            lake.publish(last)
-            marks.release(location, identity, last)
-        lake.clear_staging()
+    lake = Lake(place)
+    with writing(lake):
+        lake.create()
+        snapshot = lake.snapshot()
+        before = snapshot.extent()
+        marks.claim(location, snapshot.identity, before)
+        lake.settle()
+        marks.release(location, snapshot.identity, before)
         settings.reached("claimed")
-        todo = plan(options, last, settings.clock, settings.rows_per_task)
+        todo = plan(options, before, settings.clock, settings.rows_per_task)
         settings.say(
             f"{todo.rows} rows of history, {todo.attempt_rows} attempts and {todo.audit_rows} rows of the audit log to "
             "copy"
         )
         with settings.workers(todo.rows + todo.attempt_rows + todo.audit_rows) as spread:
-            added = _Rounds(lake, identity, options, todo, settings, spread).run(last)
-        marks.release(location, identity, added[-1])
+            run = _Run(snapshot, options, todo, settings, spread)
+            for one in run.rounds():
+                run.make(one)
+        lake.settle()
+        marks.release(location, snapshot.identity, snapshot.extent())
         settings.reached("released")
-        lake.clear_staging()
-    return _summed(added)
+        lake.clean()
+    return run.archived()
 
 
-@contextlib.contextmanager
-def _writing(lake: Lake) -> Iterator[None]:
-    """Turn errors of the lake's file system into ArchiveRefused."""
-    try:
-        yield
-    except OSError as error:
-        raise ArchiveRefused(
-            f"{lake.folder} cannot be written: {error.strerror or error}.",
-            remedy="See that the folder may be written and has room, and run it again: it goes on where it was.",
-        ) from error
+class _Round(msgspec.Struct, frozen=True):
+    """The tasks of one commit, and the marks that it raises.
+
+    `expected`: the number of rows, None where no number tells.
+    """
+
+    kind: Kind
+    tasks: Sequence[Task]
+    marks: Mapping[str, int]
+    expected: int | None = None
 
 
-class _Rounds:
+class _Run:
     """The rounds of one run, one after the other."""
 
     def __init__(
-        self, lake: Lake, identity: int, options: ReadOptions, todo: Plan, settings: Settings, spread: Spread
+        self, snapshot: Snapshot, options: ReadOptions, todo: Plan, settings: Settings, spread: Spread
     ) -> None:
-        self._lake = lake
-        self._identity = identity
+        self._snapshot = snapshot
         self._options = options
         self._todo = todo
         self._settings = settings
         self._spread = spread
+        self._rows = dict.fromkeys(Kind, 0)
+        self._missing = 0
+        self._files = 0
 
-    def run(self, last: Manifest | None) -> list[Manifest]:
-        """Make the rounds and return their manifests.
-
-        The last one has the attempts, the audit log, and the time up to which the store may remove rows.
-        """
-        made: list[Manifest] = []
-        before, rows = last, 0
-        for stretches in self._todo.rounds[:-1]:
-            before = self._round(before, stretches, final=False)
-            made.append(before)
-            rows += sum(stretch.rows for stretch in stretches)
-            self._settings.say(f"{rows} of {self._todo.rows} rows copied and compared")
-        made.append(self._round(before, self._todo.rounds[-1] if self._todo.rounds else (), final=True))
-        return made
-
-    def _round(self, before: Manifest | None, stretches: Sequence[Stretch], *, final: bool) -> Manifest:
-        reached = self._settings.reached
-        number = 1 if before is None else before.number + 1
-        staging = self._lake.new_staging(number)
-        tasks = self._tasks(number, staging, stretches, final=final)
-        copied = self._spread(copy, tasks)
-        for task in copied:
-            self._lake.take(staging, Path(task.attempt), task.paths)
-        reached("copied")
-        checked = self._spread(check, copied)
-        reached("checked")
-        files = tuple(file for task_files in checked for file in task_files)
-        through = dict({} if before is None else before.through)
-        through |= {stretch.node: stretch.last for stretch in stretches}
-        expected = sum(stretch.rows for stretch in stretches) + (self._todo.audit_rows if final else 0)
-        manifest = Manifest(
-            format=FORMAT,
-            number=number,
-            lake=self._identity,
-            made_ms=self._settings.clock.now_ms(),
-            through=through,
-            attempts_until_ms=self._todo.until_ms if final else _attempts_until(before),
-            until_ms=self._todo.until_ms if final else (0 if before is None else before.until_ms),
-            missing=expected - sum(file.facts.rows for file in files if file.table != Kind.ATTEMPT),
-            files=files,
-            staging=staging.name,
-            audit_through=self._audit_through(before, final=final),
-        )
-        self._lake.commit(manifest)
-        reached("committed")
-        self._lake.publish(manifest)
-        reached("published")
-        return manifest
-
-    def _audit_through(self, before: Manifest | None, *, final: bool) -> int:
-        if final and self._todo.audit_log:
-            return self._todo.audit_log[-1].last
-        return 0 if before is None else before.audit_through
-
-    def _tasks(self, number: int, staging: Path, stretches: Sequence[Stretch], *, final: bool) -> list[Task]:
-        whole = not (self._todo.first_time or self._settings.accept_gaps)
+    def rounds(self) -> Iterator[_Round]:
+        """Yield history, the audit log, and last the attempts with the time up to which all is there."""
+        for stretches in self._todo.rounds:
+            tasks = [self._task(Kind.HISTORY, one, f"n{one.node}") for one in stretches]
+            through = {one.node: one.last for one in stretches}
+            yield _Round(Kind.HISTORY, tasks, self._through(through), sum(one.rows for one in stretches))
+        known = self._snapshot.extent().through
+        gone = {node: top for node, top in self._todo.tops.items() if node not in known}
+        if gone:  # all their rows were removed before there was an archive
+            yield _Round(Kind.HISTORY, (), self._through(gone), 0)
+        audit_log = self._todo.audit_log
+        if audit_log:
+            tasks = [self._task(Kind.AUDIT_LOG, one, "a") for one in audit_log]
+            yield _Round(Kind.AUDIT_LOG, tasks, {AUDIT_THROUGH: audit_log[-1].last}, self._todo.audit_rows)
+        options = msgspec.structs.replace(self._options, kind=Kind.ATTEMPT)
         tasks = [
-            Task(self._options, str(staging), stretch.node, stretch.first, stretch.last, _name(stretch), whole=whole)
-            for stretch in stretches
-        ]
-        if not final:
-            return tasks
-        audit_log = msgspec.structs.replace(self._options, kind=Kind.AUDIT_LOG)
-        tasks += [
-            Task(audit_log, str(staging), 0, one.first, one.last, f"a{one.first:012}-{one.last:012}", whole=whole)
-            for one in self._todo.audit_log
-        ]
-        attempts = msgspec.structs.replace(self._options, kind=Kind.ATTEMPT)
-        return tasks + [
             Task(
-                attempts,
-                str(staging),
+                options,
+                self._snapshot.lake.place,
                 0,
                 span.first_ms,
                 span.until_ms,
-                f"r{number:08}-{index:04}",
+                f"r{span.first_ms:015}-{span.until_ms:015}",
                 whole=False,
                 ids=span.ids,
             )
-            for index, span in enumerate(self._todo.attempts, 1)
+            for span in self._todo.attempts
         ]
+        yield _Round(Kind.ATTEMPT, tasks, {UNTIL: self._todo.until_ms})
 
+    def make(self, one: _Round) -> None:
+        """Copy, read again, compare, and commit."""
+        copied = self._spread(copy, one.tasks)
+        self._settings.reached("copied")
+        files = [file for of_task in self._spread(check, copied) for file in of_task]
+        self._settings.reached("checked")
+        rows = sum(file.rows for file in files)
+        missing = 0 if one.expected is None else one.expected - rows
+        notes = {"twophase.missing": str(missing)}
+        self._snapshot.commit(one.kind, files, one.marks, self._settings.clock.now_ms(), notes)
+        self._settings.reached("committed")
+        self._rows[one.kind] += rows
+        self._missing += missing
+        self._files += len(files)
+        if one.kind is Kind.HISTORY:
+            self._settings.say(f"{self._rows[one.kind]} of {self._todo.rows} rows copied and compared")
 
-def _name(stretch: Stretch) -> str:
-    return f"n{stretch.node}-{stretch.first:012}-{stretch.last:012}"
+    def archived(self) -> Archived:
+        """Return the sum of all rounds."""
+        extent = self._snapshot.extent()
+        return Archived(
+            history=self._rows[Kind.HISTORY],
+            attempts=self._rows[Kind.ATTEMPT],
+            audit_rows=self._rows[Kind.AUDIT_LOG],
+            missing=self._missing,
+            files=self._files,
+            through=extent.through,
+            until_ms=extent.until_ms,
+        )
 
+    def _through(self, through: Mapping[int, int]) -> dict[str, int]:
+        return {NODES: max(self._todo.tops), **{node_mark(node): last for node, last in through.items()}}
 
-def _attempts_until(manifest: Manifest | None) -> int:
-    return 0 if manifest is None else manifest.attempts_until_ms
-
-
-def _summed(added: list[Manifest]) -> Archived:
-    files = [file for manifest in added for file in manifest.files]
-    rows = {kind: sum(file.facts.rows for file in files if file.table == kind) for kind in Kind}
-    return Archived(
-        history=rows[Kind.HISTORY],
-        attempts=rows[Kind.ATTEMPT],
-        audit_rows=rows[Kind.AUDIT_LOG],
-        missing=sum(manifest.missing for manifest in added),
-        files=len(files),
-        through=added[-1].through,
-        until_ms=added[-1].until_ms,
-    )
+    def _task(self, kind: Kind, one: Stretch, name: str) -> Task:
+        whole = not (self._todo.first_time or self._settings.accept_gaps)
+        options = msgspec.structs.replace(self._options, kind=kind)
+        name = f"{name}-{one.first:012}-{one.last:012}"
+        return Task(options, self._snapshot.lake.place, one.node, one.first, one.last, name, whole=whole)

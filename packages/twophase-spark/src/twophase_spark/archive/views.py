@@ -1,7 +1,7 @@
 """Lake and store as three views: `history`, `attempt` and `message`.
 
-`history` and `attempt` come from both, each row once, and `message` from the store. The last manifest alone decides the
-origin of rows: up to its numbers the lake's, behind them the store's. So no row is read twice, and a row that the store
+`history` and `attempt` come from both, each row once, and `message` from the store. The lake's marks alone decide the
+origin of rows: up to them the lake's, behind them the store's. So no row is read twice, and a row that the store
 has removed meanwhile is a gap that is reported.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -19,7 +19,7 @@ from pyspark.sql.types import DateType, StructType
 
 from twophase_spark import register
 from twophase_spark.archive.facts import SHAPES
-from twophase_spark.archive.lake import Lake, Manifest
+from twophase_spark.archive.lake import DAY, Extent, File, Lake, Snapshot
 from twophase_spark.archive.planning import ROWS_PER_TASK, behind_the_lake
 from twophase_spark.archive.schemas import shown_of, target_of
 from twophase_spark.datasource.options.looking import looked_into
@@ -30,30 +30,31 @@ from twophase_spark.datasource.schema.shaping import shape
 from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.datasource.stream import read_stretch
 
-DAY = "dt"
-
 
 class Sources:
     """The sources of the views: a lake, a store, or both.
 
     Arguments:
-        lake: None for the store alone.
+        lake: as it is now; None for the store alone.
         store: options that name the store (`url`, and `snapshot` for one cut); None for the lake alone.
         payloads: `history` and `message` have a column of that name; reading it takes longer.
     """
 
     def __init__(
-        self, spark: SparkSession, lake: Lake | None, store: Mapping[str, str] | None, *, payloads: bool = False
+        self,
+        spark: SparkSession,
+        lake: Snapshot | None,
+        store: Mapping[str, str] | None,
+        *,
+        payloads: bool = False,
     ) -> None:
-        """Read the manifests: their present contents are the lake."""
+        """Look at nothing yet."""
         assert lake is not None or store is not None, "something to look at"
         self._spark = register(spark)
         self._lake = lake
         self._store = store
         self._payloads = payloads
-        self._manifests: Sequence[Manifest] = lake.manifests() if lake is not None else ()
-        if lake is not None and self._manifests:
-            lake.publish(self._manifests[-1])
+        self._extent = Extent() if lake is None else lake.extent()
 
     def make_views(self) -> None:
         """Create or replace the views; without a store there is no `message`."""
@@ -67,7 +68,7 @@ class Sources:
         """Return every final message, once; `dt` is the day it was finished."""
         if self._store is None:
             return self._archived(Kind.HISTORY)
-        if not self._manifests:  # rows that the store lacks were never archived
+        if not self._extent.through:  # rows that the store lacks were never archived
             live = self._read(Kind.HISTORY, {})
             return self._dated(live, Kind.HISTORY)
         live = self._behind_the_lake(parse({**self._store, "table": Kind.HISTORY}))
@@ -77,18 +78,17 @@ class Sources:
         """Return every recorded attempt, once; `dt` is the day it was made."""
         if self._store is None:
             return self._archived(Kind.ATTEMPT)
-        until_ms = self._manifests[-1].attempts_until_ms if self._manifests else 0
-        live = self._dated(self._read(Kind.ATTEMPT, {"createdAfter": str(until_ms)}), Kind.ATTEMPT)
-        return self._archived(Kind.ATTEMPT).unionByName(live) if self._manifests else live
+        after = {"createdAfter": str(self._extent.until_ms)}
+        live = self._dated(self._read(Kind.ATTEMPT, after), Kind.ATTEMPT)
+        return live if self._lake is None else self._archived(Kind.ATTEMPT).unionByName(live)
 
     def audit_log(self) -> DataFrame:
         """Return every row of the audit log, once; `dt` is the day it was written."""
         if self._store is None:
             return self._archived(Kind.AUDIT_LOG)
-        through = self._manifests[-1].audit_through if self._manifests else 0
-        live = self._read(Kind.AUDIT_LOG, {}).where(F.col("seq") > through)
+        live = self._read(Kind.AUDIT_LOG, {}).where(F.col("seq") > self._extent.audit_through)
         dated = self._dated(live, Kind.AUDIT_LOG)
-        return self._archived(Kind.AUDIT_LOG).unionByName(dated) if self._manifests else dated
+        return dated if self._lake is None else self._archived(Kind.AUDIT_LOG).unionByName(dated)
 
     def _shown(self, kind: Kind) -> pa.Schema:
         return shown_of(kind, payloads=self._payloads)
@@ -102,7 +102,7 @@ class Sources:
     def _behind_the_lake(self, requested: ReadOptions) -> DataFrame:
         """Return history that is not archived yet, none missing."""
         with looked_into(requested) as (database, _):
-            spans = tuple(behind_the_lake(database, newest_seqs(database), self._manifests[-1], ROWS_PER_TASK))
+            spans = tuple(behind_the_lake(database, newest_seqs(database), self._extent, ROWS_PER_TASK))
         target = self._shown(Kind.HISTORY)
         schema = from_arrow_schema(target)
         if not spans:
@@ -111,25 +111,33 @@ class Sources:
         return self._spark.range(0, len(spans), 1, len(spans)).mapInArrow(read, schema)
 
     def _archived(self, kind: Kind) -> DataFrame:
-        """Return the rows of the files that manifests name, and of no others."""
+        """Return the rows of the files that the lake's log names, and of no others."""
         assert self._lake is not None, "asked only where there is a lake"
-        paths = [
-            str(self._lake.path_of(file))
-            for manifest in self._manifests
-            for file in manifest.files
-            if file.table == kind.value
-        ]
-        stored = from_arrow_schema(target_of(kind))
-        shown = from_arrow_schema(self._shown(kind))
-        if not paths:
-            return self._dated(self._spark.createDataFrame([], shown), kind)
-        dated = StructType([*stored.fields, *StructType().add(DAY, DateType()).fields])
-        base = str(Path(self._lake.folder) / kind.value)
-        frame = self._spark.read.schema(dated).option("basePath", base).parquet(*paths)
-        if not self._payloads or kind is not Kind.HISTORY:
-            return frame.select(*shown.names, DAY)
-        unpacked = frame.select(*stored.names).mapInArrow(functools.partial(_unpacked, self._shown(kind)), shown)
+        files = self._lake.files(kind)
+        stored = target_of(kind)
+        shown = self._shown(kind)
+        wanted = stored if self._payloads and kind is Kind.HISTORY else shown
+        if not files:
+            return self._dated(self._spark.createDataFrame([], from_arrow_schema(shown)), kind)
+        frame = self._files(self._lake.lake, files, wanted)
+        if wanted is shown:
+            return frame
+        unpacked = frame.select(*wanted.names).mapInArrow(functools.partial(_unpacked, shown), from_arrow_schema(shown))
         return self._dated(unpacked, kind)
+
+    def _files(self, lake: Lake, files: Sequence[File], wanted: pa.Schema) -> DataFrame:
+        """Return these columns of the files, and their day.
+
+        Spark reads a folder itself. It needs no package for an object store: its tasks read that as the archive does.
+        """
+        if lake.folder is not None:
+            kind = files[0].kind
+            dated = StructType([*from_arrow_schema(wanted).fields, *StructType().add(DAY, DateType()).fields])
+            paths = [f"{lake.uri(kind)}/{file.path}" for file in files]
+            return self._spark.read.schema(dated).option("basePath", lake.uri(kind)).parquet(*paths)
+        read = functools.partial(_read_files, lake.place, files, wanted)
+        frame = self._spark.range(0, len(files), 1, len(files)).mapInArrow(read, from_arrow_schema(wanted))
+        return self._dated(frame, files[0].kind)
 
     @staticmethod
     def _dated(frame: DataFrame, kind: Kind) -> DataFrame:
@@ -142,6 +150,16 @@ def _read_stretches(
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from read_stretch(requested, target, spans[number])
+
+
+def _read_files(
+    place: str, files: Sequence[File], wanted: pa.Schema, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in numbers:
+        for file in (files[number] for number in batch.column(0).to_pylist()):
+            with Lake(place).files_of(file.kind).open_input_file(file.path) as source:
+                reader = pq.ParquetFile(source, page_checksum_verification=True)
+                yield from reader.iter_batches(columns=wanted.names)
 
 
 def _unpacked(target: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

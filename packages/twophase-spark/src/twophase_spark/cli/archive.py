@@ -1,4 +1,4 @@
-"""`twophase spark archive`: history into a lake of Parquet files.
+"""`twophase spark archive`: history into a lake of Delta tables.
 
 Then the coordinator may remove it.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -40,6 +39,7 @@ Examples:
   twophase spark archive --store file:/run/secrets/store --lake /data/lake \\
       --purge --older-than 35 --dry-run
   twophase spark archive --lake /data/lake --verify
+  twophase spark archive --store env:STORE_URL --lake s3://bucket/lake
   twophase spark archive --store env:STORE_URL --detach
 
 \b
@@ -49,9 +49,11 @@ Examples:
 
 def archive(
     store: Annotated[str | None, typer.Option(metavar="URL", help="The coordinator's store.")] = None,
-    lake: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the lake.")] = None,
+    lake: Annotated[
+        str | None, typer.Option(metavar="PLACE", help="The lake: a folder, or a URL as s3://bucket/path.")
+    ] = None,
     verify: Annotated[
-        bool | None, typer.Option("--verify", help="Read the whole lake and compare it with its manifests.")
+        bool | None, typer.Option("--verify", help="Read the whole lake and compare it with its logs.")
     ] = None,
     detach: Annotated[
         bool | None,
@@ -76,7 +78,7 @@ def archive(
     memory: Annotated[int, typer.Option(min=512, help="Memory for Spark in MiB.")] = 2048,
     cores: Annotated[int, typer.Option(min=1, help="Cores for Spark.")] = min(os.cpu_count() or 1, 8),
 ) -> None:
-    """Copy history, attempts and the audit log into Parquet files.
+    """Copy history, attempts and the audit log into Delta tables.
 
     Reads again what it wrote, compares, and only then lets the coordinator forget it. May be stopped and repeated at
     any time.
@@ -92,7 +94,7 @@ def archive(
             _detach(store)
             return
         if lake is None:
-            raise ConfigurationError("--lake is missing: the folder of the lake.")
+            raise ConfigurationError("--lake is missing: the place of the lake.")
         if not purge and (dry_run or older_than is not None):
             raise ConfigurationError("--older-than and --dry-run are options of --purge.")
         workers = _workers(memory, cores)
@@ -132,14 +134,14 @@ def _workers(memory_mb: int, cores: int) -> Workers:
     return fitting(SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase archive", short=True), say)
 
 
-def _archive(store: str | None, lake: Path, workers: Workers, *, accept_gaps: bool) -> None:
+def _archive(store: str | None, lake: str, workers: Workers, *, accept_gaps: bool) -> None:
     from twophase_spark.archive import run  # noqa: PLC0415 -- PySpark is slow to import
 
     settings = run.Settings(clock=WallClock(), workers=workers, say=say, accept_gaps=accept_gaps)
     _show_archived(run.archive(reference_of(store), lake, settings), lake)
 
 
-def _purge(store: str | None, lake: Path, days: float, *, dry_run: bool) -> bool:
+def _purge(store: str | None, lake: str, days: float, *, dry_run: bool) -> bool:
     from twophase_spark.archive import purging  # noqa: PLC0415 -- PySpark is slow to import
 
     settings = purging.PurgeSettings(WallClock(), int(days * _DAY_MS), dry_run=dry_run, say=say)
@@ -148,7 +150,7 @@ def _purge(store: str | None, lake: Path, days: float, *, dry_run: bool) -> bool
     return bool(done.faults)
 
 
-def _verify(lake: Path, workers: Workers) -> bool:
+def _verify(lake: str, workers: Workers) -> bool:
     from twophase_spark.archive.checking import verify  # noqa: PLC0415 -- PySpark is slow to import
 
     found = verify(lake, workers, say)
@@ -163,7 +165,7 @@ def _detach(store: str | None) -> None:
     echo("the coordinator forgets without an archive again, when its retention says so")
 
 
-def _show_archived(done: Archived, lake: Path) -> None:
+def _show_archived(done: Archived, lake: str) -> None:
     rows = f"{done.history} rows of history, {done.attempts} attempts and {done.audit_rows} rows of the audit log"
     echo(f"archived {rows} in {done.files} files into {lake}")
     if done.missing:
@@ -189,7 +191,7 @@ def _when(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
-def _show_verified(found: Verified, lake: Path) -> None:
+def _show_verified(found: Verified, lake: str) -> None:
     counted = f"{found.files} files, {found.history} rows of history, {found.attempts} attempts, "
     counted += f"{found.audit_rows} rows of the audit log"
     verdict = Text("DAMAGED", "bold red") if found.faults else Text("WHOLE", "bold green")

@@ -6,7 +6,6 @@ import enum
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -47,7 +46,7 @@ class Output(enum.StrEnum):
 
 def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="The query.")],
-    lake: Annotated[Path | None, typer.Option(metavar="DIR", help="The folder of the lake.")] = None,
+    lake: Annotated[str | None, typer.Option(metavar="PLACE", help="The lake: a folder, or a URL.")] = None,
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="The coordinator's store, for what is not in the lake yet.")
     ] = None,
