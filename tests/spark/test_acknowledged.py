@@ -8,8 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.spark.cases import Case
@@ -83,19 +83,23 @@ def test_another_class_or_another_message_is_a_violation(spark: SparkSession, sy
 
 def test_the_findings_of_every_run_stand_in_one_table(spark: SparkSession, system: System, tmp_path: Path) -> None:
     table, known = tmp_path / "findings", tmp_path / "known.json"
-    first = audited(spark, system, findings=table, write_baseline=known)
-    second = audited(spark, system, findings=table, baseline=known)
+    first = audited(spark, system, findings=str(table), write_baseline=known)
+    second = audited(spark, system, findings=str(table), baseline=known)
 
-    rows = pq.read_table(table).to_pylist()
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
 
     assert first.run_id != second.run_id
+    assert table.stat().st_mode & 0o077 == 0, "no other user gets in"
     assert {(row["run_id"], row["gid"], row["acknowledged"], row["violation"]) for row in rows} == {
         (first.run_id, "dropped", False, True),
         (first.run_id, "unbooked", False, True),
         (second.run_id, "dropped", True, True),
         (second.run_id, "unbooked", True, True),
     }
-    assert {row["as_of"].isoformat(timespec="milliseconds") + "Z" for row in rows} == {first.as_of, second.as_of}
+    assert {row["as_of"].isoformat(timespec="milliseconds").replace("+00:00", "Z") for row in rows} == {
+        first.as_of,
+        second.as_of,
+    }
 
 
 def test_a_message_of_before_need_not_be_known(spark: SparkSession, system: System) -> None:

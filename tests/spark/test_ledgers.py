@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 import msgspec
 import psycopg
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.servers.database import Database as ServerDatabase
@@ -47,14 +47,14 @@ def audited(spark: SparkSession, system: System, *ledgers: str, state: bool = Fa
         *(parse_named(Role.LEDGER, f"bank-b={ledger}") for ledger in ledgers),
     )
     folder = system.folder
-    plan = Plan(locations, grace_s=0, findings=folder / "findings", state=folder / "state" if state else None)
+    plan = Plan(locations, grace_s=0, findings=str(folder / "findings"), state=folder / "state" if state else None)
     return run(spark, plan, look_into(plan))
 
 
 def found(system: System, report: Report) -> dict[str, list[str]]:
     """Return what this run appended to the findings."""
     table = system.folder / "findings"
-    rows = pq.read_table(table).to_pylist() if table.exists() else []
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist() if table.exists() else []
     return {row["gid"]: row["flags"] for row in rows if row["run_id"] == report.run_id}
 
 

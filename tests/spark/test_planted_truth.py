@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.servers.database import Database
@@ -68,11 +68,11 @@ def test_exactly_the_planted_violations_are_found(
     config = tmp_path / "fleet.toml"
     config.write_text(FLEET.format(east=east, bank_c=bank_c))
     fleet = read_fleet(config, {"WEST_STORE": west, "BANK_A": bank_a, "BANK_B": bank_b})
-    plan = Plan(fleet.locations, grace_s=0, late_s=LATE_S, findings=tmp_path / "findings")
+    plan = Plan(fleet.locations, grace_s=0, late_s=LATE_S, findings=str(tmp_path / "findings"))
 
     report = run(spark, plan, look_into(plan))
 
-    found = {row["gid"]: row["flags"] for row in pq.read_table(tmp_path / "findings").to_pylist()}
+    found = {row["gid"]: row["flags"] for row in DeltaTable(tmp_path / "findings").to_pyarrow_table().to_pylist()}
     assert found == {case.gid: case.flags for case in cases if case.flags}
     result = report.result
     expected = counts_of(cases)

@@ -40,10 +40,10 @@ def test_a_stranger_who_connects_first_disturbs_no_collect(
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_what_java_writes_is_the_users_alone(spark: SparkSession, tmp_path: Path) -> None:
-    """Java takes no part in the process's umask: findings are Parquet files of its."""
-    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "findings"))
+    """Java takes no part in the process's umask."""
+    spark.range(3).coalesce(1).write.parquet(str(tmp_path / "rows"))
 
-    written = [tmp_path / "findings", *(tmp_path / "findings").iterdir()]
+    written = [tmp_path / "rows", *(tmp_path / "rows").iterdir()]
     assert len(written) >= 3, "the folder, rows, and the mark of success"
     assert [path for path in written if path.stat().st_mode & 0o077] == []
 

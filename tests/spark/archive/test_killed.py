@@ -52,7 +52,7 @@ def _archive_until(folder: Path, url: str, point: str, passage: int) -> None:
 
 
 def _cut_short(reached: Callable[[str], None]) -> None:
-    """Add points inside a round: behind each file, and between the commit and its durability."""
+    """Add points inside a round: behind each file, and behind each commit."""
     put, settle = Lake.put, Lake.settle
 
     def put_and_tell(self: Lake, kind: Kind, path: str, source: IO[bytes]) -> None:
@@ -68,7 +68,10 @@ def _cut_short(reached: Callable[[str], None]) -> None:
 
 
 def _archive_for(folder: Path, url: str, after_s: float) -> None:
-    """Archive, and die a while after the first round was compared, somewhere in its commit or behind it."""
+    """Archive, and die a while after the first round was compared.
+
+    That is in its commit, or behind it.
+    """
 
     def die() -> None:
         time.sleep(after_s)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.spark.sink.harness import Harness
@@ -33,7 +33,12 @@ def audited(spark: SparkSession, harness: Harness, folder: Path, *, late_s: floa
         reference = Path(reference.removeprefix("file:")).read_text()
     locations = (parse_coordinator(harness.store), parse_named(Role.PRODUCER, f"pipeline={reference}"))
     plan = Plan(
-        locations, grace_s=0, late_s=late_s, findings=folder / "findings", state=folder / "audit.state", overlap_s=0
+        locations,
+        grace_s=0,
+        late_s=late_s,
+        findings=str(folder / "findings"),
+        state=folder / "audit.state",
+        overlap_s=0,
     )
     return run(spark, plan, look_into(plan))
 
@@ -41,7 +46,7 @@ def audited(spark: SparkSession, harness: Harness, folder: Path, *, late_s: floa
 def found(folder: Path, report: Report) -> dict[str, list[str]]:
     """Return what this run appended to the findings."""
     table = folder / "findings"
-    rows = pq.read_table(table).to_pylist() if table.exists() else []
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist() if table.exists() else []
     return {row["gid"]: row["flags"] for row in rows if row["run_id"] == report.run_id}
 
 

@@ -72,7 +72,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── CannotRead            TP-8002  a database cannot be read
     │   ├── HistoryGap            TP-8003  a stream's rows were removed before it read them
     │   ├── ArchiveRefused        TP-8010  this store cannot be archived into this lake now
-    │   └── LakeDamaged           TP-8011  a lake's files are not what its manifests say
+    │   └── LakeDamaged           TP-8011  a lake's files are not what its logs say
     └── PublishError              TP-8100  rows of a DataFrame could not be published
         ├── RowRefused            TP-8101  a key is null or comes twice, or a row is no message
         ├── RowChanged            TP-8102  a key stands for another message already

@@ -45,7 +45,7 @@ class ArchiveRefused(AuditError):
 
 
 class LakeDamaged(AuditError):
-    """Files of a lake do not match its manifests, or what was written differs from the store."""
+    """Files of a lake do not match its logs, or what was written differs from the store."""
 
     code = "TP-8011"
     remedy = "Run `twophase spark archive --lake DIR --verify`, and restore the files it names from a backup."

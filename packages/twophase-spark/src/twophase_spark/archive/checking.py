@@ -1,4 +1,4 @@
-"""`twophase spark archive --verify`: compare the lake's files with the logs of its tables.
+"""`twophase spark archive --verify`: compare the lake's files with its logs.
 
 It also checks the chain of the audit log. It needs no store: a file that was equal to the store must be unchanged now.
 Every byte is read.

@@ -1,11 +1,13 @@
-"""The lake: three Delta tables, `history`, `attempt` and `audit_log`, partitioned by day.
+"""The lake: three Delta tables, `history`, `attempt` and `audit_log`.
+
+Each has a partition a day.
 
     history/_delta_log/00000000000000000003.json                                    what commit 3 has added
     history/dt=2026-11-20/n1-000000000001-000000250000-9f2c61d0-<sha256>.parquet    rows, by the day they were finished
 
 A commit makes its files part of the table in one instant. Each raises a mark in the same step (`txn` of the Delta
 protocol): the last seq of a node, the last row of the audit log, or the time up to which attempts are there. A commit
-is refused when its marks are not those that its run has seen, so a stretch is in the lake once, whoever else archives.
+is refused when its marks are not those that its run has seen, so of two archives at once only one adds a stretch.
 A file that no commit names is not part of a table: it was left by a run that was killed, and is removed a week later.
 
 The name of a file ends in the SHA-256 of its bytes, so the log says what a file must hold. Folder or object store:
@@ -25,7 +27,7 @@ from typing import IO
 import msgspec
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction
 from pyarrow import fs
@@ -40,6 +42,7 @@ UNTIL, AUDIT_THROUGH, NODES = "twophase-until-ms", "twophase-audit-log", "twopha
 _LEFT_HOURS = 168
 _COPY_BYTES = 2**20
 _IDENTITY_MAX = 2**62 - 1
+_COLOUR = re.compile(r"\x1b\[\d*m")
 _PATH = re.compile(rf"{DAY}=\d{{4}}-\d\d-\d\d/(?P<task>[\w-]+)-[0-9a-f]{{8}}-(?P<sha256>[0-9a-f]{{64}})\.parquet")
 
 
@@ -91,7 +94,7 @@ class Extent(msgspec.Struct, frozen=True):
 
 
 class Lake:
-    """A lake at a place, which need not exist yet: a folder, or the URL of a place in an object store."""
+    """A lake at a place: a folder, or a URL of an object store. It need not exist yet."""
 
     def __init__(self, place: str | Path) -> None:
         """Look at nothing yet."""
@@ -138,16 +141,18 @@ class Lake:
             ArchiveRefused: there is no lake. A misspelt place would look like an empty, faultless one.
             LakeDamaged: a log cannot be read.
         """
-        missing = [kind for kind in TABLES if not DeltaTable.is_deltatable(self.uri(kind))]
-        if missing:
-            raise ArchiveRefused(
-                f"{self.place} is no lake: it has no Delta table {missing[0]}.",
-                remedy="Name the place that `twophase spark archive` writes.",
-            )
         try:
-            return Snapshot(self, {kind: DeltaTable(self.uri(kind)) for kind in TABLES})
+            tables = {kind: DeltaTable(self.uri(kind)) for kind in TABLES}
+        except TableNotFoundError:
+            raise ArchiveRefused(
+                f"{self.place} is no lake: it has not the Delta tables {', '.join(TABLES)}.",
+                remedy="Name the place that `twophase spark archive` writes.",
+            ) from None
+        except OSError as error:
+            raise ArchiveRefused(f"{self.place} cannot be read: {_plain(error)}.") from error
         except DeltaError as error:
-            raise LakeDamaged(f"{self.place}: the log of a table cannot be read: {error}.") from error
+            raise LakeDamaged(f"{self.place}: the log of a table cannot be read: {_plain(error)}.") from error
+        return Snapshot(self, tables)
 
     def put(self, kind: Kind, path: str, source: IO[bytes]) -> None:
         """Write a file whole, and durably."""
@@ -160,7 +165,8 @@ class Lake:
     def settle(self) -> None:
         """Make what was committed durable: only then may a store remove its rows."""
         if self.folder is not None:
-            _sync(self.folder, [path for kind in TABLES for path in (self.folder / kind / "_delta_log").glob("*.*")])
+            logs = [self.folder / kind / "_delta_log" for kind in TABLES]
+            _sync(self.folder, [path for log in logs for end in ("json", "parquet") for path in log.glob(f"*.{end}")])
 
     def clean(self) -> None:
         """Remove files that killed runs left, a week after they were written."""
@@ -171,7 +177,7 @@ class Lake:
 
 
 class Snapshot:
-    """The lake at one moment: a version of each table. A run sees its own commits besides."""
+    """The lake at one moment: a version of each table, and the commits of its own."""
 
     def __init__(self, lake: Lake, tables: Mapping[Kind, DeltaTable]) -> None:
         """Take versions that were read."""
@@ -258,11 +264,16 @@ def writing(lake: Lake) -> Iterator[None]:
     try:
         yield
     except (OSError, DeltaError) as error:
-        why = (error.strerror if isinstance(error, OSError) else None) or error
         raise ArchiveRefused(
-            f"{lake.place} cannot be written: {why}.",
+            f"{lake.place} cannot be written: {_plain(error)}.",
             remedy="See that the place may be written and has room, and run it again: it goes on where it was.",
         ) from error
+
+
+def _plain(error: OSError | DeltaError) -> str:
+    """Return an error's text as one line; that of `deltalake` has several, in colours."""
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return " ".join(_COLOUR.sub("", text).split())
 
 
 def _another(lake: Lake) -> ArchiveRefused:
@@ -285,7 +296,10 @@ def _added(file: File, now_ms: int) -> AddAction:
 
 
 def _make_folder(folder: Path) -> None:
-    """Make a folder and its missing parents, for its owner only: what is in it is as secret as the store."""
+    """Make a folder and its missing parents, for its owner only.
+
+    What is in it is as secret as the store.
+    """
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 

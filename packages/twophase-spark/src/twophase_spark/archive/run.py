@@ -140,7 +140,10 @@ class _Run:
         self._files = 0
 
     def rounds(self) -> Iterator[_Round]:
-        """Yield history, the audit log, and last the attempts with the time up to which all is there."""
+        """Yield history, the audit log, and the attempts.
+
+        The last one raises the time up to which everything is there.
+        """
         for stretches in self._todo.rounds:
             tasks = [self._task(Kind.HISTORY, one, f"n{one.node}") for one in stretches]
             through = {one.node: one.last for one in stretches}

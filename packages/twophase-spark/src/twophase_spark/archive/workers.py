@@ -34,7 +34,7 @@ def here(function: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Ma
 def on(spark: SparkSession) -> Spread:
     """Return a spread with one task an item on the executors of a session.
 
-    They must reach the store and see the lake's folder.
+    They must reach the store and the lake.
     """
 
     def spread(function: Callable[[_Item], _Made], items: Sequence[_Item]) -> list[_Made]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -45,6 +44,7 @@ from twophase_spark.inputs.source import (
 from twophase_spark.inputs.tally import standing_keys, tallies_of
 from twophase_spark.readers import probe as probing
 from twophase_spark.readers.probe import Source
+from twophase_spark.reports.findings import append_findings
 from twophase_spark.reports.junit import to_junit
 from twophase_spark.reports.page import to_html
 from twophase_spark.reports.report import Report, Terms, Verdict, make_report, to_json
@@ -53,18 +53,6 @@ from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.remembered import SEEN_SCHEMA, digest
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS
 
-FINDING_COLUMNS = (
-    "gid",
-    "primary",
-    "flags",
-    "violation",
-    "acknowledged",
-    "unknown",
-    "message",
-    "producers",
-    "barriers",
-    "ledger",
-)
 _CARRIED = [flag.value for flag in (*VIOLATIONS, *OPEN)]
 
 
@@ -182,17 +170,6 @@ def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report) -> 
         return after
     # This run looked for the carried messages: those still open or broken are among the ones that it carries itself.
     return msgspec.structs.replace(state or VerifiedPoint(proven=False), runs=after.runs, carried=after.carried)
-
-
-def append_findings(folder: Path, findings: DataFrame, report: Report) -> None:
-    """Append this run's findings to a table of Parquet files.
-
-    A run without any adds none.
-    """
-    run = {"run_id": F.lit(report.run_id), "as_of": F.lit(report.as_of).cast("timestamp")}
-    rows = findings.select(*[column.alias(name) for name, column in run.items()], *FINDING_COLUMNS)
-    if not rows.isEmpty():
-        rows.coalesce(1).write.mode("append").parquet(str(folder))
 
 
 def write_reports(report: Report, plan: Plan) -> None:

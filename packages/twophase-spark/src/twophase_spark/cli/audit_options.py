@@ -52,7 +52,9 @@ Late = Annotated[
 Html = Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")]
 Json = Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")]
 Junit = Annotated[Path | None, typer.Option(help="Write the report as JUnit XML to this file.")]
-Findings = Annotated[Path | None, typer.Option(help="Append every finding to the Parquet files in this folder.")]
+Findings = Annotated[
+    str | None, typer.Option(metavar="PLACE", help="Append every finding to this Delta table: a folder, or a URL.")
+]
 Baseline = Annotated[
     Path | None, typer.Option(help="Broken messages that this file acknowledges fail no audit; see --write-baseline.")
 ]

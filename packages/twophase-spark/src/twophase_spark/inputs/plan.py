@@ -32,7 +32,7 @@ class Plan(msgspec.Struct, frozen=True):
     html: Path | None = None
     json: Path | None = None
     junit: Path | None = None
-    findings: Path | None = None
+    findings: str | None = None
     state: Path | None = None
     baseline: Path | None = None
     write_baseline: Path | None = None
@@ -71,7 +71,7 @@ def plan_of(options: Options, locations: tuple[Location, ...], cores: int) -> Pl
     for name, value in seconds.items():
         if value is not None and value < 0:
             raise ConfigurationError(f"{name} is {value}; seconds are not negative.")
-    paths = ("html", "json", "junit", "findings", "state", "baseline", "write_baseline")
+    paths = ("html", "json", "junit", "state", "baseline", "write_baseline")
     return Plan(
         locations=locations,
         grace_s=defaults.grace_s if options.grace is None else options.grace,
@@ -81,6 +81,7 @@ def plan_of(options: Options, locations: tuple[Location, ...], cores: int) -> Pl
         allow_empty=bool(options.allow_empty),
         cores=cores,
         since_ms=_since_ms(options.since),
+        findings=options.findings,
         **{name: Path(text) for name in paths if (text := getattr(options, name)) is not None},
     )
 
