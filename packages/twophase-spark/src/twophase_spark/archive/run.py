@@ -149,7 +149,7 @@ class _Run:
             through = {one.node: one.last for one in stretches}
             yield _Round(Kind.HISTORY, tasks, self._through(through), sum(one.rows for one in stretches))
         known = self._snapshot.extent().through
-        gone = {node: top for node, top in self._todo.tops.items() if node not in known}
+        gone = {node: top for node, top in self._todo.tops.items() if top and node not in known}
         if gone:  # all their rows were removed before there was an archive
             yield _Round(Kind.HISTORY, (), self._through(gone), 0)
         audit_log = self._todo.audit_log
