@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import Scope, ServiceScope
+from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope
 from twophase_spark.rules.facts import Inputs
 from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER, spark_schema
 
@@ -20,8 +20,7 @@ BRANCH = ("01", "http://bank-b/in")
 SCOPE = Scope(
     as_of_ms=NOW_MS,
     late_ms=60_000,
-    producers=("bank-a",),
-    identities=(IDENTITY,),
+    producers=(ProducerScope("bank-a", IDENTITY),),
     consumers=(ServiceScope("bank-b"), ServiceScope("bank-c")),
     ledgers=("bank-b",),
 )

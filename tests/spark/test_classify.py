@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import ALL, BRANCH, BROKEN, NOW_MS, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import Scope, ServiceScope, classify
+from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope, classify
 from twophase_spark.rules.facts import by_gid, long_form
 from twophase_spark.rules.remembered import digest
 
@@ -148,7 +148,7 @@ def test_a_service_without_urls_may_serve_what_another_does(spark: SparkSession)
 
 
 def test_without_producers_nothing_is_a_ghost(spark: SparkSession) -> None:
-    scope = msgspec.structs.replace(SCOPE, producers=(), identities=())
+    scope = msgspec.structs.replace(SCOPE, producers=())
 
     plain = Case("plain", "", producer=None, checked=False, identity=None)
     found = rows_of(spark, [Case("g", "unchecked", producer=None), plain], scope)
@@ -159,8 +159,8 @@ def test_without_producers_nothing_is_a_ghost(spark: SparkSession) -> None:
 
 def test_a_check_address_proves_a_producer_without_identity(spark: SparkSession) -> None:
     cases = [Case("dtm", "ghost", producer=None, identity=None), Case("ours", "ghost", producer=None, identity="other")]
-    given = msgspec.structs.replace(SCOPE, identities=(), check_urls=("http://bank-a/",))
-    other = msgspec.structs.replace(SCOPE, identities=(), check_urls=("http://bank-x/",))
+    given = msgspec.structs.replace(SCOPE, producers=(ProducerScope("bank-a", check_urls=("http://bank-a/",)),))
+    other = msgspec.structs.replace(SCOPE, producers=(ProducerScope("bank-a", check_urls=("http://bank-x/",)),))
 
     found = rows_of(spark, cases, given)
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 SCOPES = {
     "everything": SCOPE,
     "only producers": msgspec.structs.replace(SCOPE, consumers=(), ledgers=()),
-    "only consumers": msgspec.structs.replace(SCOPE, producers=(), identities=(), ledgers=()),
+    "only consumers": msgspec.structs.replace(SCOPE, producers=(), ledgers=()),
     "one address, all cleaned": msgspec.structs.replace(
         SCOPE,
         consumers=(ServiceScope("bank-b", ("http://bank-b/",)), ServiceScope("bank-c", ("http://bank-x/",))),

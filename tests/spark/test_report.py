@@ -29,6 +29,7 @@ from twophase_spark.rules.classify import ServiceScope, Table
 from twophase_spark.rules.comparison import AuditResult, RowCount
 from twophase_spark.rules.repairs import Evidence, Repair, repairs_of
 from twophase_spark.rules.samples import Finding
+from twophase_spark.rules.services import ServiceCount
 from twophase_spark.rules.taxonomy import MEANINGS, Flag
 
 VOID = {"meta", "br", "link", "img", "hr", "input"}
@@ -200,6 +201,7 @@ def test_the_form_of_the_json_is_stable() -> None:
             "primary",
             "rows",
             "samples",
+            "services",
             "settled",
         ),
         *("suspects", "swapped", "unknown", "unmatched", "violations", "waited"),
@@ -208,6 +210,26 @@ def test_the_form_of_the_json_is_stable() -> None:
         *("barriers", "flags", "gid", "ledger", "message", "producers", "repairs", "unknown"),
     ]
     assert set(plain["result"]["counts"]) == {flag.value for flag in Flag}
+
+
+def test_each_service_has_a_line_with_its_numbers() -> None:
+    none = {flag.value: 0 for flag in Flag}
+    services = (
+        ServiceCount("producer", "bank-a", 9, None, 1, none | {"lost": 1, "unchecked": 4}),
+        ServiceCount("consumer", "<bank-b>", 8, 11, 0, none | {"late": 2, "in_flight": 3}),
+    )
+    report = report_of(msgspec.structs.replace(broken(), services=services))
+
+    assert [one["counts"]["lost"] for one in json.loads(to_json(report))["result"]["services"]] == [1, 0]
+    table = to_html(report).partition("<h2>By service</h2>")[2].partition("</table>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>([^<]*)<", row) for row in table.split("<tr>")[1:]]
+    assert [dict(zip(rows[0], row, strict=True)) for row in rows[1:]] == [
+        dict.fromkeys(rows[0], "0")
+        | {"role": "producer", "service": "bank-a", "messages": "9", "branches": "–", "broken": "1", "lost": "1"}
+        | {"not checkable": "4"},
+        dict.fromkeys(rows[0], "0")
+        | {"role": "consumer", "service": "&lt;bank-b&gt;", "messages": "8", "branches": "11", "open": "5"},
+    ]
 
 
 def test_services_that_are_perhaps_swapped_are_named() -> None:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.probe import Slice, Source, horizon_ms
 from twophase_spark.readers.rows import arrow_schema, read_gids, read_slice
-from twophase_spark.rules.classify import Scope, ServiceScope, Table
+from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope, Table
 from twophase_spark.rules.comparison import Again
 from twophase_spark.rules.facts import Inputs, whole_effects
 from twophase_spark.schemas import spark_schema
@@ -115,9 +115,9 @@ def scope_of(sources: Sequence[Source], as_of_ms: int, late_ms: int, since_ms: i
         history_horizon_ms=max(since_ms, _highest(_with_role(sources, Role.COORDINATOR), reference_ms)),
         producer_horizon_ms=_highest(producers, reference_ms),
         consumer_horizon_ms=_highest(_with_role(sources, Role.CONSUMER), reference_ms),
-        producers=tuple(source.location.name for source in producers),
-        identities=tuple(source.identity for source in producers if source.identity is not None),
-        check_urls=tuple(beginning for source in producers for beginning in source.location.urls),
+        producers=tuple(
+            ProducerScope(source.location.name, source.identity, source.location.urls) for source in producers
+        ),
         consumers=tuple(_service(source.location, ledgers) for source in _with_role(sources, Role.CONSUMER)),
         ledgers=tuple(ledgers),
     )

@@ -35,7 +35,6 @@ UNKNOWN = (
 """Facts of a message that may be impossible to know, as they stand in `unknown`."""
 _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _BIRTH_CHARACTERS = 12
-_IDS_TYPE = "array<string>"
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
@@ -55,6 +54,18 @@ class Table(msgspec.Struct, frozen=True):
     branch: str = "branch_id"
 
 
+class ProducerScope(msgspec.Struct, frozen=True):
+    """A producer that was given.
+
+    `identity`: of its database, None for a table without one; `check_urls`: the beginnings of the check addresses that
+    it answers.
+    """
+
+    name: str
+    identity: str | None = None
+    check_urls: tuple[str, ...] = ()
+
+
 class ServiceScope(msgspec.Struct, frozen=True):
     """A consumer that was given.
 
@@ -71,9 +82,8 @@ class Scope(msgspec.Struct, frozen=True):
     """The scope of conclusions from the inputs.
 
     `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is not
-    final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `identities`: of the given
-    producers' databases; `check_urls`: the beginnings of the check addresses that they answer; `ledgers`: the names of
-    the consumers whose ledger was given.
+    final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `ledgers`: the names of the
+    consumers whose ledger was given.
     """
 
     as_of_ms: int
@@ -81,9 +91,7 @@ class Scope(msgspec.Struct, frozen=True):
     history_horizon_ms: int = 0
     producer_horizon_ms: int = 0
     consumer_horizon_ms: int = 0
-    producers: tuple[str, ...] = ()
-    identities: tuple[str, ...] = ()
-    check_urls: tuple[str, ...] = ()
+    producers: tuple[ProducerScope, ...] = ()
     consumers: tuple[ServiceScope, ...] = ()
     ledgers: tuple[str, ...] = ()
 
@@ -96,8 +104,11 @@ class Scope(msgspec.Struct, frozen=True):
         return any(consumer.urls for consumer in self.consumers)
 
 
-class _Columns(msgspec.Struct, frozen=True):
-    """The parts of the conditions; each is true or false, never null."""
+class Columns(msgspec.Struct, frozen=True):
+    """The parts of the conditions; each is true or false, or a list, never null.
+
+    `effects`: ids of branches; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`: effects.
+    """
 
     known: Column
     checked: Column
@@ -132,11 +143,11 @@ def classify(facts: DataFrame, scope: Scope) -> DataFrame:
 
     `flags` are values of `Flag`, in the order of precedence; `unknown` are values of `UNKNOWN`.
     """
-    made = msgspec.structs.asdict(_columns(scope))
+    made = msgspec.structs.asdict(columns_of(scope))
     # Columns of their own first: else every condition would carry a copy of its parts, and Spark would spend more time
     # on planning than on a small audit.
     staged = facts.withColumns({_STAGED + name: column for name, column in made.items()})
-    columns = _Columns(**{name: F.col(_STAGED + name) for name in made})
+    columns = Columns(**{name: F.col(_STAGED + name) for name in made})
     unknown = staged.withColumn("unknown", _names_where(_unknown(columns, scope)))
     conditions = _conditions(columns, scope) | {Flag.UNCHECKED: F.size("unknown") > 0}
     flagged = unknown.withColumn("flags", _names_where({flag.value: conditions[flag] for flag in Flag}))
@@ -145,7 +156,7 @@ def classify(facts: DataFrame, scope: Scope) -> DataFrame:
     return judged.drop(*[_STAGED + name for name in made])
 
 
-def _conditions(c: _Columns, scope: Scope) -> dict[Flag, Column]:
+def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
     has_effect = F.size(c.effects) > 0
     delivered = c.in_state(State.SUBMITTED, State.SUCCEEDED)
     failed, by_operator = c.in_state(State.FAILED), c.decided_by == BY_OPERATOR
@@ -174,7 +185,7 @@ def _conditions(c: _Columns, scope: Scope) -> dict[Flag, Column]:
     }
 
 
-def _unknown(c: _Columns, scope: Scope) -> dict[str, Column]:
+def _unknown(c: Columns, scope: Scope) -> dict[str, Column]:
     verdict_due = c.checked & c.in_state(State.SUBMITTED, State.SUCCEEDED, State.FAILED) & ~c.committed & ~c.rolled_back
     succeeded, lacking = c.in_state(State.SUCCEEDED), F.size(c.missing) > 0
     conditions = (
@@ -191,15 +202,16 @@ def _unknown(c: _Columns, scope: Scope) -> dict[str, Column]:
     return dict(zip(UNKNOWN, conditions, strict=True))
 
 
-def _columns(scope: Scope) -> _Columns:
+def columns_of(scope: Scope) -> Columns:
+    """Return the parts of the conditions, as columns over the facts of one gid."""
     message = F.col("message")
     known = message["state"].isNotNull()
     reasons = F.transform("producers", lambda row: row["reason"])
     branches = branches_of(message["branches"])
     expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
-    unbooked, unguarded = _unbooked(scope), _unguarded()
-    return _Columns(
+    unbooked = _unbooked(scope)
+    return Columns(
         known=known,
         checked=_sure(message["checked"]),
         state=message["state"],
@@ -214,8 +226,8 @@ def _columns(scope: Scope) -> _Columns:
         effects=effects,
         missing=_missing(expected, effects, scope),
         strange=_strange(message["branches"], scope),
-        unbooked=F.array().cast(_IDS_TYPE) if unbooked is None else _ids(unbooked),
-        unguarded=_ids(unguarded),
+        unbooked=F.array().cast(_EFFECTS_TYPE) if unbooked is None else unbooked,
+        unguarded=_unguarded(),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
     )
 
@@ -227,12 +239,12 @@ def lacking(scope: Scope) -> dict[str, Column]:
     the barrier or only the ledger has. A branch whose barrier may have been cleaned is not missing: nothing would turn
     a second call away.
     """
-    made = _columns(scope)
+    made = columns_of(scope)
     unbooked = _unbooked(scope)
     of_class = {flag: F.array_contains("flags", flag.value) for flag in (Flag.MISSING_EFFECT, Flag.UNGUARDED_EFFECT)}
     to_call = of_class[Flag.MISSING_EFFECT] & made.in_state(State.SUCCEEDED) & ~made.consumer_cleaned
     return {
-        "missing": F.when(to_call, made.missing),
+        "missing": F.when(to_call, F.array_distinct(_ids(made.missing))),
         "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
         if unbooked is None
         else F.when(of_class[Flag.MISSING_EFFECT], unbooked),
@@ -241,14 +253,14 @@ def lacking(scope: Scope) -> dict[str, Column]:
 
 
 def _missing(expected: Column, effects: Column, scope: Scope) -> Column:
-    """Return the ids of branches without an effect.
+    """Return the branches without an effect.
 
     Where consumers have urls, an effect counts in a service that serves the branch.
     """
     if not scope.has_urls:
-        return F.array_except(_ids(expected), effects)
+        return F.filter(expected, lambda branch: ~_sure(F.array_contains(effects, branch["branch_id"])))
     rows = F.concat("barriers", "ledger")
-    return _ids(F.filter(expected, lambda branch: ~F.exists(rows, lambda row: _belongs(row, branch, scope))))
+    return F.filter(expected, lambda branch: ~F.exists(rows, lambda row: _belongs(row, branch, scope)))
 
 
 def _strange(branches: Column, scope: Scope) -> Column:
@@ -259,11 +271,11 @@ def _strange(branches: Column, scope: Scope) -> Column:
     """
     known = branches_of(branches)
     named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith("topic://"))
-    none = F.array().cast(_IDS_TYPE)
+    none = F.array().cast(_EFFECTS_TYPE)
     if scope.has_urls:
-        strange = _ids(F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _belongs(row, branch, scope))))
+        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _belongs(row, branch, scope)))
     else:
-        strange = F.array_except(_branch_ids("barriers"), _ids(known))
+        strange = F.filter("barriers", lambda row: ~_sure(F.array_contains(_ids(known), row["branch_id"])))
     return F.when(named, strange).otherwise(none)
 
 
@@ -273,16 +285,17 @@ def _belongs(row: Column, branch: Column, scope: Scope) -> Column:
     for consumer in scope.consumers:
         here = row["source"] == consumer.name
         if consumer.urls:
-            here &= _begins(branch["url"], consumer.urls)
+            here &= begins(branch["url"], consumer.urls)
         served |= here
     return (row["branch_id"] == branch["branch_id"]) & served
 
 
-def _begins(url: Column, beginnings: Sequence[str]) -> Column:
-    begins = F.lit(False)
+def begins(url: Column, beginnings: Sequence[str]) -> Column:
+    """Return True for an address with one of these beginnings."""
+    found = F.lit(False)
     for beginning in beginnings:
-        begins |= url.startswith(beginning)
-    return begins
+        found |= url.startswith(beginning)
+    return found
 
 
 def _unbooked(scope: Scope) -> Column | None:
@@ -333,7 +346,7 @@ def is_served(url: Column, scope: Scope) -> Column:
     direct = ~url.startswith("topic://")
     if any(not consumer.urls for consumer in scope.consumers):
         return direct
-    return direct & _begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
+    return direct & begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
 
 
 def _producer_given(scope: Scope) -> Column:
@@ -343,8 +356,16 @@ def _producer_given(scope: Scope) -> Column:
     message may be anyone's, and no row of it can be missing here.
     """
     message = F.col("message")
-    by_identity = _sure(message["identity"].isin(*scope.identities))
-    return (F.size("producers") > 0) | by_identity | _sure(_begins(message["check_url"], scope.check_urls))
+    given = F.size("producers") > 0
+    for producer in scope.producers:
+        given |= is_named(message, producer)
+    return given
+
+
+def is_named(message: Column, producer: ProducerScope) -> Column:
+    """Return True when a message's check address names this producer."""
+    by_identity = F.lit(False) if producer.identity is None else _sure(message["identity"] == producer.identity)
+    return by_identity | _sure(begins(message["check_url"], producer.check_urls))
 
 
 def _born_before(horizon_ms: int) -> Column:

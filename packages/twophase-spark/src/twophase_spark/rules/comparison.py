@@ -36,6 +36,7 @@ from twophase_spark.rules.facts import Inputs, by_gid, long_form
 from twophase_spark.rules.ordinary import separate, sources
 from twophase_spark.rules.remembered import REMEMBERED, with_remembered
 from twophase_spark.rules.samples import SAMPLES_PER_FLAG, Finding, chosen, sample
+from twophase_spark.rules.services import ServiceCount, count_by_service
 from twophase_spark.rules.settle import settle, with_the_vanished
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
@@ -72,7 +73,8 @@ class AuditResult(msgspec.Struct, frozen=True):
     first class; `unchecked`: messages of which something could not be checked, `unknown` names it; `suspects`: of the
     first look, `settled`: those the second found in order; `swapped`: messages that lack an effect and have one too
     many in a barrier, `unmatched`: in a ledger; `doubled`: messages of two coordinators; `acknowledged`: broken ones
-    of the baseline, which are in no other number but `messages`; `samples`: some messages of every class but in flight.
+    of the baseline, which are in no other number but `messages`; `samples`: some messages of every class but in flight;
+    `services`: the numbers of each producer and consumer.
     """
 
     as_of_ms: int
@@ -91,6 +93,7 @@ class AuditResult(msgspec.Struct, frozen=True):
     unmatched: int = 0
     doubled: int = 0
     acknowledged: int = 0
+    services: tuple[ServiceCount, ...] = ()
 
     @property
     def unchecked(self) -> int:
@@ -169,6 +172,8 @@ def compare(
     counts, primary, unknown = _totals(counted)
     findings = with_acknowledged(final, baseline)
     rows = zip(sources(scope), separated.rows, strict=True)
+    looked_at = findings if separated.others_count else None
+    services = count_by_service(looked_at, concluded, separated.ordinary_of, separated.rows, ACKNOWLEDGED)
     result = AuditResult(
         as_of_ms=scope.as_of_ms,
         messages=separated.ordinary + separated.others_count,
@@ -186,6 +191,7 @@ def compare(
         waited=waited,
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
         samples=sample(final, chosen(counted), concluded),
+        services=services,
     )
     return Audited(result, findings.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 

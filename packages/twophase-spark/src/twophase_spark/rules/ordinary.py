@@ -63,14 +63,16 @@ Both are zero when the sum is.
 class Separated(NamedTuple):
     """The result of the first look.
 
-    `ordinary`: the number of such messages; `others`: the gids that are not; `rows`: of each source, in their order.
-    `held` is the DataFrame persisted for `others`: to be unpersisted when they have been used.
+    `ordinary`: the number of such messages; `others`: the gids that are not; `rows`: of each source, in their order;
+    `ordinary_of`: the ordinary messages that have rows in each. `held` is the DataFrame persisted for `others`: to be
+    unpersisted when they have been used.
     """
 
     ordinary: int
     others: DataFrame
     others_count: int
     rows: tuple[int, ...]
+    ordinary_of: tuple[int, ...]
     held: DataFrame
 
 
@@ -78,7 +80,7 @@ def sources(scope: Scope) -> list[tuple[Role, str]]:
     """Return the sources that are counted separately: (role, name)."""
     return [
         (Role.COORDINATOR, Role.COORDINATOR.value),
-        *((Role.PRODUCER, name) for name in scope.producers),
+        *((Role.PRODUCER, producer.name) for producer in scope.producers),
         *((Role.CONSUMER, consumer.name) for consumer in scope.consumers),
         *((Role.LEDGER, name) for name in scope.ledgers),
     ]
@@ -96,6 +98,7 @@ def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) ->
         CannotRead: a row has no gid.
     """
     names = [f"rows{index}" for index in range(len(sources(scope)))]
+    messages = [f"messages{index}" for index in range(len(names))]
     by_gid = numbers_by_gid(inputs, scope, expected)
     # One group for all ordinary messages, one for each other gid: the result is as small as the trouble is.
     counted = (
@@ -104,6 +107,7 @@ def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) ->
             F.count_if("told").alias("messages"),
             F.count_if(F.col("gid").isNull()).alias("nameless"),
             *[F.sum(name).alias(name) for name in names],
+            *[F.count_if(F.col(name) > 0).alias(told) for name, told in zip(names, messages, strict=True)],
         )
         .persist(StorageLevel.MEMORY_AND_DISK)
     )
@@ -113,12 +117,14 @@ def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) ->
         F.count("gid").alias("others"),
         F.coalesce(F.sum("nameless"), F.lit(0)).alias("nameless"),
         *[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names],
+        *[F.coalesce(F.sum(F.when(~is_other, F.col(told))), F.lit(0)).alias(told) for told in messages],
     ).collect()
     assert isinstance(row, Row)
     if row["nameless"]:
         raise CannotRead("Some rows have no gid (null), so nothing can be said about them.")
-    rows = tuple(row[name] for name in names)
-    return Separated(row["ordinary"], counted.where(is_other).select("gid"), row["others"], rows, counted)
+    rows, ordinary_of = (tuple(row[name] for name in columns) for columns in (names, messages))
+    others = counted.where(is_other).select("gid")
+    return Separated(row["ordinary"], others, row["others"], rows, ordinary_of, counted)
 
 
 def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) -> DataFrame:
