@@ -26,6 +26,7 @@ from twophase_spark.cli import audit as spark_audit
 from twophase_spark.cli.commands import app
 from twophase_spark.cli.ending import exit_codes
 from twophase_spark.inputs.plan import Plan
+from twophase_spark.lineage.sending import Lineage
 from twophase_spark.reports import report
 from twophase_spark.reports.unmade import AUDIT_FORMAT, SLO_FORMAT, ReportFiles
 
@@ -165,7 +166,7 @@ def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch
         if "could not check" in text:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert spark_audit._rounds(nothing, order_of(files), files, say, show) == 2
+    assert spark_audit._rounds(nothing, order_of(files), files, say, show, Lineage(None)) == 2
     assert any("No space left" in text for text in stop)
     assert files.html is not None
     assert files.html.read_text() == "clean"
@@ -198,14 +199,14 @@ def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.
         if "could not check" in text:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert spark_audit._rounds(nothing, order_of(files), files, say, nothing) == 2
+    assert spark_audit._rounds(nothing, order_of(files), files, say, nothing, Lineage(None)) == 2
     require_not_made(files, AWAY)
 
 
 def test_a_stop_cuts_no_grace_time_short(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that a waiting round misses may only be late."""
 
-    def run(*_: object, pause: Callable[[float], None]) -> None:
+    def run(*_: object, pause: Callable[[float], None], run_id: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         pause(600)
         raise AssertionError("it did not wait")
@@ -215,7 +216,7 @@ def test_a_stop_cuts_no_grace_time_short(files: ReportFiles, monkeypatch: pytest
     nothing: Any = None
     said: list[str] = []
 
-    assert spark_audit._rounds(nothing, order_of(files), files, said.append, nothing) == 2
+    assert spark_audit._rounds(nothing, order_of(files), files, said.append, nothing, Lineage(None)) == 2
     assert said == ["stopped"], "no round failed, and none was shown"
 
 

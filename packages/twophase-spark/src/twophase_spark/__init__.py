@@ -6,7 +6,7 @@ DataFrames. The packages:
 * `readers`: databases by their Python drivers; `datasource`: the same tables as a data source of Spark, of which
   `schema` holds tables and columns, `options` those of a read, `partitions` its division into tasks and their work;
 * the audit: `inputs` (the rows that it reads), `rules` (their meaning), `reports` (for people and machines), and
-  `auditing`, which runs it once or again and again;
+  `auditing`, which runs it once or again and again; `lineage` tells a catalogue of its runs;
 * `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
 * `cluster`: what executors need.
 

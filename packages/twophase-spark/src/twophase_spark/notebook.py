@@ -5,6 +5,7 @@ The findings are a DataFrame. It writes nothing but the verified point, when it 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from twophase_spark.auditing.run import examine, look_into
 from twophase_spark.fleet import Options
 from twophase_spark.inputs.increment import VerifiedPoint, write_state
 from twophase_spark.inputs.plan import merged, plan_of
+from twophase_spark.lineage.sending import lineage_sent
 from twophase_spark.locations import Role
 from twophase_spark.reports.report import Report
 from twophase_spark.rules.comparison import Audited
@@ -104,7 +106,9 @@ def audit(spark: SparkSession, texts: Mapping[Role, Sequence[str]], asked: Optio
     """See `twophase_spark.audit`."""
     options, locations = merged(asked, texts, config)
     plan = plan_of(options, locations, options.cores or _cores_of(spark))
-    report, audited, after = examine(spark, plan, look_into(plan))
+    with lineage_sent(logging.getLogger(__name__).warning) as lineage, lineage.run(plan) as told:
+        report, audited, after = examine(spark, plan, look_into(plan), run_id=told.run_id)
+        told.checked(report)
     return Outcome.of(report, audited, after, plan.state)
 
 

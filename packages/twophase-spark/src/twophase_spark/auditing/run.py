@@ -8,6 +8,7 @@ its report.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -71,6 +72,7 @@ def run(
     sources: list[Source],
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
+    run_id: str | None = None,
 ) -> Report:
     """Audit once, write the reports, and move the verified point.
 
@@ -80,12 +82,13 @@ def run(
         sources: as `look_into` found them, just now.
         say: called with texts about the progress.
         pause: lets the grace time pass; what it raises ends the audit before anything is written.
+        run_id: the run's in reports and findings, 32 hexadecimal digits; a new one by default.
 
     Raises:
         CannotRead: a database cannot be read, or is not the one that was verified.
         ConfigurationError: the state file is no state.
     """
-    report, audited, after = examine(spark, plan, sources, say, pause)
+    report, audited, after = examine(spark, plan, sources, say, pause, run_id)
     try:
         write_reports(report, plan)
         if plan.findings is not None:
@@ -105,6 +108,7 @@ def examine(
     sources: list[Source],
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
+    run_id: str | None = None,
 ) -> tuple[Report, Audited, VerifiedPoint | None]:
     """Audit as `run` does, without writing anything.
 
@@ -152,6 +156,7 @@ def examine(
         remarks=tuple(chosen.remarks),
         runs=runs,
         before_ms=plan.since_ms,
+        run_id=run_id or uuid.uuid4().hex,
     )
     report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
     return report, audited, None if after is None else _held(state, after, report)

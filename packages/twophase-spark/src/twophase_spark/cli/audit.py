@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from twophase.core.errors import ConfigurationError, SparkUnavailable
-from twophase_spark.cli.ending import EXIT_NOT_CHECKED, last_line
+from twophase_spark.cli.ending import EXIT_NOT_CHECKED, last_line, warn
 from twophase_spark.fleet import Options, reports_named
 from twophase_spark.inputs.plan import Plan, merged, plan_of
 from twophase_spark.locations import Role
@@ -26,7 +26,9 @@ from twophase_spark.reports.unmade import ReportFiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from twophase_spark.lineage.sending import Lineage
     from twophase_spark.reports.report import Report
+    from twophase_spark.session import SessionSettings
 
 Say = Callable[[str], None]
 Show = Callable[["Report", Path | None], None]
@@ -76,23 +78,42 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
     """
-    from twophase_spark.auditing.run import is_small_audit, look_into, run  # noqa: PLC0415 -- the same
-    from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import: arguments first
-    from twophase_spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
+    from twophase_spark.auditing.run import look_into  # noqa: PLC0415 -- PySpark is slow to import: arguments first
+    from twophase_spark.lineage.sending import lineage_sent  # noqa: PLC0415 -- the same
+    from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
+
+    with lineage_sent(warn) as lineage:
+        if order.every_s is None:
+            return _once(order, files, say, show, lineage)
+        look_into(order.plan)
+        say("starting Spark")
+        with open_session(_settings(order, short=False)) as spark:
+            return _rounds(spark, order, files, say, show, lineage)
+
+
+def _settings(order: Order, *, short: bool) -> SessionSettings:
+    from twophase_spark.session import SessionSettings  # noqa: PLC0415 -- PySpark is slow to import
+
+    return SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=short)
+
+
+def _once(order: Order, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
+    from twophase_spark.auditing.run import is_small_audit, look_into, run  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- the same
+    from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
 
     plan = order.plan
-    sources = look_into(plan)
-    short = order.every_s is None and is_small_audit(plan, sources)
-    settings = SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=short)
-    say("starting Spark")
-    with open_session(settings) as spark:
-        if order.every_s is None:
+    with lineage.run(plan) as told:
+        sources = look_into(plan)
+        short = is_small_audit(plan, sources)
+        say("starting Spark")
+        with open_session(_settings(order, short=short)) as spark:
             with progress_shown(spark, say):
-                report = run(spark, plan, sources, say)
+                report = run(spark, plan, sources, say, run_id=told.run_id)
             files.made = True
+            told.checked(report)
             show(report, plan.html)
             return report.verdict.exit_code
-        return _rounds(spark, order, files, say, show)
 
 
 def _not_checked(files: ReportFiles, error: Exception, say: Say) -> None:
@@ -101,11 +122,14 @@ def _not_checked(files: ReportFiles, error: Exception, say: Say) -> None:
     files.say_not_made(f"Could not check. {last_line(error)}")
 
 
-class _Given(Exception):
-    """A round that was given up, because its grace time would have been cut short."""
+class _Given(BaseException):
+    """A round that was given up, because its grace time would have been cut short.
+
+    It is no failure, so no `Exception`.
+    """
 
 
-def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, show: Show) -> int:
+def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
     """Audit until SIGINT or SIGTERM, which end a wait at once, and a round at its end.
 
     A round that waits for the grace time is given up: what it would call a violation may only be late to arrive.
@@ -126,13 +150,15 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
             started = time.monotonic()
             files.made = False
             try:
-                sources = look_into(order.plan)
-                short = is_small_audit(order.plan, sources)
-                with progress_shown(spark, say), shortened(spark, short=short):
-                    report = run(spark, order.plan, sources, say, pause=wait)
-                files.made = True
-                show(report, order.plan.html)
-                code = report.verdict.exit_code
+                with lineage.run(order.plan) as told:
+                    sources = look_into(order.plan)
+                    short = is_small_audit(order.plan, sources)
+                    with progress_shown(spark, say), shortened(spark, short=short):
+                        report = run(spark, order.plan, sources, say, pause=wait, run_id=told.run_id)
+                    files.made = True
+                    told.checked(report)
+                    show(report, order.plan.html)
+                    code = report.verdict.exit_code
             except _Given:
                 pass
             except (ConfigurationError, SparkUnavailable):

@@ -26,6 +26,12 @@ def say(text: str) -> None:
     echo(f"twophase: {as_told(text)} …", err=True)
 
 
+def warn(text: str) -> None:
+    """Say what went wrong beside the work that was asked for."""
+    with contextlib.suppress(OSError):  # a terminal that is gone
+        echo(f"twophase: {as_told(text)}", err=True)
+
+
 @contextlib.contextmanager
 def exit_codes(
     files: ReportFiles = NO_FILES, *, command: str = "audit", failed: str = "Could not check."

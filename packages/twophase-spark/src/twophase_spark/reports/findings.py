@@ -15,39 +15,29 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from twophase_spark.reports.finding_columns import FINDING_COLUMNS
 from twophase_spark.reports.report import Report
-
-_COLUMNS = (
-    "gid",
-    "primary",
-    "flags",
-    "violation",
-    "acknowledged",
-    "unknown",
-    "message",
-    "producers",
-    "barriers",
-    "ledger",
-)
 
 
 def append_findings(place: str, findings: DataFrame, report: Report) -> None:
     """Append this run's findings to the table, once, whatever task runs again.
 
-    A run without any adds none.
+    A run without any adds none; the first one makes the table, so that a reader finds its columns.
 
     Arguments:
         place: a folder, or the URL of a place in an object store.
     """
     run = {"run_id": F.lit(report.run_id), "as_of": F.lit(report.as_of).cast("timestamp")}
-    rows = findings.select(*[column.alias(name) for name, column in run.items()], *_COLUMNS)
-    if rows.isEmpty():
-        return
+    rows = findings.select(*[column.alias(name) for name, column in run.items()], *FINDING_COLUMNS)
     if "://" not in place:
         place = str(Path(place).absolute())
         Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
     schema = pa.schema([field.with_nullable(True) for field in to_arrow_schema(rows.schema, timezone="UTC")])
     append = functools.partial(_append, place, report.run_id, schema)
+    if rows.isEmpty():
+        if not DeltaTable.is_deltatable(place):
+            list(_append(place, report.run_id, schema, iter(())))
+        return
     rows.coalesce(1).mapInArrow(append, "rows long").collect()
 
 

@@ -8,7 +8,6 @@ promises held. Where too little was compared to decide that, they begin with tha
 from __future__ import annotations
 
 import enum
-import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -47,7 +46,7 @@ class Terms(msgspec.Struct, frozen=True):
     """The terms of an audit.
 
     `since_ms`: the verified point that it extends, None for a whole audit; `before_ms`: messages born before it need
-    not be known, 0 for none.
+    not be known, 0 for none; `run_id`: as in the report.
     """
 
     grace_s: float = 5.0
@@ -58,6 +57,7 @@ class Terms(msgspec.Struct, frozen=True):
     remarks: tuple[Coverage, ...] = ()
     runs: tuple[Run, ...] = ()
     before_ms: int = 0
+    run_id: str = ""
 
 
 class SourceLine(msgspec.Struct, frozen=True):
@@ -111,7 +111,7 @@ def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *,
         coverage=coverage,
         sources=_lines(result, sources),
         runs=terms.runs,
-        run_id=uuid.uuid4().hex,
+        run_id=terms.run_id,
     )
 
 
