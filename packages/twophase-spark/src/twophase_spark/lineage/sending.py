@@ -99,7 +99,10 @@ class AuditRun:
             self.send(kind, report, error)
 
     def send(self, kind: str | None, report: Report | None = None, error: Exception | None = None) -> None:
-        """Hand one event to the backend, which makes it; without a kind, the report says which."""
+        """Hand one event to the backend, which makes it.
+
+        Without a kind, the report decides.
+        """
         if self._backend is None:
             return
         at, plan, run_id = datetime.now(UTC), self._plan, self.run_id
