@@ -30,7 +30,7 @@ from openlineage.client.generated.test_run import TestExecution, TestRunFacet
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import TwophaseError
 from twophase_spark.inputs.plan import Plan
-from twophase_spark.lineage.naming import name_of_folder, names_of
+from twophase_spark.lineage.naming import name_of_place, names_of
 from twophase_spark.locations import Location, Role
 from twophase_spark.reports.finding_columns import FINDING_COLUMNS, RUN_COLUMNS
 from twophase_spark.reports.report import Report
@@ -177,7 +177,7 @@ def _assertion(meaning: Meaning, one: ServiceCount) -> quality.Assertion:
 def _outputs(plan: Plan, report: Report | None) -> list[OutputDataset]:
     if plan.findings is None:
         return []
-    name = name_of_folder(plan.findings)
+    name = name_of_place(plan.findings)
     fields = [SchemaDatasetFacetFields(column, kind) for column, kind in (RUN_COLUMNS | FINDING_COLUMNS).items()]
     facets: dict[str, OutputDatasetFacet] = {}
     if report is not None:

@@ -38,9 +38,16 @@ def names_of(location: Location) -> tuple[Name, ...]:
     return tuple(_name(location, table) for table in tables)
 
 
-def name_of_folder(folder: Path) -> Name:
-    """Return the name of a folder of files on this machine."""
-    return Name("file", str(folder.absolute()))
+def name_of_place(place: Path | str) -> Name:
+    """Return the name of a folder on this machine, or of a place in an object store.
+
+    >>> name_of_place("s3://bucket/audits/findings"), name_of_place(Path("/data/findings"))
+    (Name(namespace='s3://bucket', name='audits/findings'), Name(namespace='file', name='/data/findings'))
+    """
+    parts = urlsplit(str(place))
+    if "://" in str(place) and parts.scheme != "file":
+        return Name(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", parts.path.strip("/"))
+    return Name("file", str(Path(parts.path if parts.scheme == "file" else place).absolute()))
 
 
 def _name(location: Location, table: str) -> Name:
