@@ -13,7 +13,9 @@ from typing import Any
 
 import duckdb
 import msgspec
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
@@ -31,6 +33,7 @@ from twophase_spark.reports.report import Report, Verdict
 from twophase_spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+AUDIT = "{{ env_var('TWOPHASE_AUDIT') }}"
 FLEET = """
 [audit]
 grace = 0
@@ -74,6 +77,12 @@ def sources() -> dict[str, dict[str, Any]]:
     return {table["name"]: table for source in plain["sources"] for table in source["tables"]}
 
 
+def findings_of(system: System) -> pa.Table:
+    """Return the rows that dbt's plugin for Delta reads."""
+    place = sources()["findings"]["config"]["meta"]["delta_table_path"].replace(AUDIT, str(system.folder))
+    return DeltaTable(place).to_pyarrow_table()
+
+
 def columns_of(table: dict[str, Any]) -> list[str]:
     return [column["name"] for column in table["columns"]]
 
@@ -94,13 +103,12 @@ def test_a_broken_promise_is_found_and_dbt_finds_its_columns(system: System) -> 
     assert "break a promise." in done.sentence
     assert (done.folder / "report.html").exists()
     assert {one["service"] for one in done.report["result"]["services"]} == {"bank-a", "bank-b"}
-    for name in ("audits", "findings"):
-        table = sources()[name]
-        where = table["config"]["meta"]["external_location"].replace(
-            "{{ env_var('TWOPHASE_AUDIT') }}", str(system.folder)
-        )
-        names = ", ".join(f'"{column}"' for column in [*columns_of(table), "as_of"])
-        assert duckdb.execute(f"select {names} from {where}").fetchall(), name
+    reports = sources()["audits"]["config"]["meta"]["external_location"].replace(AUDIT, str(system.folder))
+    names = ", ".join(f'"{column}"' for column in [*columns_of(sources()["audits"]), "as_of"])
+    assert duckdb.execute(f"select {names} from {reports}").fetchall()
+    found = findings_of(system)
+    assert found.num_rows
+    assert set(columns_of(sources()["findings"])) <= set(found.column_names)
 
 
 def test_a_system_in_order_leaves_a_report_and_an_empty_table(system: System) -> None:
@@ -109,7 +117,7 @@ def test_a_system_in_order_leaves_a_report_and_an_empty_table(system: System) ->
     done = audit()
 
     assert (done.exit_code, done.report["verdict"]) == (0, "clean")
-    assert duckdb.execute(f"select count(*) from '{system.folder}/findings/*.parquet'").fetchall() == [(0,)]
+    assert findings_of(system).num_rows == 0
 
 
 def test_an_audit_that_cannot_be_made_says_so(system: System) -> None:
