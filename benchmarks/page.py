@@ -92,7 +92,9 @@ def _found(parts: dict[str, Part]) -> Iterator[str]:
     databases = sorted({f", PostgreSQL {part.postgres}" for part in parts.values() if part.postgres})
     yield f"{machine.line()}{''.join(databases)}. {versions}."
     if in_one_go:
-        yield f"Load average before the first run: {loads.pop():.1f} (an idle machine: near 0)."
+        minutes = sum(part.took_s for part in parts.values()) / 60
+        load = f"load average before: {loads.pop():.1f} (an idle machine: near 0)"
+        yield f"All parts in one go, {minutes:.0f} min in all; {load}."
     else:
         yield "Not all parts were measured in one go: each says the load average before (an idle machine: near 0)."
     for name, part in parts.items():

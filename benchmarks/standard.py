@@ -39,6 +39,8 @@ THROUGHPUT_BARS: Final = {
     "postgres, check-back": 0.65,
     "postgres, 2 workers": 0.75,
 }
+WORKERS_BAR: Final = 1.4
+"""The messages of two workers on two processors, in those of one process."""
 CPU_BAR: Final = 1.9
 """The server's CPU a message, in null's."""
 NULL_BAR: Final = 0.8
@@ -105,6 +107,9 @@ def throughput(effort: Effort) -> Found:
                 comparisons[name].ceilings.append(_told(null, plain, "null"))
                 comparisons[name].runs.append(_told(server, workload, name))
     rows = [row for name, one in comparisons.items() for row in throughput_rows(one, THROUGHPUT_BARS[name])]
+    one, two = comparisons["postgres"].runs, comparisons["postgres, 2 workers"].runs
+    gains = tuple(more.per_second / less.per_second for more, less in zip(two, one, strict=True))
+    rows.append(Row("postgres, 2 workers: messages", "of one process's", gains, WORKERS_BAR, at_least=True))
     rows.append(Row("null: part of the bare server's", "of bare", _ratios(itself), NULL_BAR, at_least=True))
     rows.append(_foreign([run for comparison in comparisons.values() for run in comparison.runs + comparison.ceilings]))
     base = f"--rounds {effort.pairs} --seconds {effort.seconds:g}"
@@ -239,7 +244,6 @@ def _scenario(
     *,
     size: Callable[[Effort], int] = lambda _effort: 0,
     seconds: Callable[[Effort], float] = lambda _effort: 0.0,
-    often: bool = False,
     paired: bool = False,
     in_turns: bool = False,
     bar_s: float = 0.0,
@@ -247,14 +251,13 @@ def _scenario(
     """Return a part that plays a scenario on each store.
 
     Arguments:
-        often: as many times as there are rounds.
         paired: as many times as there are pairs: its bar is a ratio.
         in_turns: the scenario itself has the requested rounds, and figures with their spread.
     """
 
     def part(effort: Effort) -> Found:
         entry = SCENARIOS[name]
-        times = effort.pairs if paired else effort.rounds if often else 1
+        times = effort.pairs if paired else 1
         found = Found(_played(times, seconds(effort), bar_s))
         if in_turns:
             rounds = Stage("", tell, size(effort), seconds(effort)).rounds
@@ -277,7 +280,7 @@ PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
     "rates": rates,
     "transfers": transfers,
     "grpc": _scenario("grpc", BOTH, seconds=lambda effort: effort.seconds, in_turns=True),
-    "sdk": _scenario("sdk", (), often=True),
+    "sdk": _scenario("sdk", (), paired=True),
     "start": _scenario("start", BOTH, size=lambda effort: effort.start_rows),
     "abandoned": _scenario("abandoned", ("postgres",), size=lambda effort: effort.messages),
     "receiver-down": _scenario("receiver-down", ("postgres",), size=lambda effort: effort.messages),

@@ -41,7 +41,7 @@ def test_every_value_stands_beside_its_bar(tmp_path: Path) -> None:
     assert "| sqlite: part of null's | 0.4 / **0.5** / 0.6 | of null | ≥ 0.45 | yes |" in text
     assert "| sqlite: messages | 400 / **500** / 600 | msg/s |  |  |" in text
     assert "\n```\npython -m benchmarks.load --setup sqlite --rounds 3\n```" in text
-    assert "Load average before the first run: 0.2" in text
+    assert "All parts in one go, 1 min in all; load average before: 0.2" in text
     assert "Measured 2026-11-22 01:15 UTC: 3 rounds of 5 s, 74 s in all.\n" in text
 
 
@@ -118,7 +118,7 @@ def test_a_quick_look_says_that_it_is_one(tmp_path: Path) -> None:
 def test_parts_of_several_runs_say_each_their_own_load(tmp_path: Path) -> None:
     text = _page(tmp_path, throughput=part(load=0.25), start=part(load=1.5))
 
-    assert "Load average before the first run" not in text
+    assert "All parts in one go" not in text
     assert "Load average before: 0.2.\n" in text
     assert "Load average before: 1.5.\n" in text
 
