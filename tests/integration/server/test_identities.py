@@ -283,6 +283,29 @@ async def test_payloads_and_header_values_need_a_scope_and_some_are_hidden_from_
     assert b'{\\"a\\":1}' in (await api.http(get(path, *bearer("reader")))).body
 
 
+@pytest.mark.parametrize("with_tokens", [True, False], ids=["tokens", "anonymous"])
+async def test_the_headers_that_an_operator_names_are_shown_to_nobody(tmp_path: Path, with_tokens: bool) -> None:
+    settings: dict[str, Any] = {"hidden_headers": "X-Secret, tenant"}
+    if with_tokens:
+        write(tmp_path, "produce", [Scope.PRODUCE])
+        settings["tokens"] = write(tmp_path, "reader", [Scope.OBSERVE, Scope.PAYLOAD, Scope.OPERATE])
+    headers = {"x-secret": "not-for-you", "Tenant": "nor-this", "plain": "for-all"}
+    async with running(tmp_path, **settings) as server:
+        api = Api(server)
+        for gid in ("waiting", "finished"):
+            await api.say("prepare", gid, "produce", branch_headers=headers)
+        await api.say("abort", "finished", "produce")
+        for gid in ("waiting", "finished"):
+            for path in (f"/api/dtmsvr/query?gid={gid}", f"/api/dtmsvr/all?gid={gid}", "/api/dtmsvr/all"):
+                body = (await api.http(get(path, *bearer("reader")))).body
+                assert b"for-all" in body, path
+                assert b"not-for-you" not in body, path
+                assert b"nor-this" not in body, path
+            body = (await api.http(get(f"/api/twophase/messages/{gid}?payload=true", *bearer("reader")))).body
+            assert b"not-for-you" not in body
+            assert b"nor-this" not in body
+
+
 async def test_payloads_are_refused_to_who_may_only_observe(tmp_path: Path) -> None:
     tokens = write(tmp_path, "eve", [Scope.OBSERVE, Scope.OPERATE])
     write(tmp_path, "produce", [Scope.PRODUCE])
