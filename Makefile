@@ -57,7 +57,7 @@ docs: ready ## Write the generated pages of docs/reference anew
 lock: ready ## Write requirements/*.txt, the tested versions with their hashes (ARGS=--upgrade takes the newest)
 	@scripts/lock $(ARGS)
 
-dependencies: ready ## Write what the distributions depend on: build/sbom.cdx.json, build/licences.md, known vulnerabilities
+dependencies: ready ## Write what the distributions depend on: build/sbom-*.cdx.json, build/licences-*.md, known vulnerabilities
 	@scripts/dependencies
 
 clean: ## Remove caches and reports

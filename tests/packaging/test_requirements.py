@@ -55,13 +55,20 @@ def test_what_is_declared_is_locked_at_a_version_that_is_allowed() -> None:
     assert [str(one) for one in declared if locked[canonicalize_name(one.name)] not in one.specifier] == []
 
 
-@pytest.mark.parametrize("name", ["server", "build"])
+@pytest.mark.parametrize("name", ["server", "spark", "build"])
 def test_an_operator_gets_the_versions_that_were_tested(name: str) -> None:
     tested = _versions("develop")
     assert {one: version for one, version in _versions(name).items() if tested.get(one, version) != version} == {}
 
 
-def test_a_servers_list_has_what_the_server_needs() -> None:
-    needed = {canonicalize_name(one.name) for one in _declared(".", "server", "postgres", "grpc")}
+@pytest.mark.parametrize(
+    ("name", "folder", "extras"),
+    [
+        ("server", ".", ("server", "postgres", "grpc")),
+        ("spark", "packages/twophase-spark", ("sqlite", "postgres", "mysql", "openlineage")),
+    ],
+)
+def test_an_operators_list_has_what_is_needed(name: str, folder: str, extras: tuple[str, ...]) -> None:
+    needed = {canonicalize_name(one.name) for one in _declared(folder, *extras)}
     assert needed
-    assert needed - set(_versions("server")) == set()
+    assert needed - set(_versions(name)) == set()
