@@ -67,8 +67,10 @@ class BaseClient(Generic[C]):
                 and for data that may be lost; refused with UnsafeDatabase otherwise.
             allow_event_loop: take blocking calls where an event loop runs, as in a notebook; the loop stands still
                 meanwhile. Refused with EventLoopBlocked otherwise.
-            token: for a coordinator that knows its clients; the variable `TWOPHASE_TOKEN` by default.
-            authorization: sent as the `Authorization` header of every request, instead of a token.
+            token: for a coordinator that knows its clients, or `env:NAME` or `file:PATH`, where it stands; the variable
+                `TWOPHASE_TOKEN` by default.
+            authorization: sent as the `Authorization` header of every request, instead of a token; may stand elsewhere,
+                too.
             ca: PEM file of the authority of an https or grpcs coordinator; the variable `TWOPHASE_CA` by default, and
                 without it the system's authorities count. The files are read once, here.
             client_certificate, client_key: PEM files by which this client names itself, of a key of mode 0600; the key

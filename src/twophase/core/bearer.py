@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
+from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
 
 TOKEN_VARIABLE: Final = "TWOPHASE_TOKEN"  # noqa: S105 -- the variable's name
@@ -15,10 +16,11 @@ _TOKEN_BYTES_MAX: Final = 4096
 def authorization_of(token: str | None = None, authorization: str | None = None) -> str | None:
     """Return the value of the header; None without a token.
 
-    It is made of the token, or of `TWOPHASE_TOKEN`, or is `authorization` itself.
+    It is made of the token, or of `TWOPHASE_TOKEN`, or is `authorization` itself. Each may be `env:NAME` or
+    `file:PATH`.
 
     Raises:
-        ConfigurationError: both are given, or one has a character that no header may have.
+        ConfigurationError: both are given, one has a character that no header may have, or `secret_of` refuses it.
 
     >>> authorization_of("tp_x"), authorization_of(authorization="Basic YTpi")
     ('Bearer tp_x', 'Basic YTpi')
@@ -29,7 +31,9 @@ def authorization_of(token: str | None = None, authorization: str | None = None)
         token = os.environ.get(TOKEN_VARIABLE) if token is None else token
         if not token:
             return None
-        authorization = f"Bearer {token}"
+        authorization = f"Bearer {secret_of(token)}"
+    else:
+        authorization = secret_of(authorization)
     if not (authorization.isascii() and authorization.isprintable()):
         raise ConfigurationError("the token or authorization contains a control or non-ASCII character.")
     return authorization

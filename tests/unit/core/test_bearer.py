@@ -30,6 +30,20 @@ def test_a_token_that_no_header_may_have_is_refused(token: str) -> None:
         authorization_of(token)
 
 
+def test_a_token_or_an_authorization_may_stand_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_text("tp_file\n")
+    monkeypatch.setenv("ORDERS_LOGIN", "Basic YTpi")
+    assert authorization_of(f"file:{file}") == "Bearer tp_file"
+    assert authorization_of(authorization="env:ORDERS_LOGIN") == "Basic YTpi"
+    monkeypatch.setenv(TOKEN_VARIABLE, f"file:{file}")
+    assert authorization_of() == "Bearer tp_file"
+    file.chmod(0o604)
+    with pytest.raises(ConfigurationError, match="every user"):
+        authorization_of()
+
+
 def test_a_token_and_an_authorization_exclude_each_other() -> None:
     with pytest.raises(ConfigurationError, match="exclude"):
         authorization_of("tp_x", "Basic YTpi")
