@@ -71,7 +71,7 @@ class Producers:
 
 
 async def test_groups_outlive_a_killed_server(tmp_path: Path) -> None:
-    kept = KeptPort()  # nobody takes the port of a server that was killed
+    kept = KeptPort()  # the server that starts again needs the same port
     servers = [await ServerProcess.spawn("--port", str(kept.number), cwd=tmp_path)]
     try:
         await servers[0].until_ready()

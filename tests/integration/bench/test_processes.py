@@ -15,7 +15,7 @@ from tests.servers.ports import KeptPort
 
 
 def test_a_server_is_found_by_its_port() -> None:
-    kept = KeptPort()  # nobody else listens there afterwards
+    kept = KeptPort()  # no other program listens there afterwards
     with socket.create_server(("127.0.0.1", kept.number)):
         assert listening(kept.number) == os.getpid()
 

@@ -61,7 +61,7 @@ async def test_a_server_works_through_a_pool_that_changes_its_connections(
         async with traffic.running(_PRODUCERS):
             await traffic.until_completed(300)
         await until_at_rest(database.dsn)
-        # One flush may find no processor for as long as the store waits; a change of connections refuses nobody.
+        # A busy machine may delay one flush beyond the time that the store waits.
         assert set(traffic.refused) <= {StoreUnavailable.code}, traffic.reasons
         assert traffic.refused.total() <= _PRODUCERS, traffic.reasons
         assert violations(database.dsn, traffic, branches) == []

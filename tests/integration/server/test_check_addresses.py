@@ -114,7 +114,7 @@ async def test_the_server_probes_an_address_on_request_and_shows_those_it_knows(
 async def test_a_grpc_handler_is_probed_and_a_missing_one_is_found(tmp_path: Path, bank: sqlalchemy.Engine) -> None:
     handlers = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
     handlers.add_generic_rpc_handlers((check_handler(bank),))
-    kept = KeptPort()  # nobody else listens there when the service is gone
+    kept = KeptPort()  # no other program listens there when the service has stopped
     assert handlers.add_insecure_port(f"127.0.0.1:{kept.number}") == kept.number
     address = f"grpc://127.0.0.1:{kept.number}"
     handlers.start()

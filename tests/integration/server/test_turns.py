@@ -218,6 +218,19 @@ async def test_streams_that_never_end_leave_the_places_of_other_calls() -> None:
         writer.close()
 
 
+async def _greeted(served: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]:
+    """Return both ends of a new connection, the peer's and the server's.
+
+    Its settings are acknowledged.
+    """
+    host, port = served.address.split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(_HELLO + frames.frame(frames.SETTINGS, frames.ACK))
+    await _until(reader, frames.frame(frames.SETTINGS, frames.ACK))
+    (connection,) = served.port._connections
+    return reader, writer, connection
+
+
 def _call_that_unfolds(number: int, *, broken: bool) -> bytes:
     """Return a call of 4 KiB that becomes 4 MiB; a broken one ends wrongly."""
     content = gzip.compress(bytes(4 * MEBIBYTE), mtime=0)
@@ -230,11 +243,7 @@ def _call_that_unfolds(number: int, *, broken: bool) -> bytes:
 @pytest.mark.parametrize("broken", [False, True])
 async def test_messages_that_unfold_end_the_turn_and_too_many_the_connection(*, broken: bool) -> None:
     async with serving() as served:
-        host, port = served.address.split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(_HELLO + frames.frame(frames.SETTINGS, frames.ACK))
-        await _until(reader, frames.frame(frames.SETTINGS, frames.ACK))
-        (hostile,) = served.port._connections
+        reader, writer, hostile = await _greeted(served)
         for number in range(1, 30, 2):
             hostile.data_received(_call_that_unfolds(number, broken=broken))
             assert hostile.tired
@@ -381,11 +390,7 @@ async def test_long_messages_of_grpc_are_handled_one_in_a_turn() -> None:
 async def test_new_fields_of_grpc_end_the_turn() -> None:
     """A kilobyte may unfold to a thousand of them; the calls behind wait."""
     async with serving() as served:
-        host, port = served.address.split(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(_HELLO + frames.frame(frames.SETTINGS, frames.ACK))
-        await _until(reader, frames.frame(frames.SETTINGS, frames.ACK))
-        (connection,) = served.port._connections
+        reader, writer, connection = await _greeted(served)
         calls = [
             frames.header_frames(number, PLAIN + frames.field(b"x", b"%d" % number) + b"\x90" * 100)
             + frames.frame(frames.DATA, frames.END_STREAM, number, framed(b"m%d." % number))

@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.coordinator.harness import Harness
 from twophase.coordinator.operator import Act
-from twophase.coordinator.page_turns import WAITING_MAX
+from twophase.coordinator.page_turns import REQUESTS_MAX, WAITING_MAX
 from twophase.core.audit_log import AuditSearch
 from twophase.core.errors import Overloaded
 from twophase.stores.search import Search
@@ -79,6 +79,21 @@ async def test_the_pages_of_one_client_delay_those_of_another_by_one(
     held.go.set()
     await asyncio.gather(*tasks)
     assert ended[:3] == ["many", "one", "two"]
+
+
+async def test_the_pages_of_all_clients_together_are_bounded(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(harness, "search", monkeypatch)
+
+    def read(number: int) -> asyncio.Future[object]:
+        return asyncio.ensure_future(harness.coordinator.search(Search(), "", 10, f"client {number}"))
+
+    tasks = [read(number) for number in range(REQUESTS_MAX)]
+    await harness.until(lambda: held.begun == 1)
+    with pytest.raises(Overloaded):
+        await asyncio.wait_for(read(REQUESTS_MAX), 10)
+    held.go.set()
+    await asyncio.gather(*tasks)
+    await read(REQUESTS_MAX)
 
 
 async def test_a_request_that_leaves_makes_room(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ from twophase_spark.datasource.schema.sql import select
 from twophase_spark.datasource.schema.tables import Kind
 
 _ACCEPT_GAPS = (
-    "Somebody else removed them. To archive what is left and say in the commit how many are missing: --accept-gaps."
+    "Another program removed these rows. --accept-gaps archives the others, and the commit counts the missing ones."
 )
 _DAY_MS = 86_400_000
 _GROUP_ROWS, _GROUP_BYTES = 65_536, 64 * 2**20

@@ -172,6 +172,7 @@ class Lake:
         """Remove files that killed runs left, a week after they were written."""
         for kind in TABLES:
             table = DeltaTable(self.uri(kind))
+            # A dry run first: the other kind makes two commits, also where there is nothing to remove.
             if table.vacuum(retention_hours=_LEFT_HOURS, full=True):
                 table.vacuum(retention_hours=_LEFT_HOURS, full=True, dry_run=False)
 

@@ -146,7 +146,7 @@ class Backend:
         self.put(None)
         if not self._done.wait(WAIT_S_MAX):
             self._not_sent(f"no answer within {WAIT_S_MAX:g} s")
-        self._is_closed = True  # what comes of the rest is of interest to nobody
+        self._is_closed = True  # events that are still under way are not reported
 
     def _send_all(self) -> None:
         client: OpenLineageClient | None = None
