@@ -28,7 +28,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short run of each, in a few minutes")
     parser.add_argument("--long", action="store_true", help="as long as the bars say: 5 minutes stalled, 30 saturated")
     parser.add_argument("--signed", action="store_true", help="of inproc: the branch's calls are signed")
-    parser.add_argument("--tokens", action="store_true", help="of inproc: clients give a token that has quotas")
+    parser.add_argument("--tokens", action="store_true", help="of inproc: clients give a token")
+    parser.add_argument("--quotas", action="store_true", help="of inproc: clients give a token that has quotas")
     parser.add_argument("--functions", action="store_true", help="of inproc: the instructions of each function, too")
     parser.add_argument("--docs", type=Path, default=DOCS, help="where benchmarks.md is written")
     options = parser.parse_args()
@@ -36,7 +37,7 @@ def main() -> None:
         micro(options.parts)
         return
     if options.what == "inproc":
-        whole_message(functions=options.functions, signed=options.signed, tokens=options.tokens)
+        whole_message(functions=options.functions, signed=options.signed, tokens=options.tokens, quotas=options.quotas)
         return
     effort = standard.QUICK if options.quick else standard.LONG if options.long else standard.FULL
     try:
@@ -72,9 +73,9 @@ def micro(names: list[str]) -> None:
             print(result.line(), flush=True)
 
 
-def whole_message(*, functions: bool, signed: bool, tokens: bool) -> None:
+def whole_message(*, functions: bool, signed: bool, tokens: bool, quotas: bool) -> None:
     """Print what a whole message costs in one process."""
-    figures = inproc.measure(signed=signed, tokens=tokens)
+    figures = inproc.measure(signed=signed, tokens=tokens, quotas=quotas)
     print(machine())
     print("\n".join([*(figures.by_function() if functions else ()), *figures.lines()]))
 

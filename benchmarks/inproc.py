@@ -316,27 +316,31 @@ class Scene:
             transport.written.clear()
 
 
-def measure(waves: int = WAVES, rounds: int = ROUNDS, *, signed: bool = False, tokens: bool = False) -> Figures:
+def measure(
+    waves: int = WAVES, rounds: int = ROUNDS, *, signed: bool = False, tokens: bool = False, quotas: bool = False
+) -> Figures:
     """Measure everything.
 
     Arguments:
         waves: of a round.
         rounds: timed ones.
         signed: the branch's calls are signed.
-        tokens: the clients give a token, which has quotas, in their base URL.
+        tokens: the clients give a token in their base URL.
+        quotas: they do, and it has quotas of three kinds.
     """
     guards = _Guards()
     if signed:
         guards.allowed = AllowList([Listed("http://127.0.0.1:9", key_of("bench", "a secret of the benchmark"))])
     with tempfile.TemporaryDirectory() as folder:
-        if tokens:
-            guards.tokens, guards.base = _with_token(Path(folder) / "tokens.toml")
+        if tokens or quotas:
+            quota = Quota(_NEVER_REACHED, _NEVER_REACHED, _NEVER_REACHED) if quotas else Quota()
+            guards.tokens, guards.base = _with_token(Path(folder) / "tokens.toml", quota)
         return _run(partial(_measure, waves, rounds), guards)
 
 
-def _with_token(file: Path) -> tuple[str, bytes]:
+def _with_token(file: Path, quota: Quota) -> tuple[str, bytes]:
     """Return the file of tokens, and the base path of a client that is in it."""
-    token, quota = fresh_token(), Quota(_NEVER_REACHED, _NEVER_REACHED, _NEVER_REACHED)
+    token = fresh_token()
     with changing(file) as tokens:
         tokens.append(Token("bench", (Scope.PRODUCE,), digest_of(token), quota=quota))
     return str(file), f"/t/{token}/api/dtmsvr/".encode()

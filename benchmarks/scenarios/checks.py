@@ -1,7 +1,8 @@
 """Throughput with every check, beside a server that knows no client.
 
-One server has tokens, a list of destinations with a key, and quotas; each call is signed. Its producers give their
-token in the base URL. The other is a server on loopback without any configuration. Both are measured in turn.
+One server has tokens and a list of destinations with a key, so each call is signed; another has quotas of three kinds
+besides. Their producers give their token in the base URL. The third is a server on loopback without any configuration.
+All are measured in turn.
 """
 
 from __future__ import annotations
@@ -17,16 +18,19 @@ from typing import Final
 import msgspec
 
 from benchmarks.compare import API_PATH, Comparison, Spread, measure
+from benchmarks.load.measurement import Measurement
 from benchmarks.load.workload import Workload
 from benchmarks.scenarios.figure import Figure, Stage, lost_or_early
-from benchmarks.scenarios.seeds import two_stores
+from benchmarks.scenarios.seeds import fresh_stores
 from benchmarks.servers.processes import SERVER_NAME
-from benchmarks.servers.started import directory_on_disk, free_port
+from benchmarks.servers.setups import Store
+from benchmarks.servers.started import Started, directory_on_disk, free_port
 
 SECONDS: Final = 5.0
 _BAR: Final = 0.92
-_NUMBER: Final = 1 << 40
-"""A bound that is counted, and never reached."""
+_NEVER_REACHED: Final = 1 << 40
+_QUOTAS: Final = tuple(f"--{name}={_NEVER_REACHED}" for name in ("requests-per-s", "bytes-stored", "waiting-messages"))
+"""Bounds that are counted, and never reached."""
 
 
 def play_checks(stage: Stage) -> list[Figure]:
@@ -34,30 +38,39 @@ def play_checks(stage: Stage) -> list[Figure]:
     port = free_port()
     workload = Workload(seconds=stage.seconds or SECONDS, warmup_s=stage.warmup_s, receiver_port=port)
     with contextlib.ExitStack() as running:
-        plain, guarded = two_stores(stage, running)
-        folder = running.enter_context(directory_on_disk(stage.directory))
-        token, settings = _guarded(folder, port)
+        plain, signing, metered = fresh_stores(stage, running, 3)
         open_server = running.enter_context(plain.served())
-        closed = running.enter_context(guarded.served(settings))
-        checked = msgspec.structs.replace(closed, url=f"{closed.url}/t/{token}{API_PATH}")
-        comparison = Comparison("with tokens and signatures", [], [], "without")
-        stage.tell(f"{stage.rounds} × {workload.seconds:g} s with tokens and signatures, each beside one without")
+        checked = {
+            "with tokens and signatures": _guarded(signing, running, port),
+            "with quotas besides": _guarded(metered, running, port, _QUOTAS),
+        }
+        compared = {name: Comparison(name, [], [], "without") for name in checked}
+        stage.tell(f"{stage.rounds} × {workload.seconds:g} s with tokens and signatures, with quotas, and without")
         for _ in range(stage.rounds):
-            comparison.ceilings.append(measure(open_server.url, workload, open_server.processes))
-            comparison.runs.append(measure(checked.url, workload, checked.processes))
-    return _figures(comparison)
+            without = measure(open_server.url, workload, open_server.processes)
+            for name, server in checked.items():
+                compared[name].ceilings.append(without)
+                compared[name].runs.append(measure(server.url, workload, server.processes))
+    first, *others = compared.values()
+    return [
+        *_figures(first, _BAR),
+        *_spent("without", first.ceilings),
+        *(figure for one in others for figure in _figures(one, None)),
+        lost_or_early([*first.ceilings, *(run for one in compared.values() for run in one.runs)]),
+    ]
 
 
-def _guarded(folder: Path, port: int) -> tuple[str, tuple[str, ...]]:
-    """Return a token, and the settings of a server that knows it and signs its calls."""
+def _guarded(store: Store, running: contextlib.ExitStack, port: int, bounds: tuple[str, ...] = ()) -> Started:
+    """Start a server that knows a token and signs its calls; its URL has the token."""
+    folder = running.enter_context(directory_on_disk(None))
     tokens, key = folder / "tokens.toml", folder / "key"
     key.touch(mode=0o600)
     key.write_text(secrets.token_hex(32))
-    bounds = [f"--{name}={_NUMBER}" for name in ("requests-per-s", "bytes-stored", "waiting-messages")]
     token = _added(tokens, "bench", "produce", *bounds)
     _added(tokens, "other", "observe")
     destination = {"name": "sink", "url": f"http://127.0.0.1:{port}", "key": f"file:{key}", "key_id": "bench"}
-    return token, (f"tokens={tokens}", f"destinations={json.dumps([destination])}")
+    started = running.enter_context(store.served((f"tokens={tokens}", f"destinations={json.dumps([destination])}")))
+    return msgspec.structs.replace(started, url=f"{started.url}/t/{token}{API_PATH}")
 
 
 def _added(tokens: Path, name: str, scope: str, *bounds: str) -> str:
@@ -66,17 +79,21 @@ def _added(tokens: Path, name: str, scope: str, *bounds: str) -> str:
     return subprocess.run([*command, *bounds], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _figures(comparison: Comparison) -> list[Figure]:
-    ratio, cheaper = comparison.ratio, comparison.cpu_ratio
+def _figures(comparison: Comparison, bar: float | None) -> list[Figure]:
+    name, ratio, cheaper = comparison.name, comparison.ratio, comparison.cpu_ratio
     assert ratio is not None, "each run has one beside it"
     assert cheaper is not None, "each run has one beside it"
-    figures = [
-        Figure("throughput with tokens and signatures", ratio.middle, "of that without", _BAR, True, ratio),
-        Figure("the same, by CPU of all processes", cheaper.middle, "of that without", spread=cheaper),
+    return [
+        Figure(f"throughput {name}", ratio.middle, "of that without", bar, True, ratio),
+        Figure(f"{name}: by CPU of all processes", cheaper.middle, "of that without", spread=cheaper),
+        *_spent(name, comparison.runs),
     ]
-    for name, runs in (("with", comparison.runs), ("without", comparison.ceilings)):
-        rates = Spread.of([run.per_second for run in runs])
-        spent = Spread.of([used.cpu_us_per_message for run in runs for used in run.usage if used.name == SERVER_NAME])
-        figures.append(Figure(f"{name}: messages", rates.middle, "msg/s", spread=rates))
-        figures.append(Figure(f"{name}: CPU of {SERVER_NAME}", spent.middle, "µs a message", spread=spent))
-    return [*figures, lost_or_early([*comparison.runs, *comparison.ceilings])]
+
+
+def _spent(name: str, runs: list[Measurement]) -> list[Figure]:
+    rates = Spread.of([run.per_second for run in runs])
+    spent = Spread.of([used.cpu_us_per_message for run in runs for used in run.usage if used.name == SERVER_NAME])
+    return [
+        Figure(f"{name}: messages", rates.middle, "msg/s", spread=rates),
+        Figure(f"{name}: CPU of {SERVER_NAME}", spent.middle, "µs a message", spread=spent),
+    ]

@@ -18,7 +18,7 @@ from benchmarks.failure import BenchmarkFailed
 from benchmarks.load.workload import Workload
 from benchmarks.scenarios.figure import Figure, Stage
 from benchmarks.scenarios.metrics import said
-from benchmarks.scenarios.seeds import seed, two_stores
+from benchmarks.scenarios.seeds import fresh_stores, seed
 from benchmarks.servers.setups import Store
 from benchmarks.servers.started import Started
 
@@ -63,7 +63,7 @@ def play_cleaning(stage: Stage) -> list[Figure]:
     within = _Pace("beside a cleaning", int(_TIMES_LONGER * (workload.warmup_s + workload.seconds) * 1000))
     behind = _Pace("beside a cleaning that is behind", _BEHIND_MS)
     with contextlib.ExitStack() as running:
-        clean, old = two_stores(stage, running)
+        clean, old = fresh_stores(stage, running)
         with old.served():
             pass  # the start makes the tables
         stage.tell(f"{rows:,} rows of history that are too old are put into a store")

@@ -10,7 +10,7 @@ import msgspec
 from benchmarks.compare import Comparison, Spread, alternate
 from benchmarks.load.workload import Workload
 from benchmarks.scenarios.figure import Figure, Stage, lost_or_early
-from benchmarks.scenarios.seeds import seed, two_stores
+from benchmarks.scenarios.seeds import fresh_stores, seed
 from benchmarks.servers.setups import Store
 from benchmarks.servers.started import Started
 
@@ -27,7 +27,7 @@ def play_filled(stage: Stage) -> list[Figure]:
     """
     live = stage.size or LIVE
     with contextlib.ExitStack() as running:
-        empty, full = two_stores(stage, running)
+        empty, full = fresh_stores(stage, running)
         stage.tell(f"{live:,} live messages and {live * HISTORY_FOR_EACH:,} in history are put into a store")
         return _figures(live, _compared(stage, running.enter_context(empty.served()), _seeded(full, live, running)))
 

@@ -19,17 +19,15 @@ _GID: Final = "@" * GID_CHARACTERS
 _NOBODY: Final = "http://127.0.0.1:9/transfer-in"
 
 
-def two_stores(stage: Stage, running: contextlib.ExitStack) -> tuple[Store, Store]:
-    """Return two stores of the stage's kind.
+def fresh_stores(stage: Stage, running: contextlib.ExitStack, count: int = 2) -> list[Store]:
+    """Return stores of the stage's kind.
 
-    On PostgreSQL they are two databases of one server.
+    On PostgreSQL they are databases of one server.
     """
     if stage.kind == "sqlite":
-        return running.enter_context(sqlite_store(stage.directory)), running.enter_context(
-            sqlite_store(stage.directory)
-        )
+        return [running.enter_context(sqlite_store(stage.directory)) for _ in range(count)]
     server = running.enter_context(postgres(stage.directory))
-    return store_in(server, "empty"), store_in(server, "full")
+    return [store_in(server, f"store{number}") for number in range(count)]
 
 
 def seed(

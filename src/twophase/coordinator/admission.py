@@ -87,19 +87,21 @@ class Admission:
         if active is not None:
             return active
         holder, held = "", 0
-        takes_none = self._owners.store_full is not None
         if owner is not None:
             holder = owner.name
-            if self._memory.full_for(holder):
+            if self._memory.crowded and self._memory.full_for(holder):
                 self.refuse(Overloaded(f"memory has no room for more messages of {holder!r}.", gid=gid), on_reply)
                 return None
-            held = held_bytes(message)
-            takes_none = takes_none or not owner.has_room(held)
-        if takes_none or (is_submit and message.check_url and self._store.shared):
-            return self.look_up(gid, holder)  # where no new message is taken, one that is in the store still is
+        # Where no new message is taken, one that is in the store still is.
+        if self._owners.store_full is not None or (is_submit and message.check_url and self._store.shared):
+            return self.look_up(gid, holder)
         for branch in message.branches:
             if TOPIC_PREFIX in branch.url and not self._topics.can_expand(message):
                 # A new message cannot be expanded, but one in the store was expanded when it was inserted.
+                return self.look_up(gid, holder)
+        if owner is not None:
+            held = held_bytes(message)
+            if not owner.take_room(held):
                 return self.look_up(gid, holder)
         return self._memory.add(message, holder, held)
 

@@ -38,6 +38,12 @@ class Counts:
         messages, held = self._counts.get(owner, _NOTHING)
         self._counts[owner] = messages + 1, held + size
 
+    def grow(self, owner: str, size: int) -> None:
+        """Count more bytes of a counted message: it has its topics' subscribers now."""
+        if owner in self._counts:
+            messages, held = self._counts[owner]
+            self._counts[owner] = messages, held + size
+
     def remove(self, owner: str, size: int) -> None:
         """Count a message that is gone; an owner without any is forgotten."""
         messages, held = self._counts.get(owner, _NOTHING)

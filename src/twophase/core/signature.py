@@ -11,18 +11,14 @@ ever. The host, and headers other than `x-twophase-oldest`, are not signed.
 
 from __future__ import annotations
 
-import binascii
-import functools
 import hmac
 import re
+from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from twophase.core.errors import CallNotSigned, ConfigurationError
-
-if TYPE_CHECKING:
-    import hashlib
 
 SIGNATURE_HEADER: Final = "x-twophase-signature"
 VERDICT_SIGNATURE_HEADER: Final = "x-twophase-verdict-signature"
@@ -39,11 +35,40 @@ _SIGNED_METADATA: Final = ("dtm-", "twophase-", "x-twophase-")
 _UNSIGNED: Final = "it carries no signature: the coordinator has no key for this destination, or others call this route"
 
 
-class SigningKey(NamedTuple):
-    """A key that the coordinator and a service share."""
+class SigningKey:
+    """A key that the coordinator and a service share.
 
-    id: str
-    secret: bytes
+    Both hashes of an HMAC (RFC 2104 §2) begin with a block that depends on the key alone. They go on from a copy of
+    that state: `hmac.digest` takes three times as long.
+
+    Arguments:
+        id: names the key in a signature.
+        secret: its bytes.
+    """
+
+    __slots__ = ("_inner", "_outer", "id", "secret")
+
+    def __init__(self, id: str, secret: bytes) -> None:  # noqa: A002 -- the name that a signature has for it
+        self.id = id
+        self.secret = secret
+        block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
+        self._inner = sha256(block.translate(_INNER))
+        self._outer = sha256(block.translate(_OUTER))
+
+    def sign(self, text: bytes) -> str:
+        """Return the HMAC-SHA256 of a text, in base64."""
+        inner, outer = self._inner.copy(), self._outer.copy()
+        inner.update(text)
+        outer.update(inner.digest())
+        return b2a_base64(outer.digest(), newline=False).decode()
+
+    def __eq__(self, other: object) -> bool:
+        """Return True for a key of the same id and secret."""
+        return isinstance(other, SigningKey) and (self.id, self.secret) == (other.id, other.secret)
+
+    def __hash__(self) -> int:
+        """Return the hash of id and secret."""
+        return hash((self.id, self.secret))
 
     def __repr__(self) -> str:
         """Return the id alone: a secret reaches no log."""
@@ -142,28 +167,9 @@ def verdict_text(signed_ms: int, gid: str, verdict: str, body: bytes) -> bytes:
     return f"v1 verdict\n{signed_ms}\n{gid}\n{verdict}\n{sha256(body).hexdigest()}".encode()
 
 
-def signature(key: SigningKey, text: bytes) -> str:
-    """Return the HMAC-SHA256 of a text, in base64.
-
-    Both hashes of it (RFC 2104 §2) begin with a block that depends on the key alone. They go on from a copy of that
-    state: `hmac.digest` takes three times as long.
-    """
-    begun_inner, begun_outer = _begun(key.secret)
-    inner, outer = begun_inner.copy(), begun_outer.copy()
-    inner.update(text)
-    outer.update(inner.digest())
-    return binascii.b2a_base64(outer.digest(), newline=False).decode()
-
-
-@functools.lru_cache(64)
-def _begun(secret: bytes) -> tuple[hashlib._Hash, hashlib._Hash]:
-    block = (sha256(secret).digest() if len(secret) > _BLOCK_BYTES else secret).ljust(_BLOCK_BYTES, b"\0")
-    return sha256(block.translate(_INNER)), sha256(block.translate(_OUTER))
-
-
 def signed(key: SigningKey, signed_ms: int, text: bytes) -> str:
     """Return the value of the header of a call with this text."""
-    return f"v1,kid={key.id},t={signed_ms},s={signature(key, text)}"
+    return f"v1,kid={key.id},t={signed_ms},s={key.sign(text)}"
 
 
 def verify(value: str | None, keys: tuple[SigningKey, ...], now_ms: int, text_at: Callable[[int], bytes]) -> Signature:
@@ -190,7 +196,7 @@ def verify(value: str | None, keys: tuple[SigningKey, ...], now_ms: int, text_at
     if key is None:
         raise CallNotSigned(f"This call is refused: its signature is of the key {id_!r}, which is not known here.")
     # Compared before the time, so that only the holder of a key learns of the clock.
-    if not hmac.compare_digest(signature(key, text_at(signed_ms)), found[3]):
+    if not hmac.compare_digest(key.sign(text_at(signed_ms)), found[3]):
         raise CallNotSigned(
             f"This call is refused: it is not what the key {id_!r} has signed: another secret, or something on the way "
             "has changed the path, the query, the body or x-twophase-oldest."
@@ -204,7 +210,7 @@ def verify(value: str | None, keys: tuple[SigningKey, ...], now_ms: int, text_at
 
 def verdict_signed(question: Signature, gid: str, verdict: str, body: bytes) -> str:
     """Return the value of the header by which a service signs a verdict."""
-    return f"v1,s={signature(question.key, verdict_text(question.signed_ms, gid, verdict, body))}"
+    return f"v1,s={question.key.sign(verdict_text(question.signed_ms, gid, verdict, body))}"
 
 
 def is_verdict_signed(value: str | None, question: Signature, gid: str, verdict: str, body: bytes) -> bool:

@@ -24,7 +24,7 @@ from twophase.grpc_wire.messages import Request, encode_request
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.quotas import Meter
 from twophase.server.identity.scopes import Scope
-from twophase.server.identity.tokens import changing
+from twophase.server.identity.tokens import Quota, changing
 
 EVERYTHING: Final = (Scope.PRODUCE, Scope.OPERATE, Scope.TOPICS)
 SUBMIT: Final = json.loads(body_of("g"))
@@ -46,7 +46,7 @@ CHANGES: Final[dict[str, dict[str, Any]]] = {
 @asynccontextmanager
 async def server_of(folder: Path) -> AsyncIterator[Running]:
     """A server that knows `eve`, who may do much, and a prepared message of hers."""
-    tokens = write(folder, "eve", EVERYTHING)
+    tokens = write(folder, "eve", EVERYTHING, quota=Quota(requests_per_s=1_000_000))
     async with running(folder, tokens=tokens, grpc_port=0, timeout_to_fail_ms=86_400_000) as server:
         assert (await Api(server).say("prepare", "known", "eve")).status == 200
         yield server

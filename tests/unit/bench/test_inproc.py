@@ -43,7 +43,7 @@ def test_the_checks_of_a_server_without_tokens_cost_next_to_nothing() -> None:
 
 def test_tokens_quotas_and_signatures_cost_no_more_than_a_fifth_of_a_message() -> None:
     plain, guarded = (
-        sum(inproc.measure(waves=4, rounds=1, signed=guarded, tokens=guarded).instructions.values())
+        sum(inproc.measure(waves=4, rounds=1, signed=guarded, quotas=guarded).instructions.values())
         for guarded in (False, True)
     )
     assert plain < guarded <= plain * 1.2

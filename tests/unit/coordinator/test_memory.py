@@ -69,7 +69,7 @@ def test_a_message_counts_for_the_same_wherever_it_is_counted(kind: str) -> None
     looked_up = memory.add(Message("other", ()))
     looked_up.become(said)
     memory.weigh(looked_up)
-    Meter("orders", Quota(bytes_stored=10**9), owners).require_room(held_bytes(said))
+    Meter("orders", Quota(bytes_stored=10**9), owners).take_room(held_bytes(said))
     assert owners.waiting("orders") == (1, memory.add(said).bytes)
     assert looked_up.bytes == memory.bytes - looked_up.bytes
 

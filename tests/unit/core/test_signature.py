@@ -19,7 +19,6 @@ from twophase.core.signature import (
     is_verdict_signed,
     key_of,
     known_keys,
-    signature,
     signed,
     verdict_signed,
     verify,
@@ -73,7 +72,12 @@ def test_a_call_over_grpc_has_this_text() -> None:
 def test_a_signature_is_an_hmac_of_sha256(length: int) -> None:
     secret = bytes(range(length))
     expected = hmac.digest(secret, b"text", "sha256")
-    assert binascii.a2b_base64(signature(SigningKey("k", secret), b"text")) == expected
+    assert binascii.a2b_base64(SigningKey("k", secret).sign(b"text")) == expected
+
+
+def test_keys_are_equal_by_id_and_secret() -> None:
+    assert len({OLD, SigningKey(OLD.id, OLD.secret), SigningKey(OLD.id, NEW.secret), NEW}) == 3
+    assert OLD.id != OLD
 
 
 @pytest.mark.parametrize("key", [NEW, OLD])

@@ -41,6 +41,8 @@ Act = Callable[[Context, ActiveMessage, Trigger, State], None]
 def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_state: State) -> None:
     message = trigger.request
     assert message is not None, "only requests insert"
+    # Admission has counted a message that it brought into memory; one that was looked up is counted here.
+    counted = active.bytes if active.message is message else 0
     owner, full = "", context.runtime.owners.store_full
     if full is not None:
         _refuse(context, trigger, full)
@@ -58,10 +60,11 @@ def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
         context.memory.weigh(active)
     if trigger.owner is not None:
         owner = trigger.owner.name
-        try:
-            trigger.owner.require_room(active.bytes)
-        except QuotaExceeded as error:
-            _refuse(context, trigger, error)
+        if counted:
+            if counted != active.bytes:
+                context.runtime.owners.grow(owner, active.bytes - counted)
+        elif not trigger.owner.take_room(active.bytes):
+            _refuse(context, trigger, QuotaExceeded(trigger.owner.why_no_room(active.bytes)))
             return
     options, settings = message.options, context.runtime.settings
     if next_state is _PREPARED:

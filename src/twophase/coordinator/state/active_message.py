@@ -49,19 +49,12 @@ class Owner(Protocol):
         """True for a client that may read the texts of branches' answers."""
         ...
 
-    def has_room(self, size: int, /) -> bool:
-        """Return True while the client's quota allows a new message of this size."""
+    def take_room(self, size: int, /) -> bool:
+        """Count a new message, by its bytes of memory; False beyond the quota."""
         ...
 
-    def require_room(self, size: int, /) -> None:
-        """Refuse a new message beyond the client's quota, and count it otherwise.
-
-        Arguments:
-            size: the bytes that it takes in memory.
-
-        Raises:
-            QuotaExceeded: too much of it waits.
-        """
+    def why_no_room(self, size: int, /) -> str:
+        """Return the reason for which the quota allows no new message of this size."""
         ...
 
 

@@ -103,11 +103,9 @@ class ActiveSet:
     def full_for(self, owner: str) -> bool:
         """True when new requests of an owner must wait, so that others find room.
 
-        It has more than half of the bound, and all owners together a quarter beyond it: more than paging takes in, so
-        many messages are under way.
+        Asked while memory is crowded. The owner has more than half of the bound. All owners together have a quarter
+        more than the bound, which is more than paging takes in.
         """
-        if not self.crowded:
-            return False
         messages, held = self._shares.waiting(owner)
         return (len(self._messages) * 4 > self._messages_max * 5 and messages * 2 > self._messages_max) or (
             self.bytes * 4 > self._bytes_max * 5 and held * 2 > self._bytes_max

@@ -83,7 +83,7 @@ class Caller:
         """
         if not self.limited or not scopes:
             return
-        if not scopes & self.scopes:
+        if scopes.isdisjoint(self.scopes):
             self.require_scope(scopes, route, peer)
         if self._meter is not None:
             self._meter.count(1)
@@ -114,21 +114,13 @@ class Caller:
         if self._meter is not None:
             self._meter.count(requests, counted)
 
-    def has_room(self, size: int) -> bool:
-        """Return True while the quota allows a new message of this size."""
-        return self._meter is None or self._meter.has_room(size)
+    def take_room(self, size: int) -> bool:
+        """Count a new message, by its bytes of memory; False beyond the quota."""
+        return self._meter is None or self._meter.take_room(size)
 
-    def require_room(self, size: int) -> None:
-        """Refuse a new message beyond the quota, and count it otherwise.
-
-        Arguments:
-            size: the bytes that it takes in memory.
-
-        Raises:
-            QuotaExceeded: too many messages, or bytes of them, wait.
-        """
-        if self._meter is not None:
-            self._meter.require_room(size)
+    def why_no_room(self, size: int) -> str:
+        """Return the reason for which the quota allows no new message of this size."""
+        return "" if self._meter is None else self._meter.why_no_room(size)
 
     def require_gid(self, gid: str) -> None:
         """Refuse to name a gid that does not begin as the token's must.

@@ -105,9 +105,7 @@ class Gate:
             self._by_owner.setdefault(token.name, []).append(caller)
         self._owners.may_call = self.may_call
         self._owners.calls_max = {token.name: token.quota.calls_in_flight for token in tokens}.get
-        self._owners.wanted = any(
-            token.quota.bytes_stored is not None or token.quota.waiting_messages is not None for token in tokens
-        )
+        self._owners.wanted = any(token.quota.bounds_waiting for token in tokens)
         for outdate in self.on_reread:
             outdate()
 
@@ -156,7 +154,9 @@ class Gate:
         return not owner or any(all(caller.allows(url, protocol) for url in wanted) for caller in callers)
 
     def _caller(self, token: Token, meters: dict[str, Meter]) -> Caller:
-        meter = meters.setdefault(token.name, Meter(token.name, token.quota, self._owners))
+        meter = None
+        if token.quota.is_metered:
+            meter = meters.setdefault(token.name, Meter(token.name, token.quota, self._owners))
         return Caller(
             token.name,
             frozenset(token.scopes),

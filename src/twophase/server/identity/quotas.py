@@ -9,12 +9,17 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from twophase.core.errors import QuotaExceeded
 
 if TYPE_CHECKING:
     from twophase.server.identity.tokens import Quota
+
+
+_SECOND_S: Final = 1.000001
+"""A second, with room for rounding."""
+_ROUNDING_S: Final = 0.000001
 
 
 class Owners(Protocol):
@@ -44,13 +49,16 @@ class Meter:
         self._quota = quota
         self._owners = owners
         self._now_s = now_s
-        self._rate = float(quota.requests_per_s or 0)
-        """Requests a second; 0: any number."""
-        self._left = self._rate
-        self._at_s = now_s()
+        self._request_s = 1 / quota.requests_per_s if quota.requests_per_s else 0.0
+        """The part of a second that a request takes; 0: any number is let in."""
+        self._paid_s = now_s()
+        """The time at which all requests so far are paid for.
+
+        It is at most a second ahead, but for a large request.
+        """
         self._messages_max = quota.waiting_messages or sys.maxsize
         self._bytes_max = quota.bytes_stored or sys.maxsize
-        self._bounds_waiting = quota.waiting_messages is not None or quota.bytes_stored is not None
+        self._bounds_waiting = quota.bounds_waiting
 
     def count(self, requests: int, counted: int = 0) -> None:
         """Count requests, all of them or none.
@@ -61,40 +69,29 @@ class Meter:
         Raises:
             QuotaExceeded: a second's requests are used up.
         """
-        rate = self._rate
-        if not rate:
+        if not self._request_s:
             return
         now_s = self._now_s()
-        left = self._left + (now_s - self._at_s) * rate
-        if left > rate:  # noqa: PLR1730 -- as `min`, without its call
-            left = rate
-        self._at_s = now_s
-        if left < requests and left + counted < min(requests + counted, rate):
-            self._left = left
+        paid_s = self._paid_s
+        if paid_s < now_s:  # noqa: PLR1730 -- as `max`, without its call
+            paid_s = now_s
+        until_s = paid_s + requests * self._request_s
+        if until_s > now_s + _SECOND_S and paid_s > now_s + counted * self._request_s + _ROUNDING_S:
             raise QuotaExceeded(f"{self._owner!r} may send {self._quota.requests_per_s} requests a second.")
-        self._left = left - requests
+        self._paid_s = until_s
 
-    def has_room(self, size: int) -> bool:
-        """Return True for a new message of this size, in bytes, that is within the quota."""
-        messages, held = self._owners.waiting(self._owner)
-        return messages < self._messages_max and held + size <= self._bytes_max
-
-    def require_room(self, size: int) -> None:
-        """Refuse a new message where too much waits already; count it otherwise.
-
-        Arguments:
-            size: the bytes that it takes in memory.
-
-        Raises:
-            QuotaExceeded: as many messages, or bytes of them, wait as the quota allows.
-        """
+    def take_room(self, size: int) -> bool:
+        """Count a new message of this size, in bytes; False where too much waits already."""
         if not self._bounds_waiting:
-            return
-        if not self.has_room(size):
-            raise QuotaExceeded(self._why_no_room(size))
+            return True
+        messages, held = self._owners.waiting(self._owner)
+        if messages >= self._messages_max or held + size > self._bytes_max:
+            return False
         self._owners.add(self._owner, size)
+        return True
 
-    def _why_no_room(self, size: int) -> str:
+    def why_no_room(self, size: int) -> str:
+        """Return the reason for which a new message of this size is refused."""
         messages, held = self._owners.waiting(self._owner)
         if messages >= self._messages_max:
             return f"{messages} messages of {self._owner!r} wait, as many as it may have."

@@ -48,6 +48,16 @@ class Quota(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     waiting_messages: Number | None = None
     calls_in_flight: Number | None = None
 
+    @property
+    def is_metered(self) -> bool:
+        """True where requests or waiting messages are bounded, and so counted."""
+        return self.bounds_waiting or self.requests_per_s is not None
+
+    @property
+    def bounds_waiting(self) -> bool:
+        """True where what waits is bounded, by number or by bytes."""
+        return self.bytes_stored is not None or self.waiting_messages is not None
+
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One entry of the file: a client with a token, or with a name in its certificate.
