@@ -66,20 +66,22 @@ class AuditApi:
         return [Served(SEARCH, self._search), Served(CHAIN, self._chain)]
 
     async def _search(self, request: Request) -> Answer:
-        asked = request.query_params
+        asked, caller = request.query_params, caller_of(request)
+        caller.require_every_gid()
         search = AuditSearch(
             asked.get("gid", ""), asked.get("who", ""), asked.get("act", ""), _number(request, "since", 0)
         )
         for text in (search.target, search.who, search.act):
             if not text.isprintable():
                 raise InvalidRequest("gid, who, act: one contains an unprintable character.")
-        position, client = _number(request, "position", 0), caller_of(request).name
-        found = await self._log.audit_search(search, position, _limit(request), client)
+        position = _number(request, "position", 0)
+        found = await self._log.audit_search(search, position, _limit(request), caller.name)
         return Answer(200, msgspec.json.encode(ShownAuditLog(list(found.rows), found.position)))
 
     async def _chain(self, request: Request) -> Answer:
-        after, client = _number(request, "after", 0), caller_of(request).name
-        rows, head = await self._log.audit_chain(after, _limit(request), client)
+        caller = caller_of(request)
+        caller.require_every_gid()
+        rows, head = await self._log.audit_chain(_number(request, "after", 0), _limit(request), caller.name)
         return Answer(200, msgspec.json.encode(ShownChain(list(rows), head)))
 
 

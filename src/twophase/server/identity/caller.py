@@ -196,6 +196,15 @@ class Caller:
         if not gid.startswith(self.gid_prefix):
             raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
 
+    def require_every_gid(self) -> None:
+        """Refuse what names all gids, to a caller whose token has a gid prefix.
+
+        Raises:
+            Forbidden: the token has one.
+        """
+        if self.gid_prefix:
+            raise Forbidden(f"the token {self.name!r} is for gids that begin with {self.gid_prefix!r}; this is of all.")
+
     def seen(self, view: MessageView | None) -> MessageView | None:
         """Return a message that the caller is shown; None for any other.
 
