@@ -6,6 +6,7 @@ A part that this machine lacks is reported by name.
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.clients import go_program
-from tests.clients.harness import Coordinator, Harness, coordinating
+from tests.clients.harness import Coordinator, Harness, coordinating, program
 from tests.clients.ledgers import Ledger, MariadbLedger, PostgresLedger, RedisLedger
 from tests.servers.mariadb import MariadbServer
 from tests.servers.missing import not_tested
@@ -21,6 +22,8 @@ from tests.servers.postgres import PostgresServer
 from tests.servers.redis import RedisServer
 from tests.support.identities import token_of, write
 from twophase.server.identity.scopes import Scope
+
+KEYS = {"k0": "another secret of the bank", "k1": "of the bank, and the coordinator"}
 
 
 @pytest.fixture(scope="session")
@@ -61,6 +64,24 @@ def harness_with_tokens(
     with contextlib.ExitStack() as stack:
         coordinator = stack.enter_context(coordinating(folder, tokens, token_of("bank")))
         yield Harness(coordinator, ledgers, _go_bank, stack), folder / "server.log"
+
+
+@pytest.fixture(scope="session")
+def signing_harness(tmp_path_factory: pytest.TempPathFactory, ledgers: dict[str, Ledger]) -> Iterator[Harness]:
+    """The same with a server that signs its calls; twophase's service verifies them.
+
+    The services run before it: its destinations are their addresses.
+    """
+    with contextlib.ExitStack() as stack:
+        services = {
+            client: stack.enter_context(program(client, ledgers, _go_bank).serving({"BANK_KEYS": json.dumps(KEYS)}))
+            for client in ("go", "dtmcli", "sdk")
+        }
+        urls = [url for one in services.values() for url in (one.http, f"grpc://{one.grpc}" if one.grpc else "") if url]
+        signed = [{"name": f"d{i}", "url": url, "key": "env:BANK_KEY", "key_id": "k1"} for i, url in enumerate(urls)]
+        also = {"TWOPHASE_DESTINATIONS": json.dumps(signed), "BANK_KEY": KEYS["k1"]}
+        coordinator = stack.enter_context(coordinating(tmp_path_factory.mktemp("coordinator"), also=also))
+        yield Harness(coordinator, ledgers, _go_bank, stack, services)
 
 
 def _go_bank() -> str:

@@ -105,12 +105,15 @@ class Coordinator(msgspec.Struct, frozen=True):
 
 
 @contextlib.contextmanager
-def coordinating(folder: Path, tokens: str = "", token: str = "") -> Iterator[Coordinator]:
+def coordinating(
+    folder: Path, tokens: str = "", token: str = "", also: Mapping[str, str] | None = None
+) -> Iterator[Coordinator]:
     """Run a server process with its store in `folder`, for the block's time.
 
     Arguments:
         tokens: its file of tokens.
         token: stands in the base URL of every request over HTTP.
+        also: variables of its environment.
     """
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("TWOPHASE_")}
     command = [sys.executable, "-m", "twophase", "server", "--store", f"sqlite:///{folder / 'coordinator.db'}"]
@@ -120,7 +123,7 @@ def coordinating(folder: Path, tokens: str = "", token: str = "") -> Iterator[Co
             stdout=subprocess.PIPE,
             stderr=log,
             cwd=ROOT,
-            env={**inherited, **_SETTINGS, "TWOPHASE_GRPC_PORT": "0", "TWOPHASE_TOKENS": tokens},
+            env={**inherited, **_SETTINGS, "TWOPHASE_GRPC_PORT": "0", "TWOPHASE_TOKENS": tokens, **(also or {})},
         )
     assert process.stdout is not None
     try:
@@ -134,6 +137,14 @@ def coordinating(folder: Path, tokens: str = "", token: str = "") -> Iterator[Co
         process.stdout.close()
 
 
+def program(client: str, ledgers: Mapping[str, Ledger], go_bank: Callable[[], str]) -> Program:
+    """Return one client's bank on these databases; `go_bank` as for `Harness`."""
+    environment = {name: value for ledger in ledgers.values() for name, value in ledger.environment().items()}
+    if client in PYTHON_BANKS:
+        return Program.python(client, environment)
+    return Program(client, (go_bank(),), environment)
+
+
 class Harness:
     """The services and databases that a test drives."""
 
@@ -143,26 +154,25 @@ class Harness:
         ledgers: Mapping[str, Ledger],
         go_bank: Callable[[], str],
         stack: contextlib.ExitStack,
+        services: Mapping[str, Addresses] | None = None,
     ) -> None:
         """Put it together; programs are found and services started when they are needed.
 
         Arguments:
             go_bank: finds the bank in Go, or ends the test.
             stack: the services end with it.
+            services: those that run already.
         """
         self.coordinator = coordinator
         self._ledgers = ledgers
         self._go_bank = go_bank
         self._stack = stack
-        self._services: dict[str, Addresses] = {}
+        self._services = dict(services or {})
         self._numbers = itertools.count()
 
     def program(self, client: str) -> Program:
         """Return one client's bank."""
-        environment = {name: value for ledger in self._ledgers.values() for name, value in ledger.environment().items()}
-        if client in PYTHON_BANKS:
-            return Program.python(client, environment)
-        return Program(client, (self._go_bank(),), environment)
+        return program(client, self._ledgers, self._go_bank)
 
     def service(self, client: str) -> Addresses:
         """Return the addresses of its service."""

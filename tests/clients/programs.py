@@ -55,9 +55,12 @@ class Program(msgspec.Struct, frozen=True):
         )
 
     @contextlib.contextmanager
-    def serving(self) -> Iterator[Addresses]:
-        """Run it, answering check-backs and branches, for the block's time."""
-        started = self.start("serve")
+    def serving(self, also: Mapping[str, str] | None = None) -> Iterator[Addresses]:
+        """Run it, answering check-backs and branches, for the block's time.
+
+        `also`: variables of its environment.
+        """
+        started = self.start("serve", also=also)
         try:
             yield started.hear(Addresses)
         finally:

@@ -1,6 +1,6 @@
 """The bank by twophase's own client and barrier.
 
-It uses the barrier table of services that use dtm's clients.
+It uses the barrier table of services that use dtm's clients. With `BANK_KEYS`, JSON, it answers signed calls alone.
 
 `python -m tests.clients.sdk_bank serve | transfer ORDER`; databases are in `BANK_MYSQL_URL` and `BANK_POSTGRES_URL`,
 for SQLAlchemy.
@@ -8,6 +8,7 @@ for SQLAlchemy.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -30,6 +31,7 @@ from twophase.integrations import grpc as over_grpc
 
 _INSERT = text("insert into movement(gid, account, amount) values (:gid, :account, :amount)")
 _behaviour = Behaviour()
+KEYS: dict[str, str] | None = json.loads(os.environ["BANK_KEYS"]) if "BANK_KEYS" in os.environ else None
 
 
 def engines() -> dict[str, Engine]:
@@ -83,7 +85,7 @@ def application(databases: dict[str, Engine]) -> Flask:
     """Make the routes `/STORE/in` and `/STORE/check`."""
     app = Flask("bank")
     for name, engine in databases.items():
-        check = over_http.check_blueprint(engine, f"/{name}/check", table=TABLE, require_identity=False)
+        check = over_http.check_blueprint(engine, f"/{name}/check", table=TABLE, require_identity=False, keys=KEYS)
         app.register_blueprint(check, name=name)
 
     @app.post("/<store>/in")
@@ -91,7 +93,7 @@ def application(databases: dict[str, Engine]) -> Flask:
         payload = msgspec.json.decode(request.get_data(), type=Payload)
         gid, branch_id = request.args["gid"], request.args["branch_id"]
         return over_http.once(
-            databases[store], lambda connection: _take(connection, gid, branch_id, payload), table=TABLE
+            databases[store], lambda connection: _take(connection, gid, branch_id, payload), table=TABLE, keys=KEYS
         )
 
     return app
@@ -125,9 +127,10 @@ def serve() -> None:
     databases = engines()
     web = make_server("127.0.0.1", 0, application(databases), threaded=True)
     threading.Thread(target=web.serve_forever, daemon=True).start()
-    rpc = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)])
+    verifying = [] if KEYS is None else [over_grpc.signed_calls(KEYS, *(f"/{name}.Bank/In" for name in databases))]
+    rpc = grpc.server(futures.ThreadPoolExecutor(8), options=[("grpc.so_reuseport", 0)], interceptors=verifying)
     checks = [
-        over_grpc.check_handler(engine, f"/{name}.Bank/Check", table=TABLE, require_identity=False)
+        over_grpc.check_handler(engine, f"/{name}.Bank/Check", table=TABLE, require_identity=False, keys=KEYS)
         for name, engine in databases.items()
     ]
     rpc.add_generic_rpc_handlers((*checks, _Branch(databases)))
