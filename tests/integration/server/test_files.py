@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,3 +45,19 @@ async def test_a_store_that_others_may_read_is_warned_of(tmp_path: Path) -> None
         _let_read(tmp_path, folder)
         async with serving(tmp_path) as server:
             assert ("may read the store" in (await server.terminate())[1]) is warned
+
+
+@pytest.mark.parametrize(
+    ("command", "written"),
+    [
+        (("token", "add", "shop", "--scope", "produce", "--tokens", "tokens.toml"), "tokens.toml"),
+        (("migrate", "--store", "sqlite:///store.db"), "store.db"),
+        (("barrier", "install", "sqlite:///bank.db"), "bank.db"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else " ".join(part[:2]),
+)
+def test_what_a_command_writes_is_its_users_alone(tmp_path: Path, command: tuple[str, ...], written: str) -> None:
+    subprocess.run([sys.executable, "-m", "twophase", *command], cwd=tmp_path, check=True, capture_output=True)
+    modes = _modes(tmp_path)
+    assert written in modes
+    assert set(modes.values()) == {0o600}, modes

@@ -228,7 +228,7 @@ def _alone(location: Location, *, dry_run: bool) -> Iterator[None]:
         yield
         return
     path = os.path.realpath(location.path)
-    descriptor = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
