@@ -15,7 +15,8 @@ from twophase.http_client.byte_budget import NO_ROOM_FOR_ANSWERS, Account
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, split_headers
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
-
+_HTTP_1_0: Final = "1.0"
+_VERSIONS: Final = frozenset({"1.1", _HTTP_1_0})
 
 HEADS_MAX: Final = 64
 _HEAD_BYTES_MAX: Final = 1024
@@ -236,6 +237,8 @@ class ResponseReader:
         """Note the status: is this the response, and has it a body?"""
         assert self._parser is not None
         status = self._parser.get_status_code()
+        if self._parser.get_http_version() not in _VERSIONS:
+            raise self._refuse(HttpErrorKind.PROTOCOL, "the answer is not of HTTP/1.1")
         if status < 200:
             if status < 100 or status == 101:
                 raise self._refuse(HttpErrorKind.PROTOCOL, f"status {status} was not asked for")
@@ -252,7 +255,12 @@ class ResponseReader:
 
         Where chunked is not the last coding the body ends with the connection: `end_of_stream` refuses it.
         """
-        if not self._body_bytes and [value.lower() for _, value in self._framing()] != [b"chunked"]:
+        assert self._parser is not None
+        if self._body_bytes:
+            return
+        if self._parser.get_http_version() == _HTTP_1_0:
+            raise self._refuse(HttpErrorKind.PROTOCOL, "HTTP/1.0 knows no chunks")
+        if [value.lower() for _, value in self._framing()] != [b"chunked"]:
             raise self._refuse(HttpErrorKind.PROTOCOL, "the answer has a transfer encoding other than chunked")
 
     def on_body(self, data: bytes) -> None:

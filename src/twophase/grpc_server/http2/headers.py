@@ -251,19 +251,23 @@ class _NotingTable(HeaderTable):
 
 def _checked(fields: Fields) -> Fields:
     """Return the fields of a request; raises Malformed (RFC 9113, 8.2 and 8.3)."""
-    pseudo: set[bytes] = set()
+    once: set[bytes] = set()
     regular = False
     for name, value in fields:
         if name[:1] == b":":
-            if regular or name in pseudo or name not in _PSEUDO:
+            if regular or name in once or name not in _PSEUDO:
                 raise Malformed("a pseudo-header that is twice there, not one of a request's, or in a wrong place")
-            if name == b":path" and not value:
-                raise Malformed("an empty path")
-            pseudo.add(name)
+            if (name == b":path" and not value) or _NOT_IN_A_VALUE.search(value):
+                raise Malformed("an empty path, or a pseudo-header of more than one line")
+            once.add(name)
             continue
         regular = True
         require_regular(name, value)
-    if not pseudo >= _NEEDED:
+        if name == b"content-length":
+            if name in once:
+                raise Malformed("two lengths")
+            once.add(name)
+    if not once >= _NEEDED:
         raise Malformed("method, scheme and path are needed")
     return fields
 

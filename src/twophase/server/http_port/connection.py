@@ -293,6 +293,9 @@ class Connection(TimedParser):
                 return
             pending.kept += size
             self._queued_bytes = self._account.kept
+            pending.cycle.keep_alive = pending.cycle.keep_alive and not self.closes
+        elif self.closes and not self._pending:
+            self.transport.close()
         self._drop_body()
         HttpToolsProtocol.on_body(self, bytes(body))
         HttpToolsProtocol.on_message_complete(self)

@@ -24,7 +24,7 @@ from twophase.server.browsers import FIELDS
 from twophase.server.codecs.decode import too_large
 from twophase.server.codecs.encode import Route, failure
 from twophase.server.codecs.trace import Trace
-from twophase.server.http_port.request_line import HTTP_1_0, authority_of, is_long
+from twophase.server.http_port.request_line import HTTP_1_0, TRANSFER_ENCODING, authority_of, is_long
 from twophase.server.identity.caller import Caller
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ _TURN_BYTES: Final = 16 * 1024
 A read that is one request with a known head does not end it.
 """
 _NO_TRACE: Final[Trace] = ()
-_ONCE: Final = FIELDS | {b"authorization"}
+_ONCE: Final = FIELDS | {b"authorization", TRANSFER_ENCODING}
 """Headers that must come once: which of two counts would be a guess."""
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
@@ -286,7 +286,7 @@ class RequestParser(HttpToolsProtocol, ABC):
                     self.refuse(413, too_large(BODY_BYTES_MAX, declared))
                     return True
             elif size == 6 and name.lower() == b"expect" and value.lower() == b"100-continue":
-                self.expect_100_continue = True
+                self.expect_100_continue = self.parser.get_http_version() != HTTP_1_0
         if self.expect_100_continue and self._route is not None:
             self.send_continue()
         return False
@@ -368,7 +368,7 @@ class RequestParser(HttpToolsProtocol, ABC):
         fields.clear()
         self._doubled = False  # a trailer's
         learning, self._learning = self._learning, None
-        self.ended = self.closes
+        self.ended = self.closes = self.closes or not self.parser.should_keep_alive()  # a trailer may say so
         if self._route is not None:
             # The same head on another connection may have another certificate, so it would have another caller.
             if learning is not None and not trace and not self.closes and self.certificate is None:
@@ -381,11 +381,11 @@ class RequestParser(HttpToolsProtocol, ABC):
     def _why_not(self, url: bytes, version: str) -> TwophaseError | None:
         """Return the refusal of a head: not strict, or perhaps of a web page."""
         try:
-            authority = authority_of(url, version)
+            authority = authority_of(url, version, self._fields)
         except InvalidRequest as error:
             return error
         if self._doubled:
-            return InvalidRequest("Host, Origin, Sec-Fetch-Site, Authorization: each must come once at most.")
+            return InvalidRequest("Host, Origin, Sec-Fetch-Site, Authorization, Transfer-Encoding: once at most.")
         browsers = self.port.browsers
         refused = browsers.why_not(self._fields.items(), needs_host=version != HTTP_1_0)
         if refused is None and authority:

@@ -72,23 +72,52 @@ def _block(*fields: tuple[str, str], instead: bool = False) -> bytes:
     return b"".join(frames.field(name.encode(), value.encode()) for name, value in pairs)
 
 
+def _without(name: str) -> list[tuple[str, str]]:
+    return [pair for pair in CALL if pair[0] != name]
+
+
+OF_HTTP_1 = [
+    *(("transfer-encoding", value) for value in ("chunked", "identity", "")),
+    *(("connection", "te"), ("keep-alive", "5"), ("proxy-connection", "close"), ("upgrade", "h2c")),
+]
+LENGTHS = ["+5", "-6", "0x6", "6, 6", "6.0", "6 ", "", "1_0", "18446744073709551622"]
 STREAM_FAULTS = [
     ("capitals", _block(("X-Name", "1")), b""),
     ("an empty name", _block(("", "1")), b""),
     ("a line break", _block(("x-name", "1\r\n2")), b""),
+    *(
+        (f"{name!r} as a name", _block((name, "1")), b"")
+        for name in ("x y", "x:y", "x\r\ny", "x\0", "\x7f", "é", "x-Y")
+    ),
+    *((f"a value of {value!r}", _block(("x-name", value)), b"") for value in ("1\n", "1\r2", "1\x002")),
     ("a header of HTTP/1", _block(("connection", "close")), b""),
-    ("another te", _block(("te", "gzip")), b""),
+    *((f"{name} of HTTP/1", _block((name, value)), b"") for name, value in OF_HTTP_1),
+    *((f"te {value!r}", _block(("te", value)), b"") for value in ("gzip", "trailers, gzip", "chunked", "")),
     ("no path", _block(*(pair for pair in CALL if pair[0] != ":path"), instead=True), b""),
     ("an empty path", _block((":method", "POST"), (":scheme", "http"), (":path", ""), instead=True), b""),
     ("a path twice", _block((":path", "/x"), *CALL, instead=True), b""),
     ("a pseudo-header late", _block((":authority", "x")), b""),
+    *((f"{name} twice", _block((name, value), *CALL, instead=True), b"") for name, value in CALL[:4]),
+    *((f"{name} late", _block(*_without(name), (name, value), instead=True), b"") for name, value in CALL[:4]),
+    *(
+        (f"{name} of two lines", _block((name, f"{value}\r\nx: y"), *_without(name), instead=True), b"")
+        for name, value in CALL[:4]
+    ),
+    ("a path with a NUL", _block((":path", "/s/Echo\0"), *_without(":path"), instead=True), b""),
     ("a status", _block((":status", "200"), *CALL, instead=True), b""),
-    ("a content-length that is none", _block(("content-length", "+5")), b""),
+    ("another protocol", _block((":protocol", "websocket"), *CALL, instead=True), b""),
+    ("a pseudo-header without a name", _block((":", "x"), *CALL, instead=True), b""),
+    *((f"a content-length of {value!r}", _block(("content-length", value)), b"") for value in LENGTHS),
+    ("two content-lengths", _block(("content-length", "6"), ("content-length", "6")), b""),
     ("too much content", _block(("content-length", "5")), frames.frame(frames.DATA, 1, 1, framed(b"m"))),
     ("too little content", _block(("content-length", "9")), frames.frame(frames.DATA, 1, 1, framed(b"m"))),
     ("a window unchanged", PLAIN, frames.window_update(1, 0)),
     ("itself as its parent", PLAIN, frames.frame(frames.PRIORITY, 0, 1, b"\0\0\0\1\x10")),
     ("headers in the middle", PLAIN, frames.header_frames(1, frames.field(b"x", b"1"))),
+    *(
+        (f"trailers with {name!r}", PLAIN, frames.header_frames(1, frames.field(name, value), frames.END_STREAM))
+        for name, value in ((b"transfer-encoding", b"chunked"), (b"connection", b"close"), (b"X-Name", b"1"))
+    ),
     ("trailers with a path", PLAIN, frames.header_frames(1, frames.field(b":path", b"/"), frames.END_STREAM)),
 ]
 
