@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, Protocol
 
 from twophase.grpc_server.http2.response import Response
@@ -16,6 +17,7 @@ from twophase.http_client.timeouts import Timeouts
 from twophase.http_client.turns import Turns
 
 TOO_MANY: Final = "too many requests are under way."
+ALL_TAKEN: Final = "all connections are taken; this one may only ask for the server's health."
 _STREAMS_PERCENT: Final = 25
 
 
@@ -56,6 +58,8 @@ class Calls:
         self.calls = 0
         """The number of calls of one message under way."""
         self.too_many = too_many
+        self.turn_away: Callable[[], Response] = partial(too_many, ALL_TAKEN)
+        """Makes the answer to a call on a reserved place that may not be used for it."""
         self.on_refused = on_refused
         self.timeouts = Timeouts(asyncio.get_running_loop())
         self.turns = Turns()

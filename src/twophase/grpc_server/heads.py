@@ -33,7 +33,7 @@ class CallHead:
     the longest message of the method.
     """
 
-    __slots__ = ("begin", "content_bytes", "eager", "encoding", "fields", "is_grpc", "kept",
+    __slots__ = ("always", "begin", "content_bytes", "eager", "encoding", "fields", "is_grpc", "kept",
                  "message_bytes_max", "method", "path", "refusal", "services", "timeout_ms")  # fmt: skip
 
     def __init__(self, fields: Fields, services: Calls) -> None:
@@ -44,6 +44,8 @@ class CallHead:
         self.content_bytes = _content_bytes(headers.get(b"content-length"))
         self.encoding = headers.get(b"grpc-encoding", b"identity")
         self.eager = False
+        self.always = False
+        """True for a method that is served where all places of calls are taken."""
         self.kept: Any = None
         self.method: Any = None
         self.message_bytes_max = services.message_bytes_max

@@ -62,6 +62,7 @@ class Services(Calls):
         self._header_list_bytes_max = header_list_bytes_max
         self._unknown = unknown
         self._methods: dict[str, tuple[type[UnaryCall | StreamingCall], UnaryMethod | StreamingMethod, int]] = {}
+        self._always: set[str] = set()
         self._cancelled = ended(Status.CANCELLED, "the call was cancelled.")
 
     def unary(self, path: str, method: UnaryMethod, message_bytes_max: int | None = None) -> None:
@@ -77,6 +78,10 @@ class Services(Calls):
         The coroutine returns the message or raises Ended. `message_bytes_max`: as `unary`.
         """
         self.unary(path, partial(self._start, method), message_bytes_max)
+
+    def always(self, path: str) -> None:
+        """Serve a registered method of one message also where all places are taken."""
+        self._always.add(path)
 
     def streaming(self, path: str, method: StreamingMethod, message_bytes_max: int | None = None) -> None:
         """Register a method answered by a coroutine that takes and sends messages.
@@ -107,6 +112,16 @@ class Services(Calls):
             head.eager, head.begin = head.is_grpc, RefusedCall
         return head
 
+    def read_reserved(self, fields: Fields) -> CallHead:
+        """Read as `read` does, and turn away what is not to be served always.
+
+        The call is on a reserved place.
+        """
+        head = self.read(fields)
+        if head.refusal is None and not head.always:
+            head.eager, head.begin = True, TurnedAwayCall
+        return head
+
     def _find(self, head: CallHead) -> Response | None:
         if list_bytes(head.fields) > self._header_list_bytes_max:
             text = f"metadata: at most {self._header_list_bytes_max} bytes are read."
@@ -116,6 +131,7 @@ class Services(Calls):
             return self._unknown(head.path[:_PATH_SHOWN_MAX])
         head.begin, head.method, head.message_bytes_max = found
         head.eager = head.begin is StreamingCall
+        head.always = head.path in self._always
         head.kept = self.keep(head.fields)
         return None
 
@@ -134,9 +150,12 @@ class RefusedCall(Stream):
         """Answer the call."""
         if not self._answered:
             self._answered = True
-            self._head.services.on_refused()
-            assert self._head.refusal is not None, "made for nothing else"
-            self.connection.outbox.answer(self, self._head.refusal)
+            self.connection.outbox.answer(self, self._refusal(self._head))
+
+    def _refusal(self, head: CallHead) -> Response:
+        head.services.on_refused()
+        assert head.refusal is not None, "made for nothing else"
+        return head.refusal
 
     def received(self, data: bytes, *, ended: bool) -> None:  # noqa: ARG002 -- the base class's
         """Discard the message; answer before its end when it is long."""
@@ -149,6 +168,15 @@ class RefusedCall(Stream):
 
     def cut(self) -> None:
         """Do nothing: no work is under way."""
+
+
+class TurnedAwayCall(RefusedCall):
+    """A call on a reserved place that may not be used for it."""
+
+    __slots__ = ()
+
+    def _refusal(self, head: CallHead) -> Response:
+        return head.services.turn_away()
 
 
 def _nothing(_fields: Fields) -> None:

@@ -90,7 +90,7 @@ class UnaryCall(Stream):
         if self.kept:
             self.connection.keep(self, 0)
         self._incoming = None
-        if services.calls >= services.calls_max:
+        if services.calls >= services.calls_max and not head.always:
             self._send(services.too_many(TOO_MANY))
             return
         services.calls += 1

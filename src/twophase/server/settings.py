@@ -101,7 +101,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grpc_connections_max: Annotated[
         Count,
         Meta(
-            description="most gRPC connections at once, each with up to 1 000 requests; further connections are closed"
+            description="most gRPC connections at once, each with up to 1 000 requests; further ones may ask for health"
+            " only, for a few seconds"
         ),
     ] = 1_000
     tls_certificate: Annotated[

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Final
+from typing import Any, Final
 
 from twophase.grpc_server.http2.faults import ConnectionFault, StreamFault
 from twophase.grpc_server.http2.frames import (
@@ -32,7 +32,7 @@ from twophase.grpc_server.http2.frames import (
     WINDOW_UPDATE,
     frame,
 )
-from twophase.grpc_server.http2.headers import Blocks
+from twophase.grpc_server.http2.headers import Blocks, Known
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.outbox import Outbox
 from twophase.grpc_server.http2.reader import FrameReader
@@ -48,14 +48,15 @@ _PAYLOAD: Final = b"twophase"
 class Neighbours:
     """The connections of one peer address.
 
+    `reserved`: those on reserved places, which are not among `connections`.
     `left`: the frames that bring nothing which they may still send until the next sweep, counted as
     `Limits.address_frames_max` says.
     """
 
-    __slots__ = ("connections", "left")
+    __slots__ = ("connections", "left", "reserved")
 
     def __init__(self, left: float = math.inf) -> None:
-        self.connections = 0
+        self.connections = self.reserved = 0
         self.left = left
 
 
@@ -81,6 +82,10 @@ class Control(FrameReader):
         self.linger_s: float | None = None
         self._oddities = self._updates = self._unfolded = 0
         self._settled = self._asked = False
+
+    def confine(self, known: Known[Any]) -> None:
+        """Give its requests another meaning; called before the first of them."""
+        self._blocks = Blocks(known)
 
     def take_other(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         """Handle a frame that is neither DATA nor HEADERS."""

@@ -24,6 +24,10 @@ TURN_FIELDS: Final = 512
 """Headers, in blocks that were not seen before, that end the turn too."""
 
 
+RESERVED_MAX: Final = 16
+"""Connections beyond the bound, on which the server's health may be asked for."""
+RESERVED_S: Final = 5.0
+"""Time of such a connection until it is asked to go."""
 _ADDRESS_CONNECTIONS: Final = 4
 """Connections of one address that may send as many frames as each of them may."""
 

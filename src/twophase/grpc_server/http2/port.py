@@ -1,6 +1,8 @@
 """An HTTP/2 port: its connections, one sweep over all of them, and its end.
 
-The sweep stands in for a timer for each connection.
+The sweep stands in for a timer for each connection. Promise: where all connections are taken, a client may still ask
+for the server's health. The next connections beyond the bound have a reserved place for a few seconds. When these
+places are taken, too, the oldest one of the address that has most of them makes room.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from twophase.grpc_server.http2.frames import (
     MAX_HEADER_LIST_SIZE,
 )
 from twophase.grpc_server.http2.headers import Fields, Known
-from twophase.grpc_server.http2.limits import Limits
+from twophase.grpc_server.http2.limits import RESERVED_MAX, RESERVED_S, Limits
 from twophase.grpc_server.http2.stream import Head
 from twophase.http_client.byte_budget import ByteBudget
 
@@ -39,6 +41,7 @@ class Port(Generic[H]):
         on_crash: called with each fault of the server.
         on_turned_away: called for each client beyond `limits.connections_max`, or beyond its address's part of it.
         budget: of the bytes of unfinished requests; its own by default.
+        read_reserved: as `read`, for requests on reserved places; None: there are no such places.
     """
 
     def __init__(
@@ -48,9 +51,13 @@ class Port(Generic[H]):
         on_crash: Callable[[Exception], None],
         on_turned_away: Callable[[], None],
         budget: ByteBudget | None = None,
+        read_reserved: Callable[[Fields], H] | None = None,
     ) -> None:
         self.limits = limits
         self.known = Known(read, 2 * limits.header_list_bytes_max, limits.fields_max)
+        self._known_reserved = Known(read_reserved or read, 2 * limits.header_list_bytes_max, limits.fields_max)
+        self._reserved_max = RESERVED_MAX if read_reserved else 0
+        self._reserved: dict[Connection, float] = {}
         self.crashed = on_crash
         self.settings = {
             HEADER_TABLE_SIZE: 0,
@@ -108,7 +115,12 @@ class Port(Generic[H]):
         of_address_max = max(1, limits.connections_max * limits.per_address_percent // 100)
         neighbours = self._by_address.get(address)
         held = 0 if neighbours is None else neighbours.connections
-        return limits.connections_max - len(self._connections), of_address_max - held
+        return limits.connections_max + len(self._reserved) - len(self._connections), of_address_max - held
+
+    def forget(self) -> None:
+        """Forget the meanings of requests: `read` would make others now."""
+        self.known.forget()
+        self._known_reserved.forget()
 
     @property
     def addresses(self) -> list[str]:
@@ -116,21 +128,40 @@ class Port(Generic[H]):
         return [str(one.getsockname()[0]) for server in self._servers for one in server.sockets]
 
     def joined(self, connection: Connection) -> bool:
-        """Add a client's connection; False for one beyond the bound."""
-        if self._leaving or min(self.free(connection.address)) <= 0:
+        """Add a client's connection, on a reserved place beyond the bound; False: refused."""
+        is_beyond = min(self.free(connection.address)) <= 0
+        if self._leaving or (is_beyond and not self._reserved_max):
             self._turned_away()
             return False
         self._connections.add(connection)
         neighbours = self._by_address.get(connection.address) or Neighbours(self.limits.address_frames_max)
-        neighbours.connections += 1
         self._by_address[connection.address] = connection.neighbours = neighbours
+        if is_beyond:
+            self._reserve(connection)
+        else:
+            neighbours.connections += 1
         return True
+
+    def _reserve(self, connection: Connection) -> None:
+        """Give a connection a reserved place, if need be that of another one."""
+        connection.confine(self._known_reserved)
+        connection.neighbours.reserved += 1
+        self._reserved[connection] = self.now_s
+        if len(self._reserved) > self._reserved_max:
+            most = max(one.neighbours.reserved for one in self._reserved)
+            oldest = next(one for one in self._reserved if one.neighbours.reserved == most)
+            self._turned_away()
+            self.left(oldest)
+            oldest.cut()
 
     def left(self, connection: Connection) -> None:
         """Remove the connection of a client that is gone."""
         if connection in self._connections:
             self._connections.remove(connection)
-            connection.neighbours.connections -= 1
+            if self._reserved.pop(connection, None) is None:
+                connection.neighbours.connections -= 1
+            else:
+                connection.neighbours.reserved -= 1
         if self._leaving and not self._connections:
             self._empty.set()
 
@@ -172,8 +203,13 @@ class Port(Generic[H]):
         self.now_s = loop.time()
         for address, neighbours in list(self._by_address.items()):
             neighbours.left = self.limits.address_frames_max
-            if not neighbours.connections:  # not before: who comes again within a second is no other
+            if not (
+                neighbours.connections or neighbours.reserved
+            ):  # not before: who comes again within a second is no other
                 del self._by_address[address]
         for connection in list(self._connections):
             connection.check(self.now_s)
+        for connection, since_s in list(self._reserved.items()):
+            if self.now_s - since_s > RESERVED_S:
+                connection.leave()
         self._sweeper = loop.call_later(self._sweep_s, self._sweep)

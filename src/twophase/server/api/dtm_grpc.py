@@ -34,6 +34,7 @@ from twophase.core.gid import fresh_gid
 from twophase.core.hooks import Clock
 from twophase.core.limits import BODY_BYTES_MAX, REQUEST_HEADER_BYTES_MAX, REQUEST_VALUES_MAX, require
 from twophase.core.message import Message
+from twophase.grpc_server.calls import ALL_TAKEN
 from twophase.grpc_server.http2.headers import Fields
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.port import Port
@@ -121,7 +122,7 @@ class GrpcApi:
         clock: gives new gids their birth time.
         on_refused: hears the error code of each request refused here.
         topics: what Subscribe and its like change; None: they are not served.
-        connections_max: clients connected at once; beyond, they are cut off.
+        connections_max: clients connected at once; beyond, they may ask for health, or are cut off.
         per_address_percent: share of the connections, and of the budget, that one peer address may hold.
         calls_max: requests under way at once; beyond, they get RESOURCE_EXHAUSTED.
         idle_timeout_ms: a connection may rest so long between two requests.
@@ -181,7 +182,9 @@ class GrpcApi:
         """
         self._services = services = self._make_services()
         on_turned_away = partial(self._refused, Overloaded.code)
-        self._port = Port(services.read, self._limits, _crashed, on_turned_away=on_turned_away, budget=self._budget)
+        self._port = Port(
+            services.read, self._limits, _crashed, on_turned_away, self._budget, read_reserved=services.read_reserved
+        )
         before = None
         if self._tls is not None:
             self._handshakes = self._before(self._tls, self._port)
@@ -240,6 +243,7 @@ class GrpcApi:
         services.turns = self._decoder.turns
         services.keep = self._keep
         services.refuse = self._refuse_browsers
+        services.turn_away = partial(self._too_many, ALL_TAKEN, Status.UNAVAILABLE)
         hot = {"Prepare": self._prepare, "Submit": self._submit, "Abort": self._abort}
         for name, method in hot.items():
             path = f"/{SERVICE}/{name}"
@@ -260,7 +264,7 @@ class GrpcApi:
 
     def _forget(self) -> None:
         if self._port is not None:
-            self._port.known.forget()
+            self._port.forget()
 
     def _caller(self, call: UnaryCall) -> Caller:
         """Return the sender of a call.
@@ -349,10 +353,10 @@ class GrpcApi:
 
         return refuse
 
-    def _too_many(self, text: str) -> Response:
+    def _too_many(self, text: str, code: Status = Status.RESOURCE_EXHAUSTED) -> Response:
         self._refused(Overloaded.code)
         error = Overloaded(text)
-        return _refusal(error, refusal(error), Status.RESOURCE_EXHAUSTED)
+        return _refusal(error, refusal(error), code)
 
 
 def _topic_methods(topics: ChangeableTopics) -> dict[str, Cold]:

@@ -49,6 +49,7 @@ class Operators:
     def serve(self, services: Services) -> None:
         """Add their methods."""
         services.coroutine(f"{_HEALTH}/Check", self._check, _MESSAGE_BYTES_MAX)
+        services.always(f"{_HEALTH}/Check")
         services.streaming(f"{_HEALTH}/Watch", self._watch, _MESSAGE_BYTES_MAX)
         services.streaming(_REFLECTION, self._reflect, _MESSAGE_BYTES_MAX)
 
