@@ -149,10 +149,12 @@ async def test_a_route_that_changes_something_leaves_a_row(api: Api, route: Http
 async def test_a_refusal_by_scope_leaves_a_row(api: Api, route: HttpRoute, name: str | None) -> None:
     for _ in range(3):
         await _call(api, route, ACTS[route.path], name)
+    (first,) = await _rows(api)
     await api.server.server._refusals.flush()
-    (row,) = await _rows(api)
-    assert (row.act, row.who, row.peer, row.target) == ("refused", name or "", "127.0.0.1", route.path)
-    assert row.reason.endswith("refused 3 times")
+    for row in await _rows(api):
+        assert (row.act, row.who, row.peer, row.target) == ("refused", name or "", "127.0.0.1", route.path)
+    assert first.reason.endswith("is needed")
+    assert row.reason == f"{first.reason}; refused 2 more times in this minute"
 
 
 async def test_the_row_of_an_import_goes_with_its_message(api: Api) -> None:
@@ -162,13 +164,23 @@ async def test_the_row_of_an_import_goes_with_its_message(api: Api) -> None:
     assert [(row.target, row.before, row.after) for row in await _rows(api)] == [("taken", "", "submitted")]
 
 
-async def test_refusals_of_the_other_doors_leave_rows_when_the_server_stops(tmp_path: Path) -> None:
+async def test_a_refusal_of_payloads_leaves_a_row(tmp_path: Path) -> None:
+    write(tmp_path, "shop", [Scope.PRODUCE])
+    async with running(tmp_path, tokens=write(tmp_path, "desk", [Scope.OBSERVE, Scope.OPERATE])) as server:
+        api = Api(server)
+        await api.say("submit", "g", "shop", delay_ms=86_400_000)
+        await api.http(get("/api/twophase/messages/g?payload=true", *bearer("desk")))
+        (row,) = await _rows(api)
+        assert (row.act, row.who, row.target) == ("refused", "desk", "/api/twophase/messages/{gid:path}?payload")
+        assert row.reason == "the scope payload is needed"
+
+
+async def test_refusals_of_the_other_doors_leave_rows(tmp_path: Path) -> None:
     tokens = write(tmp_path, "desk", [Scope.OPERATE])
     async with running(tmp_path, tokens=tokens) as server:
         api = Api(server)
         await api.say("prepare", "g", "desk")
         await api.json_rpc("prepare", "g", "desk")
-    async with running(tmp_path, tokens=tokens) as server:
         rows = await server.server._store.audit_chain(0, 10)
         assert {row.target for row in rows if row.act == "refused"} == {
             "/api/dtmsvr/{prepare,submit,abort}",

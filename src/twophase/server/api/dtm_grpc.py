@@ -287,13 +287,13 @@ class GrpcApi:
         scopes = scopes_of(path)
 
         def guarded(call: UnaryCall, raw: bytes) -> None:
+            caller = self._caller(call)
             try:
-                caller = self._caller(call)
                 caller.require(scopes, path, call.connection.address)
                 method(call, raw, caller)
             except TwophaseError as error:
                 self._refused(error.code)
-                call.finish(_refusal(error, refusal(error)))
+                caller.when_noted(partial(call.finish, _refusal(error, refusal(error))))
 
         return guarded
 
@@ -301,12 +301,13 @@ class GrpcApi:
         scopes = scopes_of(path)
 
         async def guarded(call: UnaryCall, raw: bytes) -> bytes:
+            caller = self._caller(call)
             try:
-                caller = self._caller(call)
                 caller.require(scopes, path, call.connection.address)
                 return await method(raw, caller, call.connection.address)
             except TwophaseError as error:
                 self._refused(error.code)
+                await caller.noted()
                 raise _ended(error, refusal(error)) from error
 
         return guarded

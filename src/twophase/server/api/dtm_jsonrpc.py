@@ -138,6 +138,7 @@ class JsonRpcApi:
             route, reply = await self._perform(method, bytes(call.params) or b"null", trace, caller)
         except TwophaseError as error:
             self._on_refused(error.code)
+            await caller.noted()
             return RpcReply(_error(error, None, None), id_)
         return RpcReply(None if reply.error is None else _error(reply.error, route, reply), id_, _result(reply))
 

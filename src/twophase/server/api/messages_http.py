@@ -43,10 +43,12 @@ from twophase.server.api.operation import (
     Served,
     actor_of,
     caller_of,
+    peer_of,
 )
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer, Failure, refusal
 from twophase.server.codecs.operator_json import Earliest, shown
+from twophase.server.identity.scopes import Scope
 from twophase.stores.search import Search
 
 _PATH: Final = "/api/twophase/messages"
@@ -111,6 +113,7 @@ ACTS: Final = {
         ("retry-now", "Try a message now"),
     )
 }
+_PAYLOAD: Final = frozenset({Scope.PAYLOAD})
 _ROWS_DEFAULT: Final = 100
 _REASON_CHARACTERS_MAX: Final = 200
 _STATES: Final = {name: state for state, name in WIRE_STATES.items()} | {"succeeded": State.SUCCEEDED}
@@ -193,7 +196,7 @@ class MessagesApi:
             raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
         with_payloads = _truth(request, "payload") or False
         if with_payloads:
-            caller.require_payloads()
+            caller.require_scope(_PAYLOAD, f"{_PATH}/{{gid:path}}?payload", peer_of(request))
         message = shown(view, self._earliest, self._attempts_max, sight=caller.sight, with_payloads=with_payloads)
         return _json(OneMessage(message, self._clock.now_ms()))
 

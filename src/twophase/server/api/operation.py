@@ -133,6 +133,7 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
             return Response(status_code=503)  # the server stops and has cut the connection: nobody reads it
         except TwophaseError as error:
             on_refused(error.code)
+            await caller_of(request).noted()
             answer = served.refuse(error)
         return respond(answer) if isinstance(answer, Answer) else answer
 

@@ -266,7 +266,7 @@ class Connection(TimedParser):
                 port.requests.submit(message, pending.reply, None, owner)
         except TwophaseError as error:
             port.refused(error.code)
-            self.complete(pending, failure(error, route=route))
+            caller.when_noted(partial(self.complete, pending, failure(error, route=route)))
         except Exception as error:  # noqa: BLE001 -- one request's fault must not stop the connection or the server
             port.log_fault(error)
             self.complete(pending, failure(ServerFault()))

@@ -5,6 +5,8 @@ Promise: every door asks the same object, so a refusal does not depend on the wi
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -38,7 +40,7 @@ class Caller:
         gid_prefix: the beginning of every gid that it may name.
         destinations: prefixes of the addresses that its messages may call; none: every address.
         meter: counts its use against its quota.
-        refusals: counts its refusals by scope.
+        refusals: notes its refusals by scope.
 
     Raises:
         ConfigurationError: one of the destinations cannot be a prefix.
@@ -102,6 +104,19 @@ class Caller:
             raise Unauthenticated
         needed = " or ".join(sorted(scopes))
         raise Forbidden(f"the token {self.name!r} has not the scope {needed}.")
+
+    def when_noted(self, answer: Callable[[], None]) -> None:
+        """Call `answer` when the rows of refusals are written: at once, if none waits."""
+        waits = None if self._refusals is None else self._refusals.waits
+        if waits is None:
+            answer()
+        else:
+            waits.add_done_callback(lambda _: answer())
+
+    async def noted(self) -> None:
+        """Wait until the rows of refusals are written."""
+        if self._refusals is not None and self._refusals.waits is not None:
+            await asyncio.wait([self._refusals.waits])
 
     def count(self, requests: int = 1, counted: int = 0) -> None:
         """Count requests against the quota; a request of many messages counts for each.
@@ -177,15 +192,6 @@ class Caller:
         """Refuse every request from now on, those under way among them."""
         self.scopes = frozenset()
         self.crosses = False
-
-    def require_payloads(self) -> None:
-        """Refuse to show payloads.
-
-        Raises:
-            Forbidden: the caller has not the scope payload.
-        """
-        if not self.sight.payloads:
-            raise Forbidden(f"the token {self.name!r} has not the scope payload.")
 
     def require_reach(self, gid: str) -> None:
         """Refuse an act on a message that the caller is not shown, as if there were none.

@@ -36,7 +36,7 @@ class Gate:
         tokens: the file of tokens; empty: every client may do everything.
         hidden: names of headers whose values are never shown, separated by commas; None: the usual ones.
         owners: count what waits of each owner, for quotas.
-        refusals: counts refusals by scope.
+        refusals: notes refusals by scope.
 
     Raises:
         ConfigurationError: the file cannot be read, or an entry of it cannot work.

@@ -1,52 +1,102 @@
-"""Refusals by scope, counted, so that a flood of them is a few rows.
+"""Refusals by scope: the first of its kind is a row at once, the others are counted.
 
-Promise: a refusal costs its request no statement. Each (who, route, needed scopes) is one row a minute, with its count;
-beyond `KINDS_MAX` of them in a minute the rest share one row.
+Promise: a kill behind the answer to a refusal loses no first row, and a flood of refusals is a few rows. The first
+refusal of a kind (who, peer, route, needed scopes) in a minute is written before it is answered, together with all that
+came during the commit before. Further ones are one row at the end of the minute, with their number. Beyond `KINDS_MAX`
+kinds in a minute, kinds differ no more by their peer; beyond as many of those, the rest is one kind. So a flood is at
+most `2 * KINDS_MAX + 1` first rows a minute and as many counts, by one commit at a time. When the store does not answer
+within `WAIT_S_MAX`, refusals are answered, and their rows follow.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from twophase.coordinator.background import Background
+from twophase.coordinator.background import Background, rest
 from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import StoreError
 
-KINDS_MAX: Final = 256
+KINDS_MAX: Final = 128
 EVERY_S: Final = 60.0
-_KEPT: Final = 4
-"""Minutes of refusals that are kept while the store fails."""
-_Kind = tuple[str, str, str]
+WAIT_S_MAX: Final = 1.0
+_UNWRITTEN_MAX: Final = 1_024
+"""Rows that are kept while the store fails."""
+
+
+class _Kind(NamedTuple):
+    who: str
+    peer: str
+    route: str
+    needed: str
+
+    def row(self, further: int = 0) -> AuditEntry:
+        """Return the row of the first refusal, or of the further ones."""
+        reason = f"the scope {self.needed or 'of another route'} is needed"
+        counted = f"; refused {further} more times in this minute" if further else ""
+        return AuditEntry(self.who, self.peer, "refused", self.route, reason + counted)
+
+
+_OTHERS: Final = _Kind("", "", "other routes", "")
 
 
 class Refusals:
-    """Counts refusals, and writes them once a minute.
+    """Notes refusals, and writes their rows.
 
     Arguments:
         write: writes rows of the audit log.
-        every_s: the time between two writings.
+        every_s: the length of the minutes.
     """
 
     def __init__(self, write: Callable[[Sequence[AuditEntry]], Awaitable[None]], every_s: float = EVERY_S) -> None:
         self._write = write
         self._every_s = every_s
-        self._counts: dict[_Kind, int] = {}
-        self._peers: dict[_Kind, str] = {}
+        self._further: dict[_Kind, int] = {}
+        self._with_peer = self._without_peer = 0
+        self._first: list[AuditEntry] = []
         self._unwritten: list[AuditEntry] = []
+        self._woken = asyncio.Event()
+        self._next: asyncio.Future[None] | None = None
+        self._under_way: asyncio.Future[None] | None = None
         self._background = Background("twophase refusals")
 
-    def note(self, who: str, needed: Iterable[str], route: str, peer: str) -> None:
-        """Count a refusal.
+    @property
+    def waits(self) -> asyncio.Future[None] | None:
+        """Done when every first refusal of now is written; None when all are."""
+        return self._next or self._under_way
 
-        `peer`: the client's address; a row has that of the first refusal it counts.
+    def note(self, who: str, needed: Iterable[str], route: str, peer: str) -> None:
+        """Note a refusal; its answer should come behind `waits`.
+
+        `peer`: the client's address.
         """
-        kind = (who, route, " or ".join(sorted(needed)))
-        if kind not in self._counts and len(self._counts) >= KINDS_MAX:
-            kind, peer = ("", "other routes", ""), ""
-        self._counts[kind] = self._counts.get(kind, 0) + 1
-        self._peers.setdefault(kind, peer)
+        kind = self._kind(_Kind(who, peer, route, " or ".join(sorted(needed))))
+        if kind in self._further:
+            self._further[kind] += 1
+            return
+        self._further[kind] = 0
+        self._first.append(kind.row())
+        if self._background.runs and self._next is None:
+            loop = asyncio.get_running_loop()
+            self._next = loop.create_future()
+            loop.call_later(WAIT_S_MAX, _end, self._next)
+            self._woken.set()
+
+    def _kind(self, kind: _Kind) -> _Kind:
+        """Return the kind by which a refusal counts; a new one takes one of the places."""
+        if kind in self._further:
+            return kind
+        if self._with_peer < KINDS_MAX:
+            self._with_peer += 1
+            return kind
+        kind = kind._replace(peer="")
+        if kind in self._further:
+            return kind
+        if self._without_peer < KINDS_MAX:
+            self._without_peer += 1
+            return kind
+        return _OTHERS
 
     def start(self) -> None:
         """Write from now on."""
@@ -58,26 +108,42 @@ class Refusals:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what was counted; what cannot be written is kept for the next time."""
-        entries = self._unwritten + [
-            AuditEntry(who, self._peers[kind], "refused", route, reason=_reason(needed, count))
-            for kind, count in self._counts.items()
-            for who, route, needed in (kind,)
-        ]
-        self._counts, self._peers = {}, {}
-        self._unwritten = entries[-KINDS_MAX * _KEPT :]
-        if entries:
-            try:
-                await self._write(self._unwritten)
-            except StoreError:
-                return
+        """End the minute: write everything.
+
+        What cannot be written is kept for the next time.
+        """
+        self._first += [kind.row(further) for kind, further in self._further.items() if further]
+        self._further = {}
+        self._with_peer = self._without_peer = 0
+        await self._write_first()
+
+    async def _write_first(self) -> None:
+        self._under_way, self._next = self._next, None
+        entries, self._first = [*self._unwritten, *self._first][-_UNWRITTEN_MAX:], []
+        self._unwritten = entries
+        try:
+            if entries:
+                await self._write(entries)
             self._unwritten = []
+        except StoreError:
+            pass  # kept for the next time; the requests are refused all the same
+        finally:
+            _end(self._under_way)
+            self._under_way = None
 
     async def _loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._every_s
         while True:
-            await asyncio.sleep(self._every_s)
-            await self.flush()
+            await rest(max(0.0, ends_s - loop.time()), self._woken)
+            self._woken.clear()
+            if loop.time() < ends_s:
+                await self._write_first()
+            else:
+                ends_s = loop.time() + self._every_s
+                await self.flush()
 
 
-def _reason(needed: str, count: int) -> str:
-    return f"the scope {needed or 'of another route'} is needed; refused {count} times"
+def _end(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
