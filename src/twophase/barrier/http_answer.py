@@ -23,7 +23,7 @@ from twophase.barrier.parameters import one_value
 from twophase.barrier.probing import aprobe, probe
 from twophase.barrier.signing import Keys, ReceivedCall, accept, sign_verdict
 from twophase.core import failpoint
-from twophase.core.errors import CallNotSigned, InvalidRequest, TwophaseError, WrongDatabase
+from twophase.core.errors import CallNotSigned, InvalidRequest, PageRefused, TwophaseError, WrongDatabase
 from twophase.core.gid import PROBE_GID
 from twophase.core.probe import PROBE_OP, PROBE_VERDICT, REFUSED_OP, ProbeReport
 from twophase.core.signature import SIGNATURE_HEADER, Signature, SigningKey, known_keys
@@ -117,7 +117,7 @@ def _refused(error: InvalidRequest) -> HttpReply:
     content = {"code": error.code, "message": error.message}
     if isinstance(error, CallNotSigned):
         return HttpReply(401, {**_JSON, "www-authenticate": SIGNATURE_HEADER}, msgspec.json.encode(content))
-    return HttpReply(400, dict(_JSON), msgspec.json.encode(content))
+    return HttpReply(403 if isinstance(error, PageRefused) else 400, dict(_JSON), msgspec.json.encode(content))
 
 
 class _ProbeQuestion(msgspec.Struct, frozen=True):
@@ -156,11 +156,11 @@ def answer_signed(
 ) -> HttpReply:
     """Answer a question that one of the keys has signed, and sign the verdict.
 
-    Any other question is refused, and `answer` is not called for it.
+    Any other question is refused, and `answer` is not called for it. Without keys a page's question is.
     """
     try:
         signature = accept(keys, call)
-    except CallNotSigned as error:
+    except (CallNotSigned, PageRefused) as error:
         return _refused(error)
     return _signed(answer(), parameters, signature, call)
 
@@ -188,7 +188,7 @@ async def aanswer_check_back(
     """Everything an async check-back route does."""
     try:
         signature = accept(policy.keys, call)
-    except CallNotSigned as error:
+    except (CallNotSigned, PageRefused) as error:
         return _refused(error)
     return _signed(await _aanswer(engine, parameters, policy), parameters, signature, call)
 
@@ -300,8 +300,8 @@ def answer_branch(effect: Callable[[], object]) -> HttpReply:
     """Return the reply to a branch call whose `effect` is a call of `once`.
 
     200 after its commit, also when it had taken effect before; 409 for `BranchRefused` and 425 for `BranchOngoing`,
-    with their text; 425 for a busy database; 400 when the request names no branch; 401 when it is not signed; 500 with
-    code and message for any other error of this library; anything else is raised.
+    with their text; 425 for a busy database; 400 when the request names no branch; 401 when it is not signed, 403 when
+    a web page sends it; 500 with code and message for any other error of this library; anything else is raised.
     """
     try:
         effect()

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from twophase.core.errors import CallNotSigned
+from twophase.core.errors import CallNotSigned, PageRefused
 from twophase.core.headers import OLDEST_HEADER
 from twophase.core.signature import (
     SIGNATURE_HEADER,
@@ -100,6 +100,8 @@ class ReceivedCall(NamedTuple):
     """Returns the text that was signed, if it was at this time."""
     refusals_have_body: bool = True
     """False over gRPC, where only a success has a reply."""
+    is_of_page: bool = False
+    """True where a browser says that a web page sends it."""
 
 
 def http_call(
@@ -128,7 +130,8 @@ def http_call(
         target = f"{sent}?{query}" if query else sent
         return http_text(signed_ms, method, target, _header(headers, OLDEST_HEADER) or "", body())
 
-    return ReceivedCall(peer, path, lambda: _header(headers, SIGNATURE_HEADER), text_at)
+    value = functools.partial(_header, headers, SIGNATURE_HEADER)
+    return ReceivedCall(peer, path, value, text_at, is_of_page=_is_of_page(headers))
 
 
 def grpc_call(method: str, metadata: Iterable[tuple[str, str | bytes]], body: bytes, *, peer: str) -> ReceivedCall:
@@ -187,9 +190,14 @@ def accept(keys: tuple[SigningKey, ...] | None, call: ReceivedCall) -> Signature
     """Return the signature of a call; None where there are no keys.
 
     Raises:
-        CallNotSigned: no key has signed it.
+        CallNotSigned: no key has signed it. PageRefused: there are no keys, and a web page sends it.
     """
     if keys is None:
+        if call.is_of_page:
+            raise PageRefused(
+                "a page in a browser sends this call.",
+                remedy="Coordinators alone call this route; nothing was changed.",
+            )
         if not _is_near(call.peer):
             _warn_once()
         return None
@@ -241,6 +249,17 @@ def _verified(keys: tuple[SigningKey, ...], call: ReceivedCall) -> Signature:
         peer, path = call.peer or "unknown", call.path[:_PATH_SHOWN_MAX]
         _refusals.warning("%s of %s to %r: %s", error.code, peer, path, error.message)
         raise
+
+
+def _is_of_page(headers: Any) -> bool:
+    """Return True for a call of a browser that no page of this very service sends.
+
+    Neither coordinators nor their messages send these headers.
+    """
+    site, origin = _header(headers, "sec-fetch-site"), _header(headers, "origin")
+    if site is not None:
+        return site.strip().lower() != "same-origin"
+    return origin is not None and origin.lower().partition("://")[2] != (_header(headers, "host") or "").lower()
 
 
 def _header(headers: Any, name: str) -> str | None:

@@ -11,7 +11,7 @@ and again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 CONNECTION_HEADERS: Final = frozenset(
@@ -37,7 +37,19 @@ _TRUSTED: Final = ("grpc-", "x-aws-", "x-google-", "x-forwarded-", "metadata-fla
 """Prefix of headers that gRPC, a metadata service or a proxied service trusts."""
 _TRUSTED_NAMES: Final = ("forwarded$", "x-real-ip$")
 """Headers that a proxied service trusts; other names may begin so."""
-_reserved_at_start = re.compile("|".join(_OWN + _TRUSTED + _TRUSTED_NAMES).replace("-", "[-_]"), re.IGNORECASE).match
+_OF_PAGES: Final = ("sec-fetch-", "sec-purpose$", "origin$")
+"""Headers by which a browser tells a service that a page sends a request.
+
+A message may hold them, copied from its producer's own request; no call sends them, because services refuse pages.
+"""
+
+
+def _at_start(names: tuple[str, ...]) -> Callable[[str], object]:
+    return re.compile("|".join(names).replace("-", "[-_]"), re.IGNORECASE).match  # to WSGI both signs are one
+
+
+_reserved_at_start = _at_start(_OWN + _TRUSTED + _TRUSTED_NAMES)
+_not_sent_at_start = _at_start(_OWN + _TRUSTED + _TRUSTED_NAMES + _OF_PAGES)
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _METADATA_NAME: Final = re.compile(r"[0-9A-Za-z_.-]+")
@@ -59,7 +71,7 @@ def why_no_header(name: str, value: str) -> str:
         return f"the value of {name[:_SHOWN_MAX]!r} has characters HTTP does not allow: controls, or beyond ASCII."
     if name.lower() in CONNECTION_HEADERS:
         return f"{name!r} belongs to the connection and cannot be set."
-    if _reserved_at_start(name):  # to WSGI both signs are one
+    if _reserved_at_start(name):
         if name.lower().replace("_", "-").startswith(_OWN):
             return f"{name[:_SHOWN_MAX]!r} is the coordinator's own: x-twophase-*, twophase-* and dtm-* cannot be set."
         return (
@@ -72,12 +84,12 @@ def why_no_header(name: str, value: str) -> str:
 def without_reserved(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Return the headers that a call sends.
 
-    A message of an earlier version may hold reserved ones.
+    A message of an earlier version may hold reserved ones, and any message those of a browser.
 
-    >>> without_reserved((("X-Tenant", "blue"), ("X_Forwarded_For", "10.0.0.1"), ("Metadata-Flavor", "Google")))
+    >>> without_reserved((("X-Tenant", "blue"), ("X_Forwarded_For", "10.0.0.1"), ("Origin", "https://shop.example")))
     (('X-Tenant', 'blue'),)
     """
-    return tuple([header for header in headers if not _reserved_at_start(header[0])])
+    return tuple([header for header in headers if not _not_sent_at_start(header[0])])
 
 
 def why_no_metadata(gid: str, headers: Iterable[tuple[str, str]]) -> str:

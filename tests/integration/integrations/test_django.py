@@ -19,7 +19,7 @@ from django.http import HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
 
-from tests.integration.integrations.test_fastapi import branch_query, check_query, probe_query
+from tests.integration.integrations.test_fastapi import OF_PAGES, branch_query, check_query, probe_query
 from tests.support.business_databases import SPEND, Bank, begin, new_gid, run, verify
 from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import Message
@@ -297,6 +297,18 @@ def test_a_probe_is_answered_and_writes_nothing(client: Client, bank: Bank) -> N
 
 def test_a_malformed_question_is_refused(client: Client, bank: Bank) -> None:
     assert client.get("/twophase/check").status_code == 400
+
+
+@pytest.mark.parametrize("page", OF_PAGES)
+def test_what_a_page_sends_is_refused_without_a_verdict_and_leaves_nothing(
+    client: Client, bank: Bank, page: dict[str, str]
+) -> None:
+    check = client.get("/twophase/check", check_query(bank, new_gid()), headers=page)
+    query = "&".join(f"{name}={value}" for name, value in branch_query(new_gid()).items())
+    branch = client.post(f"/in?{query}", headers=page)
+    assert [(one.status_code, one.json()["code"]) for one in (check, branch)] == [(403, "TP-1006")] * 2
+    assert "X-Twophase-Verdict" not in check.headers
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
 
 
 def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(client: Client, bank: Bank) -> None:

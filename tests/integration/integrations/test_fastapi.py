@@ -22,6 +22,8 @@ from twophase.core.probe import ProbeState, interpret_probe
 from twophase.core.verdict import Verdict, interpret_check_back
 from twophase.integrations.fastapi import aonce, check_router, once
 
+OF_PAGES = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}, {"Origin": "https://evil.example"}]
+"""Headers of a page's request, or of one that a link leads to."""
 ASYNC_DRIVERS = {"sqlite": "aiosqlite", "postgresql": "asyncpg", "mysql": "asyncmy"}
 
 
@@ -217,6 +219,17 @@ async def test_foreign_producers_are_answered_when_asked_to(sqlite_bank: Bank) -
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://bank") as client:
             query = {"branch_id": "00", "gid": new_gid(), "op": "msg", "trans_type": "msg"}
             assert (await client.get("/foreign", params=query)).status_code == 409
+
+
+@pytest.mark.parametrize("page", OF_PAGES)
+async def test_what_a_page_sends_is_refused_without_a_verdict_and_leaves_nothing(
+    service: httpx.AsyncClient, bank: Bank, page: dict[str, str]
+) -> None:
+    check = await service.get("/twophase/check", params=check_query(bank, new_gid()), headers=page)
+    branch = await service.post("/in", params=branch_query(new_gid()), headers=page)
+    assert [(one.status_code, one.json()["code"]) for one in (check, branch)] == [(403, "TP-1006")] * 2
+    assert "X-Twophase-Verdict" not in check.headers
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
 
 
 async def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(

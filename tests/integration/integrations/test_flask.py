@@ -9,7 +9,7 @@ import pytest
 from flask import Flask, Response, request
 from flask.testing import FlaskClient
 
-from tests.integration.integrations.test_fastapi import branch_query, check_query, probe_query
+from tests.integration.integrations.test_fastapi import OF_PAGES, branch_query, check_query, probe_query
 from tests.support.business_databases import SPEND, Bank, begin, new_gid, run
 from twophase.barrier.branch import BranchRefused
 from twophase.barrier.open import open_transaction
@@ -93,6 +93,17 @@ def test_a_branch_takes_effect_once(service: FlaskClient, bank: Bank) -> None:
 def test_a_branch_that_refuses_leaves_nothing(service: FlaskClient, bank: Bank) -> None:
     response = service.post("/in", query_string={**branch_query(new_gid()), "then": "refuse"})
     assert response.status_code == 409
+    assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
+
+
+@pytest.mark.parametrize("page", OF_PAGES)
+def test_what_a_page_sends_is_refused_without_a_verdict_and_leaves_nothing(
+    service: FlaskClient, bank: Bank, page: dict[str, str]
+) -> None:
+    check = service.get("/twophase/check", query_string=check_query(bank, new_gid()), headers=page)
+    branch = service.post("/in", query_string=branch_query(new_gid()), headers=page)
+    assert [(one.status_code, one.get_json()["code"]) for one in (check, branch)] == [(403, "TP-1006")] * 2
+    assert "X-Twophase-Verdict" not in check.headers
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
 
 

@@ -12,12 +12,27 @@ from werkzeug.datastructures import Headers
 
 from twophase.barrier import require_signature, sign_verdict, signing
 from twophase.barrier.signing import ReceivedCall, accept, encoded_path, grpc_call, http_call, path_of_wsgi
-from twophase.core.errors import CallNotSigned, ConfigurationError
-from twophase.core.signature import SIGNATURE_HEADER, Signature, http_text, is_verdict_signed, key_of, signed
+from twophase.core.errors import CallNotSigned, ConfigurationError, PageRefused
+from twophase.core.signature import (
+    SIGNATURE_HEADER,
+    Signature,
+    http_text,
+    is_verdict_signed,
+    key_of,
+    known_keys,
+    signed,
+)
 
 KEYS: dict[str, str | bytes] = {"old": "0123456789abcdef", "new": b"fedcba9876543210"}
 KEY = key_of("new", KEYS["new"])
 ALL = (KEY,)
+OF_PAGES = [
+    {"Sec-Fetch-Site": "cross-site"},
+    {"sec-fetch-site": "none"},
+    {"host": "shop:8000", "origin": "https://evil.example"},
+    {"host": "shop:8000", "origin": "null"},
+    {"host": "shop:8000", "origin": "http://shop:8001"},
+]
 
 
 def header(target: str, *, method: str = "POST", oldest: str = "", body: bytes = b"{}") -> str:
@@ -85,6 +100,28 @@ def test_only_a_verdict_that_answers_a_verified_question_is_signed() -> None:
     assert is_verdict_signed(value, question, "g", "committed", b"{}")
     assert sign_verdict(None, "g", verdict, b"{}") == verdict
     assert sign_verdict(question, "g", {}, b"{}") == {}
+
+
+@pytest.mark.parametrize("headers", OF_PAGES)
+def test_a_call_of_a_page_is_refused_where_no_key_tells_callers_apart(headers: dict[str, str]) -> None:
+    call = http_call("GET", "/check", "gid=g", headers, bytes, peer="127.0.0.1")
+    with pytest.raises(PageRefused):
+        accept(None, call)
+    with pytest.raises(CallNotSigned):
+        accept(known_keys(KEYS), call)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"host": "shop:8000", "user-agent": "Mozilla/5.0"},
+        {"host": "shop:8000", "Origin": "http://SHOP:8000"},
+        {"host": "shop:8000", "origin": "http://elsewhere", "Sec-Fetch-Site": "same-origin"},
+    ],
+)
+def test_a_call_of_a_program_or_of_the_services_own_page_is_taken(headers: dict[str, str]) -> None:
+    assert accept(None, http_call("GET", "/check", "gid=g", headers, bytes, peer="127.0.0.1")) is None
 
 
 def test_the_path_is_taken_as_it_arrived_where_the_server_keeps_it() -> None:

@@ -51,6 +51,12 @@ def test_a_call_sends_no_reserved_header() -> None:
     ) == (kept,)
 
 
+def test_a_call_sends_no_header_by_which_services_know_a_page_and_a_message_may_hold_it() -> None:
+    held = (("Origin", "https://shop.example"), ("sec-fetch-site", "cross-site"), ("Sec_Purpose", "prefetch"))
+    assert without_reserved((*held, ("original", "7"))) == (("original", "7"),)
+    assert not any(why_no_header(name, value) for name, value in held)
+
+
 def test_a_request_cannot_pass_on_what_a_service_behind_a_proxy_believes() -> None:
     with pytest.raises(ConfigurationError, match="'x-forwarded-for' is reserved"):
         names_of("X-Forwarded-For")

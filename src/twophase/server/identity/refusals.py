@@ -1,4 +1,4 @@
-"""Refusals by scope: the first of its kind is a row at once, the others are counted.
+"""Refusals by scope: the first of its kind is a row at once, others are counted.
 
 Promise: a kill behind the answer to a refusal loses no first row, and a flood of refusals is a few rows. The first
 refusal of a kind (who, peer, route, needed scopes) in a minute is written before it is answered, together with all that
