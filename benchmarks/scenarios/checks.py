@@ -10,9 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-import subprocess
-import sys
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -25,6 +22,7 @@ from benchmarks.scenarios.seeds import fresh_stores
 from benchmarks.servers.processes import SERVER_NAME
 from benchmarks.servers.setups import Store
 from benchmarks.servers.started import Started, directory_on_disk, free_port
+from benchmarks.servers.tokens import added
 
 SECONDS: Final = 5.0
 _BAR: Final = 0.92
@@ -66,17 +64,11 @@ def _guarded(store: Store, running: contextlib.ExitStack, port: int, bounds: tup
     tokens, key = folder / "tokens.toml", folder / "key"
     key.touch(mode=0o600)
     key.write_text(secrets.token_hex(32))
-    token = _added(tokens, "bench", "produce", *bounds)
-    _added(tokens, "other", "observe")
+    token = added(tokens, "bench", ["produce"], *bounds)
+    added(tokens, "other", ["observe"])
     destination = {"name": "sink", "url": f"http://127.0.0.1:{port}", "key": f"file:{key}", "key_id": "bench"}
     started = running.enter_context(store.served((f"tokens={tokens}", f"destinations={json.dumps([destination])}")))
     return msgspec.structs.replace(started, url=f"{started.url}/t/{token}{API_PATH}")
-
-
-def _added(tokens: Path, name: str, scope: str, *bounds: str) -> str:
-    """Add a client to the file of tokens; return its token."""
-    command = [sys.executable, "-m", "twophase", "token", "add", name, "--scope", scope, "--tokens", str(tokens)]
-    return subprocess.run([*command, *bounds], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _figures(comparison: Comparison, bar: float | None) -> list[Figure]:

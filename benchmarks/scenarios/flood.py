@@ -1,7 +1,7 @@
 """One hostile client, as a process of its own.
 
-`python -m benchmarks.scenarios.flood NAME HTTP_PORT GRPC_PORT` attacks until it is ended, as fast as the server lets
-it. Each attack is one that stalled a server or used up its memory before there were bounds.
+`python -m benchmarks.scenarios.flood NAME HTTP_PORT GRPC_PORT [TOKEN]` attacks until it is ended, as fast as the server
+lets it. Each attack is one that stalled a server or used up its memory before there were bounds, or would without them.
 """
 
 from __future__ import annotations
@@ -9,34 +9,68 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from benchmarks.scenarios.attacks import calls, handshakes, http2, requests
-from benchmarks.scenarios.attacks.client import Attack
+import msgspec
+
+from benchmarks.scenarios.attacks import calls, compressed, handshakes, http2, owner, requests
+from benchmarks.scenarios.attacks.client import Play, Victim
 from benchmarks.scenarios.figure import play
 
+
+class Attack(msgspec.Struct, frozen=True):
+    """One attack, and the server that it needs."""
+
+    play: Play
+    tls: bool = False
+    """The server has a certificate."""
+    token: str = ""
+    """The client's entry in the server's file of tokens; without one the server has no such file."""
+    settings: tuple[str, ...] = ()
+    """More settings of the server."""
+    stores: tuple[str, ...] = ("sqlite",)
+
+
+OWNER: Final = "hostile"
+BOUNDED: Final = "bounded"
+"""The same with a quota of bytes."""
+_BOTH: Final = ("sqlite", "postgres")
+
 ATTACKS: Final[dict[str, Attack]] = {
-    "unfinished bodies": requests.unfinished_bodies,
-    "unfinished gRPC calls": http2.unfinished_calls,
-    "answers that never end": calls.answers_without_end,
-    "refused requests, pipelined": requests.refused_requests,
-    "offers to upgrade, pipelined": requests.upgrades,
-    "bodies of 120 000 branches": requests.many_steps,
-    "half heads": requests.half_heads,
-    "nine silent receivers": calls.silent_receivers,
-    "forty silent check addresses": calls.silent_check_addresses,
-    "names that are unknown": calls.unknown_names,
-    "HTTP/2 pings": http2.pings,
-    "HTTP/2 frames of four kinds": http2.frames_of_four_kinds,
-    "HTTP/2 frames of four kinds, below the limits": http2.frames_below_the_limits,
-    "unfinished TLS handshakes": handshakes.unfinished,
+    "unfinished bodies": Attack(requests.unfinished_bodies),
+    "unfinished gRPC calls": Attack(http2.unfinished_calls),
+    "answers that never end": Attack(calls.answers_without_end),
+    "refused requests, pipelined": Attack(requests.refused_requests),
+    "offers to upgrade, pipelined": Attack(requests.upgrades),
+    "bodies of 120 000 branches": Attack(requests.many_steps),
+    "half heads": Attack(requests.half_heads),
+    "requests that drip, at both ports": Attack(requests.drips),
+    "nine silent receivers": Attack(calls.silent_receivers),
+    "forty receivers that drip": Attack(calls.dripping_receivers),
+    "receivers that refuse, each a new one": Attack(calls.refusing_receivers, settings=("log_level=info",)),
+    "forty silent check addresses": Attack(calls.silent_check_addresses),
+    "names that are unknown": Attack(calls.unknown_names),
+    "HTTP/2 pings": Attack(http2.pings),
+    "HTTP/2 frames of four kinds": Attack(http2.frames_of_four_kinds),
+    "HTTP/2 frames of four kinds, below the limits": Attack(http2.frames_below_the_limits),
+    "HTTP/2 frames of five more kinds": Attack(http2.frames_of_five_kinds),
+    "compressed gRPC messages": Attack(compressed.submits),
+    "compressed gRPC reflection": Attack(compressed.reflection),
+    "unfinished TLS handshakes": Attack(handshakes.unfinished, tls=True),
+    "finished TLS handshakes": Attack(handshakes.finished, tls=True),
+    "with a token, silent receivers": Attack(calls.silent_receivers, token=OWNER, stores=_BOTH),
+    "with a token, large bodies": Attack(owner.large_bodies, token=OWNER, stores=_BOTH),
+    "with a token, a store to be filled": Attack(owner.stored_bytes, token=OWNER, stores=_BOTH),
+    "with a token, its quota of bytes": Attack(owner.stored_bytes, token=BOUNDED, stores=_BOTH),
+    "with a token, 500 messages a request": Attack(owner.many_at_once, token=OWNER, stores=_BOTH),
+    "with a token, pages and queries": Attack(owner.pages_and_queries, token=OWNER, stores=_BOTH),
+    "with a token, a finished message again": Attack(owner.decided_again, token=OWNER, stores=_BOTH),
 }
-OVER_TLS: Final = frozenset({"unfinished TLS handshakes"})
-"""Those whose server has a certificate."""
 
 
 def main() -> None:
-    """Attack until the process is ended."""
-    name, http, grpc = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    play(ATTACKS[name](http, grpc))
+    """Attack until the process is ended; a line says that it begins."""
+    name, http, grpc, *token = sys.argv[1:]
+    print("attacks", flush=True)
+    play(ATTACKS[name].play(Victim(int(http), int(grpc), *token)))
 
 
 if __name__ == "__main__":

@@ -7,22 +7,25 @@ answers. It may notice the attack, but must not wait for long, and the server mu
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 import sys
+from asyncio.subprocess import DEVNULL
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trustme
 
+from benchmarks.compare import API_PATH
 from benchmarks.load.histogram import Histogram
 from benchmarks.load.run import Run
 from benchmarks.load.workload import Mode, Workload
 from benchmarks.scenarios.figure import Figure, Stage, api, play
-from benchmarks.scenarios.flood import ATTACKS, OVER_TLS
+from benchmarks.scenarios.flood import ATTACKS, BOUNDED, OWNER
 from benchmarks.servers.processes import highest_memory_mb
 from benchmarks.servers.setups import store
 from benchmarks.servers.started import REPOSITORY, Started, directory_on_disk, free_port
+from benchmarks.servers.tokens import added
 
 SECONDS: Final = 6.0
 _RATE: Final = 50.0
@@ -30,6 +33,8 @@ _CONNECTIONS: Final = 16
 _MIDDLE_MS: Final = 100.0
 _SLOWEST_MS: Final = 1_500.0
 _MEMORY_MB: Final = 400.0
+_QUOTA_BYTES: Final = 64 * 1024 * 1024
+_ORDINARY: Final = "ordinary"
 
 
 def play_floods(stage: Stage) -> list[Figure]:
@@ -38,18 +43,42 @@ def play_floods(stage: Stage) -> list[Figure]:
     `seconds` is the time of each attack, `size` the number of attacks.
     """
     figures: list[Figure] = []
-    for name in list(ATTACKS)[: stage.size or None]:
-        stage.tell(f"{name}, for {stage.seconds or SECONDS:g} s")
-        grpc = free_port()
-        with contextlib.ExitStack() as running:
-            settings, tls = [f"grpc_port={grpc}"], None
-            if name in OVER_TLS:
-                more, tls = _certified(running.enter_context(directory_on_disk(stage.directory)))
-                settings += more
-            made = running.enter_context(store(stage.kind, stage.directory))
-            server = running.enter_context(made.served(settings))
-            figures += play(_beside(stage, server, grpc, name, tls))
+    attacks = {name: attack for name, attack in ATTACKS.items() if stage.kind in attack.stores}
+    with directory_on_disk(stage.directory) as folder:
+        clients = _Clients.of(folder)
+        for name in list(attacks)[: stage.size or None]:
+            stage.tell(f"{name}, for {stage.seconds or SECONDS:g} s")
+            attack, grpc = attacks[name], free_port()
+            settings = [f"grpc_port={grpc}", *attack.settings]
+            settings += clients.certified if attack.tls else []
+            settings += clients.known if attack.token else []
+            with store(stage.kind, stage.directory) as made, made.served(settings) as server:
+                figures += play(_beside(stage, server, grpc, name, clients))
     return figures
+
+
+class _Clients(msgspec.Struct, frozen=True):
+    """What servers know of their clients, and clients of their servers."""
+
+    tokens: dict[str, str]
+    """The token of each client, by its name."""
+    known: list[str]
+    """The settings of a server that knows them."""
+    certified: list[str]
+    """The settings of a server with a certificate."""
+    tls: ssl.SSLContext
+    """The context of its clients."""
+
+    @classmethod
+    def of(cls, folder: Path) -> _Clients:
+        """Write the files that servers read."""
+        tokens = folder / "tokens.toml"
+        found = {
+            _ORDINARY: added(tokens, _ORDINARY, ["produce"]),
+            OWNER: added(tokens, OWNER, ["produce", "observe"]),
+            BOUNDED: added(tokens, BOUNDED, ["produce"], f"--bytes-stored={_QUOTA_BYTES}"),
+        }
+        return cls(found, [f"tokens={tokens}"], *_certified(folder))
 
 
 def _certified(folder: Path) -> tuple[list[str], ssl.SSLContext]:
@@ -64,16 +93,18 @@ def _certified(folder: Path) -> tuple[list[str], ssl.SSLContext]:
     return [f"tls_certificate={certificate}", f"tls_key={key}"], tls
 
 
-async def _beside(stage: Stage, server: Started, grpc: int, name: str, tls: ssl.SSLContext | None) -> list[Figure]:
-    address = api(server.url)
-    arguments = ("-m", "benchmarks.scenarios.flood", name, str(address.port), str(grpc))
-    attacker = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=REPOSITORY)
+async def _beside(stage: Stage, server: Started, grpc: int, name: str, clients: _Clients) -> list[Figure]:
+    attack, port = ATTACKS[name], api(server.url).port
+    path = f"/t/{clients.tokens[_ORDINARY]}{API_PATH}" if attack.token else ""
+    token = [clients.tokens[attack.token]] if attack.token else []
+    arguments = ("-m", "benchmarks.scenarios.flood", name, str(port), str(grpc), *token)
+    attacker = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=REPOSITORY, stdout=DEVNULL)
     workload = Workload(
         Mode.SUBMIT, _CONNECTIONS, _RATE, seconds=stage.seconds or SECONDS, warmup_s=max(0.5, stage.warmup_s)
     )
     memory = asyncio.ensure_future(highest_memory_mb(server.processes[0]))
     try:
-        run = await Run(address, workload, tls=tls).measure(server.processes)
+        run = await Run(api(server.url + path), workload, tls=clients.tls).measure(server.processes)
         assert attacker.returncode is None, "it attacks until it is ended"
     finally:
         if attacker.returncode is None:

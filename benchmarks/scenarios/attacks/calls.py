@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
-from benchmarks.scenarios.attacks.client import ADDRESS, PIECE, produce
+from benchmarks.scenarios.attacks.client import ADDRESS, PIECE, Victim, produce
 
 _SILENT_PORTS: Final = 9
 _ANSWERING_PORTS: Final = 40
 _CHECKED_PORTS: Final = 40
 _PATIENCE_S: Final = 600
 _ANSWER_BYTES: Final = 1024 * 1024
+_DRIP_S: Final = 0.25
+_HOSTS: Final = 250
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
-async def _origins(number: int, serve: Serve) -> list[str]:
-    """Listen on as many ports of the hostile client; return their origins."""
+@contextlib.asynccontextmanager
+async def _origins(number: int, serve: Serve) -> AsyncIterator[list[str]]:
+    """Listen on as many ports of the hostile client for the block's time; yield their origins."""
+
+    taken: set[asyncio.StreamWriter] = set()
 
     async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):  # the server has given the call up
+        taken.add(writer)
+        with contextlib.suppress(OSError, EOFError):  # the server has given the call up
             await serve(reader, writer)
         writer.close()
+        taken.discard(writer)
 
     servers = [await asyncio.start_server(take, ADDRESS, 0) for _ in range(number)]
-    return [f"http://{ADDRESS}:{server.sockets[0].getsockname()[1]}" for server in servers]
+    try:
+        yield [f"http://{ADDRESS}:{server.sockets[0].getsockname()[1]}" for server in servers]
+    finally:
+        for server in servers:
+            server.close()
+        for writer in taken:
+            writer.transport.abort()
 
 
 async def _never_answer(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -43,32 +56,70 @@ async def _never_end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
     await _never_answer(reader, writer)
 
 
+async def _drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer a call by four bytes a second."""
+    await reader.read(PIECE)
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _ANSWER_BYTES)
+    while not reader.at_eof():
+        writer.write(b" ")
+        await writer.drain()
+        await asyncio.sleep(_DRIP_S)
+
+
 def _branch(url: str, timeout_s: int = _PATIENCE_S) -> dict[str, Any]:
     """Return the fields of a message with one branch."""
     return {"steps": [{"action": url}], "payloads": ["{}"], "request_timeout": timeout_s}
 
 
-async def silent_receivers(http: int, _grpc: int) -> None:
+@contextlib.asynccontextmanager
+async def answering_receiver() -> AsyncIterator[str]:
+    """Yield the address of a receiver that takes every call at once."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            await reader.readexactly(int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    async with _origins(1, answer) as (origin,):
+        yield f"{origin}/in"
+
+
+async def silent_receivers(victim: Victim) -> None:
     """Submit messages to nine receivers that take every call and never answer."""
-    origins = await _origins(_SILENT_PORTS, _never_answer)
-    await produce(http, "submit", lambda number: _branch(f"{origins[number % _SILENT_PORTS]}/in"))
+    async with _origins(_SILENT_PORTS, _never_answer) as origins:
+        await produce(victim, "submit", lambda number: _branch(f"{origins[number % _SILENT_PORTS]}/in"))
 
 
-async def answers_without_end(http: int, _grpc: int) -> None:
+async def answers_without_end(victim: Victim) -> None:
     """Submit messages to forty receivers that answer 1 MiB without its end."""
-    origins = await _origins(_ANSWERING_PORTS, _never_end)
-    await produce(http, "submit", lambda number: _branch(f"{origins[number % _ANSWERING_PORTS]}/in"))
+    async with _origins(_ANSWERING_PORTS, _never_end) as origins:
+        await produce(victim, "submit", lambda number: _branch(f"{origins[number % _ANSWERING_PORTS]}/in"))
 
 
-async def silent_check_addresses(http: int, _grpc: int) -> None:
+async def silent_check_addresses(victim: Victim) -> None:
     """Prepare messages with forty check addresses that never answer."""
-    origins = await _origins(_CHECKED_PORTS, _never_answer)
     fields = {"steps": [], "payloads": [], "timeout_to_fail": 1, "request_timeout": _PATIENCE_S}
-    await produce(
-        http, "prepare", lambda number: fields | {"query_prepared": f"{origins[number % _CHECKED_PORTS]}/check"}
-    )
+    async with _origins(_CHECKED_PORTS, _never_answer) as origins:
+        await produce(
+            victim, "prepare", lambda number: fields | {"query_prepared": f"{origins[number % _CHECKED_PORTS]}/check"}
+        )
 
 
-async def unknown_names(http: int, _grpc: int) -> None:
+async def unknown_names(victim: Victim) -> None:
     """Submit messages to names that do not resolve, each of a domain of its own."""
-    await produce(http, "submit", lambda number: _branch(f"http://bank.of-{number}.invalid/in"))
+    await produce(victim, "submit", lambda number: _branch(f"http://bank.of-{number}.invalid/in"))
+
+
+async def dripping_receivers(victim: Victim) -> None:
+    """Submit messages to forty receivers that answer four bytes a second."""
+    async with _origins(_ANSWERING_PORTS, _drip) as origins:
+        await produce(victim, "submit", lambda number: _branch(f"{origins[number % _ANSWERING_PORTS]}/in"))
+
+
+async def refusing_receivers(victim: Victim) -> None:
+    """Submit messages to ever new receivers that refuse connections: each is something to log and to count."""
+
+    def receiver(number: int) -> str:
+        return f"http://127.1.{number // _HOSTS % _HOSTS}.{number % _HOSTS + 1}:9/in-{number}"
+
+    await produce(victim, "submit", lambda number: _branch(receiver(number)))

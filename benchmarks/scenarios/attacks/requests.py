@@ -1,45 +1,66 @@
-"""Attacks by requests of HTTP/1."""
+"""Attacks by requests of HTTP/1, and by slow ones of both ports."""
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from benchmarks.scenarios.attacks.client import HEAD, PIECE, again, at_once, send
+from benchmarks.scenarios.attacks.client import HEAD, PIECE, Victim, again, at_once, send
 from twophase.core.limits import BODY_BYTES_MAX
+from twophase.grpc_server.http2 import frames
 
 _BODIES: Final = 60
 _STEPS: Final = 120_000
 _HALF_HEADS: Final = 4_000
+_DRIPPING: Final = 500
+_DRIP_S: Final = 0.25
 
 
-async def unfinished_bodies(http: int, _grpc: int) -> None:
+async def unfinished_bodies(victim: Victim) -> None:
     """Many connections hold a body of 4 MiB that lacks its end."""
     request = HEAD % (b"submit", BODY_BYTES_MAX.value) + bytes(BODY_BYTES_MAX.value - 1)
-    await at_once(_BODIES, lambda: send(http, [request]))
+    await at_once(_BODIES, lambda: send(victim.http, [request]))
 
 
-async def refused_requests(http: int, _grpc: int) -> None:
+async def refused_requests(victim: Victim) -> None:
     """One connection pipelines requests that are refused."""
     piece = (HEAD % (b"submit", 2) + b"{}") * (PIECE // 70)
-    await again(lambda: send(http, itertools.repeat(piece)))
+    await again(lambda: send(victim.http, itertools.repeat(piece)))
 
 
-async def upgrades(http: int, _grpc: int) -> None:
+async def upgrades(victim: Victim) -> None:
     """One connection pipelines requests that offer another protocol."""
     head = b"GET /api/ping HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
-    await again(lambda: send(http, itertools.repeat(head * (PIECE // len(head)))))
+    await again(lambda: send(victim.http, itertools.repeat(head * (PIECE // len(head)))))
 
 
-async def many_steps(http: int, _grpc: int) -> None:
+async def many_steps(victim: Victim) -> None:
     """One connection sends bodies of nearly 4 MiB with 120 000 branches."""
     steps = [{"action": "http://a/b"}] * _STEPS
     body = json.dumps({"gid": "flood", "trans_type": "msg", "steps": steps, "payloads": []}).encode()
     assert len(body) <= BODY_BYTES_MAX.value
-    await again(lambda: send(http, itertools.repeat(HEAD % (b"submit", len(body)) + body)))
+    await again(lambda: send(victim.http, itertools.repeat(HEAD % (b"submit", len(body)) + body)))
 
 
-async def half_heads(http: int, _grpc: int) -> None:
+async def half_heads(victim: Victim) -> None:
     """Four thousand connections hold half a head."""
-    await at_once(_HALF_HEADS, lambda: send(http, [b"GET /api/ping HT"]))
+    await at_once(_HALF_HEADS, lambda: send(victim.http, [b"GET /api/ping HT"]))
+
+
+async def drips(victim: Victim) -> None:
+    """A thousand connections send a request without end, four bytes a second, half of them to each port."""
+    lines = itertools.cycle(b"X-Drip: 1\r\n")
+    request = [b"GET /api/ping HTTP/1.1\r\nHost: 127.0.0.1\r\n"]
+    header = frames.frame(frames.HEADERS, 0, 1, frames.field(b":method", b"POST"))
+    call = [frames.PREFACE + frames.settings({}) + header[:-1]]
+    await asyncio.gather(
+        at_once(_DRIPPING, lambda: send(victim.http, itertools.chain(request, _bytes(lines)), _DRIP_S)),
+        at_once(_DRIPPING, lambda: send(victim.grpc, itertools.chain(call, _bytes(header * 1_000)), _DRIP_S)),
+    )
+
+
+def _bytes(some: Iterable[int]) -> Iterator[bytes]:
+    return (bytes([one]) for one in some)

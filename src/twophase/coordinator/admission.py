@@ -92,6 +92,9 @@ class Admission:
             if self._memory.crowded and self._memory.full_for(holder):
                 self.refuse(Overloaded(f"memory has no room for more messages of {holder!r}.", gid=gid), on_reply)
                 return None
+            if self._group_commit.is_full_for(holder):
+                self.refuse(Overloaded(f"too many changes of {holder!r} wait for the store.", gid=gid), on_reply)
+                return None
         # Where no new message is taken, one that is in the store still is.
         if self._owners.store_full is not None or (is_submit and message.check_url and self._store.shared):
             return self.look_up(gid, holder)

@@ -127,6 +127,7 @@ class StreamingCall(Stream):
         A task that is cancelled before it begins has not run at all.
         """
         self._services.streams.discard(self)
+        self._task = None
         if self._deadline is not None:
             self._deadline.pop(self, None)
             self._deadline = None
@@ -135,7 +136,7 @@ class StreamingCall(Stream):
     def _end(self, end: Ended) -> None:
         if self._over:
             return
-        self._over = True
+        self._close()
         if self._begun or end.status is Status.OK:
             self._begin_answer()
             self.connection.outbox.headers(self, trailers(end.status, end.message, end.metadata), ends=True)
@@ -209,8 +210,14 @@ class StreamingCall(Stream):
     def late(self) -> None:
         """Do nothing: a stream may stay open without limit."""
 
+    def _close(self) -> None:
+        """Take nothing more, and let go of what waits: the call may stay until the garbage collector finds it."""
+        self._over = True
+        self._messages.clear()
+        self._incoming = self.head.incoming(self.connection)
+
     def cut(self) -> None:
         """Stop: the caller wants no answer any more, or is gone."""
-        self._over = True
+        self._close()
         if self._task is not None:
             self._task.cancel()

@@ -272,7 +272,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 0
     waiting_max: Annotated[
-        Count, Meta(description="most changes queued for the store; beyond that, requests are answered 503")
+        Count,
+        Meta(
+            description="most changes queued for the store, half of them of one token; beyond that, requests are"
+            " answered 503"
+        ),
     ] = _BOUNDS.waiting_max
     flush_items_max: Annotated[Count, Meta(description="most changes in one durable commit")] = _BOUNDS.flush_items_max
     active_max: Annotated[Count, Meta(description="most messages held in memory; the others wait in the store")] = (

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import json
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -189,6 +191,29 @@ async def test_compressed_messages_of_a_stream_count_as_what_they_become() -> No
                 received = received[-1000:] + await reader.read(1 << 16)
         await _until(lambda: budget.used == 0)
         await _closed(writer)
+
+
+async def test_a_stream_that_was_cut_holds_no_message() -> None:
+    """It is garbage in a cycle, which the collector may not look at for long."""
+    budget = ByteBudget(32 * MEBIBYTE)
+    async with serving(budget=budget) as served:
+        host, _, port = served.address.partition(":")
+        gc.disable()
+        tracemalloc.start()
+        try:
+            for _ in range(3):
+                _, writer = await asyncio.open_connection(host, int(port))
+                writer.write(_hello_without_window(b"/s/Chat"))
+                for number in range(1, 6):
+                    writer.write(frames.frame(frames.DATA, 0, 1, _compressed(MEBIBYTE)))
+                    await _until(partial(_keeps, budget, number * MEBIBYTE - FREE_BYTES))
+                writer.transport.abort()
+                await _until(lambda: budget.used == 0)
+                await asyncio.sleep(0)
+            assert tracemalloc.get_traced_memory()[0] < 4 * MEBIBYTE
+        finally:
+            tracemalloc.stop()
+            gc.enable()
 
 
 async def test_a_message_of_health_and_reflection_is_short(tmp_path: Path) -> None:

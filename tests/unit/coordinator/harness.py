@@ -14,7 +14,7 @@ from tests.support.null_observer import NullObserver
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import Alerts, Webhook
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.coordinator.state.active_message import Reply
+from twophase.coordinator.state.active_message import Owner, Reply
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
 from twophase.core.options import Options
@@ -221,9 +221,9 @@ class Harness:
         self.coordinator = self._build()
         await self.coordinator.start()
 
-    def prepare_soon(self, message: Message) -> asyncio.Future[Reply]:
+    def prepare_soon(self, message: Message, owner: Owner | None = None) -> asyncio.Future[Reply]:
         reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self.coordinator.prepare(message, reply.set_result)
+        self.coordinator.prepare(message, reply.set_result, owner=owner)
         return reply
 
     def submit_soon(self, message: Message) -> asyncio.Future[Reply]:

@@ -8,9 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from tests.unit.coordinator.harness import Harness, message
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.errors import StoreError
+from twophase.coordinator.state.flush_turns import in_turns
+from twophase.core.errors import Overloaded, StoreError
+from twophase.server.identity.caller import Caller
 
 MakeRig = Callable[..., Awaitable[Harness]]
 
@@ -46,18 +50,82 @@ async def test_a_flush_is_bounded_and_the_rest_follows(make_harness: MakeRig) ->
 
 
 async def test_a_flush_is_bounded_in_bytes_too(harness: Harness) -> None:
-    """The bound keeps a flush of many large messages below the statement timeout.
-
-    Without it, such a flush would take too long again and again.
-    """
+    """Whoever comes meanwhile waits for two flushes, and a long one exceeds the statement timeout again and again."""
     harness.store.open.clear()
     first = harness.prepare_soon(message("first"))
     await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
-    large = bytes(3_000_000)
-    others = [harness.prepare_soon(message(f"g{number}", "http://bank-b/in", payload=large)) for number in range(12)]
+    large = bytes(1_000_000)
+    others = [harness.prepare_soon(message(f"g{number}", "http://bank-b/in", payload=large)) for number in range(9)]
     harness.store.open.set()
-    assert [(await reply).error for reply in (first, *others)] == [None] * 13
-    assert sizes(harness) == [1, 5, 5, 2], "16 MB a flush"
+    assert [(await reply).error for reply in (first, *others)] == [None] * 10
+    assert sizes(harness) == [1, 4, 4, 1], "4 MB a flush"
+
+
+async def test_a_message_that_is_longer_than_a_flush_goes_alone(harness: Harness) -> None:
+    harness.store.open.clear()
+    first = harness.prepare_soon(message("first"))
+    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    longest = [message(f"g{number}", "http://bank-b/in", payload=bytes(5_000_000)) for number in range(2)]
+    others = [harness.prepare_soon(one) for one in (*longest, message("last"))]
+    harness.store.open.set()
+    assert [(await reply).error for reply in (first, *others)] == [None] * 4
+    assert sizes(harness) == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("items_max", "next_size"), [(40, 10), (2_000, 52)])
+async def test_owners_take_turns_in_a_flush_of_many(make_harness: MakeRig, items_max: int, next_size: int) -> None:
+    """Flushes are shorter while two owners wait, and report in turns."""
+    harness = await make_harness(CoordinatorSettings(flush_items_max=items_max))
+    harness.store.open.clear()
+    eve, stock = Caller("eve"), Caller("stock")
+    first = harness.prepare_soon(message("first"))
+    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    others = [harness.prepare_soon(message(f"eve{number}"), eve) for number in range(50)]
+    others += [harness.prepare_soon(message(f"stock{number}"), stock) for number in range(2)]
+    harness.store.open.set()
+    assert [(await reply).error for reply in (first, *others)] == [None] * 53
+    second = [item.gid for item in harness.store.batches[1].items]
+    assert second[:4] == ["eve0", "stock0", "eve1", "stock1"]
+    assert sizes(harness)[:2] == [1, next_size]
+    assert sum(sizes(harness)) == 53
+
+
+async def test_large_messages_of_an_owner_keep_no_other_waiting(harness: Harness) -> None:
+    harness.store.open.clear()
+    eve, stock = Caller("eve"), Caller("stock")
+    first = harness.prepare_soon(message("first"))
+    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    large = bytes(3_000_000)
+    others = [harness.prepare_soon(message(f"eve{n}", "http://bank-b/in", payload=large), eve) for n in range(4)]
+    others += [harness.prepare_soon(message(f"stock{number}"), stock) for number in range(9)]
+    harness.store.open.set()
+    assert [(await reply).error for reply in (first, *others)] == [None] * 14
+    assert sizes(harness) == [1, 10, 1, 1, 1]
+
+
+async def test_one_owner_leaves_room_for_the_changes_of_others(make_harness: MakeRig) -> None:
+    harness = await make_harness(CoordinatorSettings(waiting_max=8))
+    harness.store.open.clear()
+    eve, stock = Caller("eve"), Caller("stock")
+    first = harness.prepare_soon(message("first"))
+    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    taken = [harness.prepare_soon(message(f"eve{number}"), eve) for number in range(4)]
+    refused = [harness.prepare_soon(message(f"more{number}"), eve) for number in range(4)]
+    taken += [harness.prepare_soon(message(f"stock{number}"), stock) for number in range(3)]
+    harness.store.open.set()
+    assert [type((await reply).error) for reply in refused] == [Overloaded] * 4
+    assert [(await reply).error for reply in (first, *taken)] == [None] * 8
+    assert (await harness.prepare_soon(message("later"), eve)).error is None
+
+
+def test_the_first_turn_goes_round() -> None:
+    """Whoever waits with a change of a whole flush has it in as many flushes as there are owners."""
+    owners, sizes, began, order = ["a", "b", "c"] * 3, [20] * 9, "", ""
+    for _ in range(6):
+        taken = in_turns(owners, sizes, 10, 20, began)
+        began = owners[taken[0]]
+        order += "".join(owners[index] for index in taken)
+    assert order == "abcabc"
 
 
 async def test_a_finish_without_a_waiting_request_goes_with_the_next_one(make_harness: MakeRig) -> None:

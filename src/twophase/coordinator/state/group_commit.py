@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import Protocol
 
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.acts import entries_of
+from twophase.coordinator.state.flush_turns import FLUSH_BYTES_MAX, in_turns
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.batch import Batch, Decide, FlushResult, Insert, Item, NotApplied, Redirect
+from twophase.stores.batch import Batch, FlushResult, Item, NotApplied
 from twophase.stores.rows import Attempt, AttemptKind
 
 _ATTEMPTS_MAX = 10_000
@@ -28,15 +30,9 @@ _REPORTED_AT_ONCE = 32
 The loop sends their responses when the turn ends. With a whole flush reported in one turn, clients stood still
 meanwhile, and then the server while all of them answered: 15 % fewer messages.
 """
+_SHORTER = 4
+"""Where several owners wait, a flush has this part of the changes that it may have: each waits for two flushes."""
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
-_BODIES_BYTES_MAX = 16 * 1024 * 1024
-"""Bytes of one flush.
-
-With more, a statement would exceed the store's timeout, and the whole flush would fail.
-"""
-_WITH_BODY = (Insert, Decide, Redirect)
-_LARGEST_AT_ONCE = 4
-"""This many maximum-size bodies fit in `_BODIES_BYTES_MAX`."""
 
 
 class Outcomes(Protocol):
@@ -84,9 +80,14 @@ class GroupCommit:
         """That flush, and those whose outcomes are still being reported."""
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
+        self._began = ""
+        """The owner whose turn it was first when the last flush had no room for all."""
         self._in_flush = 0
         self.waiting = 0
         """The number of changes that are not durable yet."""
+        self._of: dict[str, int] = {}
+        """The number of changes that no flush has yet, of each owner."""
+        self._of_owner_max = max(1, runtime.settings.waiting_max // 2)
         self.acts = 0
         """The number of operators' acts under way; a flush looks for them only then."""
         self._halted = False
@@ -96,6 +97,8 @@ class GroupCommit:
         assert not active.busy, "one change of a gid at a time"
         active.busy = True
         self.waiting += 1
+        if active.holder:
+            self._of[active.holder] = self._of.get(active.holder, 0) + 1
         self._items.append(item)
         self._about.append((active, trigger))
         if self._flush is None and not self._urgent:
@@ -107,6 +110,10 @@ class GroupCommit:
                 asyncio.get_running_loop().call_soon(self._start)
             elif self._linger is None:
                 self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
+
+    def is_full_for(self, owner: str) -> bool:
+        """Return True when half of the changes that may wait are of this owner."""
+        return self._of.get(owner, 0) >= self._of_owner_max
 
     def record(self, attempt: Attempt) -> None:
         """Write an attempt with the next flush, and report it.
@@ -152,6 +159,7 @@ class GroupCommit:
         if self._unfinished:
             await asyncio.wait(self._unfinished)
         self._items.clear()
+        self._of.clear()
         self.waiting = 0
         self._attempts.clear()
         about, self._about = self._about, []
@@ -162,13 +170,12 @@ class GroupCommit:
         self._linger = None
         if self._halted or self._flush is not None or not (self._items or self._attempts):
             return
-        size = self._fitting()
-        if len(self._items) <= size:
+        if self._goes_whole():
             items, self._items = self._items, []
             about, self._about = self._about, []
+            self._of.clear()
         else:
-            items, self._items = self._items[:size], self._items[size:]
-            about, self._about = self._about[:size], self._about[size:]
+            items, about = self._take_in_turns()
         attempts, self._attempts = self._attempts, []
         self._in_flush = len(items)
         audited = entries_of(items, about) if self.acts else {}
@@ -176,21 +183,27 @@ class GroupCommit:
         self._unfinished.add(self._flush)
         self._flush.add_done_callback(self._unfinished.discard)
 
-    def _fitting(self) -> int:
-        """Return the number of waiting changes that go into one flush.
+    def _goes_whole(self) -> bool:
+        """Return True when everything that waits goes into one flush, and no owner is kept waiting by another."""
+        count = len(self._items)
+        if count > self._flush_items_max or (count > _REPORTED_AT_ONCE and len(self._of) > 1):
+            return False
+        if count == 1 or self._memory.bytes <= FLUSH_BYTES_MAX:
+            return True
+        return sum(active.bytes for active, _ in self._about) <= FLUSH_BYTES_MAX
 
-        It is at least one, in their order.
-        """
-        size = min(len(self._items), self._flush_items_max)
-        if size > _LARGEST_AT_ONCE and self._memory.bytes > _BODIES_BYTES_MAX:
-            left = _BODIES_BYTES_MAX
-            for index in range(size):
-                item = self._items[index]
-                if isinstance(item, _WITH_BODY) and item.body is not None:
-                    left -= len(item.body)
-                    if left < 0:
-                        return max(1, index)
-        return size
+    def _take_in_turns(self) -> tuple[list[Item], list[tuple[ActiveMessage, Trigger]]]:
+        """Return what waits, or a part of it; the owners of the messages take turns."""
+        holders = [active.holder for active, _ in self._about]
+        sizes = [active.bytes for active, _ in self._about]
+        items_max = max(1, self._flush_items_max // (_SHORTER if len(self._of) > 1 else 1))
+        taken = in_turns(holders, sizes, items_max, FLUSH_BYTES_MAX, self._began)
+        self._began = holders[taken[0]]
+        items, about = [self._items[index] for index in taken], [self._about[index] for index in taken]
+        left = sorted(set(range(len(holders))).difference(taken))
+        self._items, self._about = [self._items[index] for index in left], [self._about[index] for index in left]
+        self._of = Counter(holders[index] for index in left if holders[index])
+        return items, about
 
     async def _run(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]]) -> None:
         if failpoint.ARMED:

@@ -444,4 +444,7 @@ class Connection(TimedParser):
         self.since_s = self.port.now_s
         self.flow.resume_reading()
         if self.transport.can_write_eof():
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:  # the peer has gone at this very moment
+                self.transport.abort()
