@@ -13,11 +13,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
+from sqlalchemy.exc import OperationalError
 from typer.testing import CliRunner
 
 from tests.integration.signed.running import KEY as COORDINATORS_KEY
 from tests.integration.signed.running import destinations, signing
 from tests.integration.signed.test_signed_calls import first_failure
+from tests.servers.database import Database
+from tests.support.certificates import Certificates
 from tests.support.server_process import serving
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
@@ -33,8 +36,8 @@ from twophase.core.signature import (
 from twophase.core.verdict import VERDICT_HEADER
 from twophase_spark.cli.commands import app
 from twophase_spark.sink.checkback import PATH
-from twophase_spark.sink.checkback_server import CheckBackServer
-from twophase_spark.sink.database import engine_of, install_ledger
+from twophase_spark.sink.checkback_server import CheckBackServer, tls_of
+from twophase_spark.sink.database import WAIT_FOR_WRITER_S, bounded, engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
 from twophase_spark.sink.naming import stream_batch
 
@@ -47,6 +50,12 @@ Serve = Callable[..., CheckBackServer]
 def engine(tmp_path: Path) -> Engine:
     """A ledger with one published message."""
     engine = engine_of(f"sqlite:///{tmp_path / 'ledger.db'}")
+    published_in(engine)
+    return engine
+
+
+def published_in(engine: Engine) -> None:
+    """Make a ledger with one published message."""
     install_ledger(engine)
     ledger = Ledger(engine)
     group = stream_batch("orders", "query", 1)
@@ -54,14 +63,13 @@ def engine(tmp_path: Path) -> Engine:
     writer = ledger.begin_run(group)
     ledger.write_down(writer, [GID])
     ledger.decide(group, [writer], 1)
-    return engine
 
 
 @pytest.fixture
 def serve(engine: Engine) -> Iterator[Serve]:
     with contextlib.ExitStack() as stack:
 
-        def serve(keys: dict[str, str] | None = None, **bounds: Any) -> CheckBackServer:
+        def serve(keys: dict[str, str] | None = None, engine: Engine = engine, **bounds: Any) -> CheckBackServer:
             server = stack.enter_context(CheckBackServer(engine, "127.0.0.1", 0, keys, **bounds))
             thread = threading.Thread(target=server.serve_forever, args=(0.02,))
             thread.start()
@@ -175,6 +183,11 @@ def test_a_head_is_read_up_to_its_bound(serve: Serve, kind: str) -> None:
     assert answer == b"" or answer.startswith(b"HTTP/1.1 431 ")
 
 
+@pytest.mark.parametrize("line", [b"BREW / HTTP/1.1", b"GET / HTTP/2.0", b"GET / HTTP/x", b"?"])
+def test_a_request_that_cannot_be_read_is_no_fault_of_the_server(serve: Serve, line: bytes) -> None:
+    assert raw(serve(), line + b"\r\nhost: a\r\n\r\n").startswith(b"HTTP/1.1 400 ")
+
+
 def test_too_many_parameters_are_refused(engine: Engine, serve: Serve) -> None:
     server, more = serve(), "".join(f"&p{number}=1" for number in range(96))
     assert [ask(server, target_of(engine) + end).status for end in ("", more)] == [200, 400]
@@ -229,6 +242,91 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < ends_s
         time.sleep(0.01)
+
+
+def test_a_ledger_that_is_locked_is_unknown_and_keeps_nobody_waiting(engine: Engine, serve: Serve) -> None:
+    _is_unknown_while_locked(engine, serve, "begin exclusive")
+
+
+@pytest.mark.postgres
+def test_a_table_that_is_locked_is_unknown_and_keeps_nobody_waiting(
+    postgres_database: Database, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKED_LEDGER", postgres_database.dsn)
+    engine = engine_of("env:LOCKED_LEDGER", 2)
+    published_in(engine)
+    _is_unknown_while_locked(engine, serve, "lock table twophase_spark_message in access exclusive mode")
+    engine.dispose()
+
+
+def _is_unknown_while_locked(engine: Engine, serve: Serve, lock: str) -> None:
+    server, target = serve(engine=engine), target_of(engine)
+
+    def verdict() -> tuple[int, str | None]:
+        with contextlib.closing(connected(server)) as client:
+            client.request("GET", target)
+            response = client.getresponse()
+            return response.status, response.getheader(VERDICT_HEADER)
+
+    committed = (200, "committed")
+    assert verdict() == committed
+    with engine.connect() as other:
+        other.exec_driver_sql(lock)
+        began_s = time.monotonic()
+        assert verdict()[1] == "unknown"
+        assert time.monotonic() - began_s < WAIT_FOR_WRITER_S / 2
+        other.rollback()
+    assert verdict() == committed
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as other:
+            assert other.exec_driver_sql("pragma busy_timeout").scalar() == WAIT_FOR_WRITER_S * 1_000
+
+
+def test_a_statement_of_sqlite_that_takes_too_long_is_interrupted(engine: Engine) -> None:
+    endless = "with recursive n(i) as (values (1) union all select i + 1 from n) select count(*) from n"
+    with engine.connect() as connection, pytest.raises(OperationalError, match="interrupted"), bounded(connection, 50):
+        connection.exec_driver_sql(endless)
+
+
+def test_questions_are_answered_over_tls_alone(engine: Engine, serve: Serve, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    server = serve(tls=tls_of(str(certificates.certificate), str(certificates.key)))
+    assert server.url.startswith("https://127.0.0.1:")
+    port, context = int(server.server_address[1]), certificates.context()
+    client = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=30)
+    client.request("GET", target_of(engine))
+    response = client.getresponse()
+    assert (response.status, response.getheader(VERDICT_HEADER)) == (200, "committed")
+    client.close()
+    with contextlib.closing(connected(server)) as plain:
+        plain.request("GET", target_of(engine))
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            plain.getresponse()
+
+
+def test_a_handshake_that_does_not_end_in_time_ends_its_connection(serve: Serve, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    server = serve(tls=tls_of(str(certificates.certificate), str(certificates.key)), request_s=0.1)
+    with contextlib.closing(socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=60)) as silent:
+        assert silent.recv(1) == b""
+
+
+def test_the_command_refuses_files_that_are_no_certificate_and_key(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    ledger = f"sqlite:///{tmp_path / 'ledger.db'}"
+
+    def refused(*options: str) -> str:
+        done = CliRunner().invoke(app, ["checkback", "--ledger", ledger, "--port", "0", *options])
+        assert done.exit_code == 2
+        return done.output
+
+    certificate, key = str(certificates.certificate), str(certificates.key)
+    assert "belong together" in refused("--tls-certificate", certificate)
+    assert "belong together" in refused("--tls-key", key)
+    assert "cannot be used" in refused("--tls-certificate", certificate, "--tls-key", str(tmp_path / "none.pem"))
+    assert "cannot be used" in refused("--tls-certificate", ledger, "--tls-key", key)
+    certificates.key.chmod(0o644)
+    assert "chmod 600" in refused("--tls-certificate", certificate, "--tls-key", key)
 
 
 def test_the_command_takes_keys_by_reference_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 EXIT_FAILED: Final = 2
 EXIT_NOTHING: Final = 1
 _LIMIT_MAX: Final = 10_000_000
+_WAIT_S: Final = 2
+"""Time for a connection to the ledger, which a check-back may wait for."""
 _WIDTH: Final = 200
 """Width of a table: a narrow terminal folds its lines.
 
@@ -35,7 +37,8 @@ CHECKBACK_EXAMPLES: Final = """\b
 Examples:
   twophase spark checkback --ledger sqlite:///ledger.db
   twophase spark checkback --ledger env:LEDGER_URL --host 0.0.0.0 \\
-      --keys 2026-11=file:/etc/twophase/ledger.key"""
+      --keys 2026-11=file:/etc/twophase/ledger.key \\
+      --tls-certificate cert.pem --tls-key key.pem"""
 ABANDON_EXAMPLES: Final = """\b
 Examples:
   twophase spark abandon --ledger env:LEDGER_URL --publisher orders --limit 200
@@ -55,6 +58,12 @@ def checkback(
             help="Answer only what this key has signed: ID=env:NAME or ID=file:PATH. Twice while a key is replaced.",
         ),
     ] = None,
+    tls_certificate: Annotated[
+        str, typer.Option(metavar="FILE", help="PEM file with its certificate chain; without it, plain text.")
+    ] = "",
+    tls_key: Annotated[
+        str, typer.Option(metavar="FILE", help="PEM file with the key of that certificate, of mode 0600.")
+    ] = "",
 ) -> None:
     """Answer the coordinator's questions about messages of the Spark sink.
 
@@ -62,14 +71,17 @@ def checkback(
 
     Without --keys it answers every client that reaches it.
     """
-    from twophase_spark.sink.checkback_server import CheckBackServer  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.sink.checkback_server import CheckBackServer, tls_of  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.sink.database import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
 
     try:
         secrets = _secrets_of(keys or [])
-        engine = engine_of(checked_reference(ledger))
+        if bool(tls_certificate) != bool(tls_key):
+            raise ConfigurationError("--tls-certificate and --tls-key belong together; one of them is missing.")
+        tls = tls_of(tls_certificate, tls_key) if tls_certificate else None
+        engine = engine_of(checked_reference(ledger), _WAIT_S)
         install_ledger(engine)
-        server = CheckBackServer(engine, host, port, secrets)
+        server = CheckBackServer(engine, host, port, secrets, tls=tls)
     except TwophaseError as error:
         _fail(error)
     except (OSError, TypeError) as error:  # the latter: a host that is no name at all

@@ -33,6 +33,11 @@ from twophase.core.verdict import Verdict
 from twophase_spark.sink.ledger import Ledger
 
 PATH: Final = "/twophase/spark/check"
+STATEMENT_MS: Final = 1_000
+"""The most time of each of the two statements, with its waits for locks.
+
+The answer is unknown then, in less time than a coordinator waits for it.
+"""
 _EVIDENCE: Final = {
     Verdict.COMMITTED: "its batch is published",
     Verdict.ROLLED_BACK: "every batch it stands in was given up",
@@ -87,7 +92,7 @@ def _answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
         question = parse_query(parameters)
     except InvalidRequest as error:
         return HttpReply(400, {"content-type": "text/plain; charset=utf-8"}, f"{error.code}: {error.message}".encode())
-    ledger = Ledger(engine)
+    ledger = Ledger(engine, STATEMENT_MS)
     try:
         if question.identity != ledger.identity():
             answer = CheckBackAnswer(Verdict.UNKNOWN, evidence=f"{WrongDatabase.code}: this is another ledger")
@@ -103,7 +108,7 @@ def _answer(engine: Engine, parameters: Mapping[str, Any]) -> HttpReply:
 def _probed(engine: Engine, identity: str | None) -> ProbeReport:
     """Look for the ledger, and compare its identity with the one in the check address."""
     try:
-        found = Ledger(engine).identity()
+        found = Ledger(engine, STATEMENT_MS).identity()
     except LedgerUnavailable as error:
         return ProbeReport(ProbeState.DATABASE_FAILED, f"{error.code}: {error.message}", error.remedy)
     if identity is not None and found != identity:

@@ -13,9 +13,11 @@ import http.server
 import io
 import ipaddress
 import socket
+import ssl
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
 
@@ -23,6 +25,8 @@ from sqlalchemy import Engine
 
 from twophase.barrier.http_answer import HttpReply
 from twophase.barrier.signing import Keys
+from twophase.core.credentials import require_private
+from twophase.core.errors import ConfigurationError
 from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
 from twophase.core.signature import known_keys
 from twophase_spark.sink.checkback import PATH, answer
@@ -44,9 +48,10 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
         engine: the ledger's database.
         host, port: where it listens; port 0 for any.
         keys: as `checkback.answer`.
+        tls: the certificate that it shows (`tls_of`); by default it speaks plain text.
         connections_max: connections, and so threads, at once; others are answered 503. One address has half of them at
             most.
-        request_s: the time for a request to arrive, and for its answer to be taken.
+        request_s: the time for a request to arrive, and for its answer to be taken; and for a handshake of TLS.
 
     Raises:
         ConfigurationError: there is no key in `keys`, or one cannot be a key.
@@ -63,6 +68,7 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
         port: int,
         keys: Keys | None = None,
         *,
+        tls: ssl.SSLContext | None = None,
         connections_max: int = CONNECTIONS_MAX,
         request_s: float = REQUEST_S,
     ) -> None:
@@ -70,6 +76,7 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
         self.engine = engine
         self.keys = keys
         self.request_s = request_s
+        self._tls = tls
         self._connections_max = connections_max
         self._connections = 0
         self._by_address: Counter[str] = Counter()
@@ -80,7 +87,7 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
     def url(self) -> str:
         """The address for option `checkUrl`."""
         host, port = self.server_address[0], self.server_address[1]
-        return f"http://{host!s}:{port}{PATH}"
+        return f"{'https' if self._tls else 'http'}://{host!s}:{port}{PATH}"
 
     @property
     def is_exposed(self) -> bool:
@@ -109,9 +116,18 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection until it ends."""
         try:
-            super().process_request_thread(request, client_address)
+            super().process_request_thread(self._begun(request), client_address)
+        except OSError:  # a handshake that failed, or did not end in time
+            self.shutdown_request(request)
         finally:
             self._leave(client_address[0])
+
+    def _begun(self, request: Any) -> Any:
+        """Return the connection behind its handshake of TLS, where there is one."""
+        if self._tls is None:
+            return request
+        request.settimeout(self.request_s)
+        return self._tls.wrap_socket(request, server_side=True)
 
     def _enter(self, address: str) -> bool:
         with self._counting:
@@ -128,6 +144,30 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
             self._by_address[address] -= 1
             if not self._by_address[address]:
                 del self._by_address[address]
+
+
+def tls_of(certificate: str, key: str) -> ssl.SSLContext:
+    """Return what a server shows to its clients, as the coordinator's ports do: TLS 1.2 or newer.
+
+    Arguments:
+        certificate: a PEM file with the certificate and those between it and its authority.
+        key: a PEM file with its private key, which nobody else may read.
+
+    Raises:
+        ConfigurationError: a file cannot be used.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        require_private("--tls-key", Path(key))
+        # The password: an encrypted key is refused, where OpenSSL would ask the terminal.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except OSError as error:
+        why = getattr(error, "reason", None) or error.strerror or type(error).__name__
+        text = f"--tls-certificate {certificate}, --tls-key {key}: they cannot be used: {why}."
+        raise ConfigurationError(text, remedy="Give the PEM files of a certificate and of its key.") from error
+    return context
 
 
 class _Head(io.RawIOBase):
@@ -181,7 +221,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answer a request; end a connection that is cut or sends too much."""
         try:
             super().handle_one_request()
-        except (ConnectionError, http.client.HTTPException):
+        except (ConnectionError, ssl.SSLError, http.client.HTTPException):
             self.close_connection = True
         self._head.await_next()
 
@@ -212,6 +252,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return HttpReply(400, _TEXT, f"more than {_PARAMETERS_MAX} parameters".encode())
         server, peer = self.server, self.client_address[0]
         return answer(server.engine, parameters, server.keys, target=self.path, headers=self.headers, peer=peer)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002
+        """Refuse a request that cannot be read.
+
+        A 5xx would be a fault of this server; the library says 501 and 505 to other methods and versions.
+        """
+        self.close_connection = True
+        self.request_version = self.protocol_version  # the library sends no head to a version that it cannot read
+        text = (message or "this request cannot be read").encode("latin-1", "replace")
+        self.send_response(code if code < 500 else 400)
+        self.send_header("content-type", _TEXT["content-type"])
+        self.send_header("content-length", str(len(text)))
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.wfile.write(text)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
         """Log nothing: a question a message would fill the log."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.resources
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,8 @@ from twophase.core.errors import ConfigurationError, LedgerUnavailable
 from twophase_spark.datasource.options.address import locate, require_no_secret
 
 WAIT_FOR_WRITER_S = 60
+_STEPS = 10_000
+"""Steps of SQLite between two looks at the clock: about a millisecond."""
 _TABLES = (
     "create_batch",
     "create_batch_index",
@@ -50,20 +53,29 @@ def checked_reference(reference: str) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def engine_of(reference: str) -> Engine:
+def engine_of(reference: str, wait_s: int | None = None) -> Engine:
     """Return the engine for a ledger, one a process.
+
+    Arguments:
+        reference: as `checked_reference` returns it.
+        wait_s: seconds to wait for a connection; by default as long as a writer may take.
 
     Raises:
         ConfigurationError: there is no such variable or file, or neither SQLite nor PostgreSQL is meant.
     """
     with _named_ledger():
         url = sqlalchemy.make_url(locate(reference, "ledger").url)
+    bounds: dict[str, Any] = {} if wait_s is None else {"pool_timeout": wait_s}
     if url.get_backend_name() == "sqlite":
-        return sqlalchemy.create_engine(url, hide_parameters=True, connect_args={"timeout": WAIT_FOR_WRITER_S})
+        return sqlalchemy.create_engine(
+            url, hide_parameters=True, connect_args={"timeout": WAIT_FOR_WRITER_S}, **bounds
+        )
     if url.get_backend_name() != "postgresql":
         raise ConfigurationError("Option ledger: the ledger is kept in SQLite or PostgreSQL.")
+    if wait_s is not None:
+        bounds["connect_args"] = {"connect_timeout": wait_s}
     return sqlalchemy.create_engine(
-        url.set(drivername="postgresql+psycopg"), hide_parameters=True, pool_pre_ping=True, pool_size=2
+        url.set(drivername="postgresql+psycopg"), hide_parameters=True, pool_pre_ping=True, pool_size=2, **bounds
     )
 
 
@@ -105,6 +117,25 @@ def run(connection: Connection, name: str, **values: Any) -> list[Any]:
     """Execute a statement; return its rows, if it has some."""
     result = connection.execute(statement(name), values)
     return list(result.fetchall()) if result.returns_rows else []
+
+
+@contextlib.contextmanager
+def bounded(connection: Connection, statement_ms: int) -> Iterator[None]:
+    """Bound the time of each statement in the block, which is one transaction, with its waits for locks."""
+    if connection.dialect.name == "postgresql":
+        run(connection, "bound_statements_postgresql", statement_timeout=f"{statement_ms}ms")
+        yield
+        return
+    driver: Any = connection.connection.driver_connection
+    (wait_ms,) = driver.execute("pragma busy_timeout").fetchone()
+    ends_s = time.monotonic() + statement_ms / 1000
+    driver.execute(f"pragma busy_timeout = {statement_ms}")
+    driver.set_progress_handler(lambda: time.monotonic() > ends_s, _STEPS)
+    try:
+        yield
+    finally:
+        driver.set_progress_handler(None, 0)
+        driver.execute(f"pragma busy_timeout = {wait_ms}")
 
 
 def run_many(connection: Connection, name: str, rows: list[dict[str, Any]]) -> None:

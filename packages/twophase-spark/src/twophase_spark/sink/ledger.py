@@ -10,6 +10,7 @@ A message may stand in several batches, when a checkpoint was lost: published in
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import secrets
 import time
@@ -27,7 +28,7 @@ from twophase.barrier.producer import begin_producer, verify_producer
 from twophase.barrier.transaction import perform
 from twophase.core.errors import CheckBackCameFirst, RowRefused
 from twophase.core.verdict import Verdict
-from twophase_spark.sink.database import run, run_many, speaking
+from twophase_spark.sink.database import bounded, run, run_many, speaking
 
 PAGE_ROWS = 10_000
 ROWS_SHOWN = 50
@@ -86,10 +87,15 @@ class Ledger:
     """The ledger in one database, whose tables `database.install_ledger` made.
 
     All methods raise LedgerUnavailable when the database fails.
+
+    Arguments:
+        engine: of the database.
+        statement_ms: the most time of a statement of `identity` and `verdict`; by default it is not bounded.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, statement_ms: int | None = None) -> None:
         self._engine = engine
+        self._statement_ms = statement_ms
 
     def begin(self, batch: Batch, key_columns: str) -> Decision:
         """Record the batch, unless the ledger has it; return its decision."""
@@ -248,7 +254,7 @@ class Ledger:
 
     def identity(self) -> str:
         """Return the identity of this database, which a check-back must give."""
-        with speaking(), self._engine.connect() as connection:
+        with self._looking() as connection:
             return str(run(connection, "read_identity")[0][0])
 
     def verdict(self, gid: str) -> Verdict:
@@ -257,7 +263,7 @@ class Ledger:
         Published in one of them: committed. Else, as long as one of them may still publish it, in progress. Rolled back
         only when each was given up. A message that never stood here was prepared by another producer: unknown.
         """
-        with speaking(), self._engine.connect() as connection:
+        with self._looking() as connection:
             rows = run(connection, "read_gid", gid=gid)
         if not rows:
             return Verdict.UNKNOWN
@@ -266,6 +272,16 @@ class Ledger:
         if all(reason == "rollback" or (reason == "msg" and given_up) for reason, _, given_up in rows):
             return Verdict.ROLLED_BACK
         return Verdict.IN_PROGRESS
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[Connection]:
+        """Open a connection whose statements are bounded."""
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(speaking())
+            connection = stack.enter_context(self._engine.connect())
+            if self._statement_ms is not None:
+                stack.enter_context(bounded(connection, self._statement_ms))
+            yield connection
 
 
 def _listed(rows: Sequence[Any]) -> list[ListedBatch]:
