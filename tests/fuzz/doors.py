@@ -1,6 +1,6 @@
 """Both ports and all parsers in this process, for cases by the million.
 
-The server is whole but for its sockets: connections are made by hand, and a destination in memory answers each call. A
+A server is whole but for its sockets: connections are made by hand, and a destination in memory answers each call. A
 case fails when it is answered by a 5xx that is ours, when a parser raises what is not its own error, or when anything
 logs a fault. Cases of a port are played in lots, as many clients of one server do.
 """
@@ -21,7 +21,9 @@ import msgspec
 from structlog.testing import capture_logs
 
 from benchmarks.servers.processes import memory_bytes
-from tests.fuzz import parsers, rules, seeds
+from tests.fuzz import checks, compressed, parsers, rules, seeds
+from tests.fuzz.checks import Questions, Signatures
+from tests.fuzz.guarded import NAME_WORDS, NAMES, Guarded
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.play import Tally
 from tests.support.memory_transport import MemoryTransport
@@ -80,44 +82,37 @@ class Door(msgspec.Struct, frozen=True):
     play: Callable[[Sequence[Case]], Awaitable[None]]
 
 
-class Doors:
-    """The doors of one server; `opened` makes them."""
+class Ports:
+    """Both ports of a server, played without sockets."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
+        self.server = server
         api = server._grpc._api
         assert api is not None
         self._grpc_port = cast("Any", api._port)
-        self._trouble: list[str] = []
         self.statuses: set[int] = set()
         """The statuses that were answered over HTTP."""
         self.frames = 0
         """The frames that were answered over HTTP/2."""
 
-    def all(self) -> list[Door]:
-        """Return every door."""
-        return [
-            Door("HTTP", 30, _drawing(seeds.HTTP, seeds.HTTP_WORDS + seeds.JSON_WORDS), self._http),
-            Door("HTTP/2 and gRPC", 25, _drawing(seeds.GRPC, seeds.GRPC_WORDS), self._grpc),
-            _parser("responses of branches", 10, seeds.RESPONSE_BYTES, seeds.RESPONSE_WORDS, parsers.read_cut),
-            _parser("JSON of requests", 15, seeds.BODIES, seeds.JSON_WORDS, _whole(parsers.decode_json)),
-            _parser("steps of gRPC requests", 5, seeds.STEPS, seeds.JSON_WORDS, _whole(parsers.decode_steps)),
-            _parser("gRPC messages", 10, seeds.GRPC_MESSAGES, seeds.GRPC_WORDS, _whole(parsers.decode_grpc)),
-            _parser("addresses", 5, seeds.ADDRESSES, seeds.ADDRESS_WORDS, _whole(_parse_address)),
-        ]
-
-    async def _http(self, cases: Sequence[Case]) -> None:
+    async def http(self, cases: Sequence[Case]) -> None:
+        """Play the HTTP port."""
         wires = [MemoryTransport() for _ in cases]
         loop = asyncio.get_running_loop()
-        connections = [HttpConnection(self._server.listener.port, loop) for _ in cases]
+        connections = [HttpConnection(self.server.listener.port, loop) for _ in cases]
         await self._exchange(connections, wires, cases)
         for wire, case in zip(wires, cases, strict=True):
-            assert b"Traceback" not in wire.written, f"{wire.written[:500]!r}, to {case!r}"
-            for status, body in _responses(bytes(wire.written)):
-                self.statuses.add(status)
-                rules.require_ours(status, body, repr(case)[:2000])
+            self.require_ours(bytes(wire.written), case)
 
-    async def _grpc(self, cases: Sequence[Case]) -> None:
+    def require_ours(self, said: bytes, case: Case) -> None:
+        """Check all answers of a connection."""
+        assert b"Traceback" not in said, f"{said[:500]!r}, to {case!r}"
+        for status, body in _responses(said):
+            self.statuses.add(status)
+            rules.require_ours(status, body, repr(case)[:2000])
+
+    async def grpc(self, cases: Sequence[Case]) -> None:
+        """Play the gRPC port."""
         wires = [MemoryTransport() for _ in cases]
         connections = [GrpcConnection(self._grpc_port) for _ in cases]
         await self._exchange(connections, wires, cases)
@@ -143,6 +138,64 @@ class Doors:
         await asyncio.sleep(_SETTLED_S)
         for connection in connections:
             connection.connection_lost(None)
+
+
+class Doors:
+    """The doors of two servers and of a service's routes; `opened` makes them.
+
+    Arguments:
+        open_one: a server that knows no client.
+        guarded_one: one that knows its clients by `guarded`.
+        questions: the routes.
+    """
+
+    def __init__(self, open_one: Server, guarded_one: Server, guarded: Guarded, questions: Questions) -> None:
+        self.open = Ports(open_one)
+        self.guarded = Ports(guarded_one)
+        self._clients = guarded
+        self._questions = questions
+        self._signatures = Signatures()
+        self.encrypted = 0
+        """The connections that were answered over TLS."""
+        self._trouble: list[str] = []
+
+    def all(self) -> list[Door]:
+        """Return every door."""
+        words, clients, guarded = seeds.HTTP_WORDS + seeds.JSON_WORDS, self._clients, self.guarded
+        questions = [*self._signatures.seeds, *self._questions.seeds]
+        return [
+            Door("HTTP", 20, _drawing(seeds.HTTP, words), self.open.http),
+            Door("operators, topics and batches", 8, _drawing(seeds.OPERATORS, words), self.open.http),
+            Door("HTTP with tokens", 10, _drawing(clients.requests, words + clients.words), guarded.http),
+            Door("HTTP/2 and gRPC", 15, _drawing(seeds.GRPC, seeds.GRPC_WORDS), self.open.grpc),
+            Door("gRPC with tokens", 6, _drawing(clients.calls, seeds.GRPC_WORDS + clients.words), guarded.grpc),
+            Door("compressed gRPC", 5, compressed.drawing, self.open.grpc),
+            Door("HTTP over TLS", 1, clients.drawing_tls, self._tls),
+            _parser("names in certificates", 3, NAMES, NAME_WORDS, _whole(self._check_name)),
+            _parser("signed calls", 10, self._signatures.seeds, checks.WORDS, _whole(self._signatures.check)),
+            _parser("check-back route", 1, questions, checks.WORDS, _whole(self._questions.check)),
+            _parser("check-back server of Spark", 1, self._questions.seeds, checks.WORDS, self._ask),
+            _parser("responses of branches", 5, seeds.RESPONSE_BYTES, seeds.RESPONSE_WORDS, parsers.read_cut),
+            _parser("JSON of requests", 8, seeds.BODIES, seeds.JSON_WORDS, _whole(parsers.decode_json)),
+            _parser("steps of gRPC requests", 2, seeds.STEPS, seeds.JSON_WORDS, _whole(parsers.decode_steps)),
+            _parser("gRPC messages", 4, seeds.GRPC_MESSAGES, seeds.GRPC_WORDS, _whole(parsers.decode_grpc)),
+            _parser("addresses", 1, seeds.ADDRESSES, seeds.ADDRESS_WORDS, _whole(_parse_address)),
+        ]
+
+    async def _tls(self, cases: Sequence[Case]) -> None:
+        for said, case in zip(await self._clients.tls(self.guarded.server, cases), cases, strict=True):
+            self.guarded.require_ours(said, case)
+            self.encrypted += bool(said)
+
+    def _check_name(self, raw: bytes) -> None:
+        self._clients.check_name(self.guarded.server, raw)
+
+    def _ask(self, case: Case) -> None:
+        for said in self._questions.ask(case):
+            statuses = [int(status) for status in _STATUS.findall(said)]
+            wrong = [status for status in statuses if status >= 500]
+            assert said.count(b"x-twophase-verdict: unknown") >= len(wrong), f"{said[:500]!r}, to {case!r}"
+            assert b"Traceback" not in said, f"{said[:500]!r}, to {case!r}"
 
     async def play(self, door: Door, cases: int, seed: int) -> Tally:
         """Play a door; a failure is kept, and the play goes on."""
@@ -186,20 +239,28 @@ class Doors:
 
 @contextlib.asynccontextmanager
 async def opened() -> AsyncIterator[Doors]:
-    """Run a server in this event loop, with its store in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="twophase-fuzz-") as folder:
-        every = _EveryAddress()
-        schemes = ("http", "https", "grpc", "grpcs", "json-rpc")
-        settings = Settings(store=f"sqlite:///{Path(folder) / 'store.db'}", **_SETTINGS)
-        server = Server(settings, destinations=dict.fromkeys(schemes, every))
-        await server.start()
-        doors = Doors(server)
-        asyncio.get_running_loop().set_exception_handler(doors.note)
-        try:
+    """Run two servers in this event loop, with their stores in a folder that is removed."""
+    with tempfile.TemporaryDirectory(prefix="twophase-fuzz-") as name, checks.questions() as questions:
+        folder = Path(name)
+        guarded = Guarded(folder)
+        async with _served(folder / "open.db") as one, _served(folder / "guarded.db", **guarded.settings) as other:
+            doors = Doors(one, other, guarded, questions)
+            asyncio.get_running_loop().set_exception_handler(doors.note)
             yield doors
-        finally:
-            await server.drain()
-            await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def _served(store: Path, **settings: Any) -> AsyncIterator[Server]:
+    every = _EveryAddress()
+    schemes = ("http", "https", "grpc", "grpcs", "json-rpc")
+    whole = Settings(store=f"sqlite:///{store}", **_SETTINGS | settings)
+    server = Server(whole, destinations=dict.fromkeys(schemes, every))
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.drain()
+        await server.stop()
 
 
 async def play_all(cases: int, seed: int, tell: Callable[[str], None], only: Callable[[str], bool]) -> list[Tally]:

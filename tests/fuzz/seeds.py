@@ -14,12 +14,13 @@ from twophase.core.many import PREPARE_PATH, SUBMIT_PATH
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.status import framed
 from twophase.grpc_wire.messages import SERVICE, Request, encode_request
-from twophase.server.identity.scopes import ROUTES
+from twophase.server.identity.scopes import ROUTES, Scope
 
 URL: Final = "http://127.0.0.1:9/in"
 _BARE: Final = frozenset(
     {"/health/live", "/health/ready", "/api/ping", "/metrics", "/api/metrics", "/api/dtmsvr/version"}
 )
+_CHANGING: Final = {Scope.OPERATE, Scope.TOPICS, Scope.ADMIN}
 
 
 def message(gid: str, **more: Any) -> dict[str, Any]:
@@ -66,12 +67,27 @@ def _requests() -> list[bytes]:
     return [*found, head + chunks, found[0] + found[-1] + found[1]]
 
 
+def _operators() -> list[bytes]:
+    """Return every body for every route that changes a topic or a message as an operator does, and batches."""
+    found = []
+    for route in (one for one, scopes in ROUTES.items() if scopes & _CHANGING and not one.startswith("/dtmgimp")):
+        verb, _, path = route.rpartition(" ")
+        path = path.replace("{gid:path}", "seed-1").replace("{name:path}", "seed").replace("{name}", "seed")
+        targets = (path, f"{path}?gid=seed-2&topic=seed&url={URL}")
+        found += [_request(verb or "POST", target, body) for body in BODIES for target in targets]
+    calls = [body for body in BODIES if b"jsonrpc" in body]
+    batches = [b"[%b]" % b",".join(some) for some in (calls, calls * 40, [], BODIES, [calls[0], b"1", calls[1], b"[]"])]
+    return [*found, *(_request("POST", "/api/json-rpc", batch) for batch in batches * 4)]
+
+
 def _request(method: str, path: str, body: bytes) -> bytes:
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 HTTP: Final = _requests()
+OPERATORS: Final = _operators()
+"""Requests of operators and administrators, and batches of JSON-RPC."""
 HTTP_WORDS: Final = [
     *(b"\r\n", b"\r\n\r\n", b"\n", b" ", b"\x00", b"HTTP/1.0", b"HTTP/2.0", b"GET ", b"POST ", b"HEAD ", b"OPTIONS * "),
     *(b"Content-Length: 0\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n"),

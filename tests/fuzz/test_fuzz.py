@@ -11,7 +11,9 @@ from tests.fuzz.doors import opened
 from tests.fuzz.play import Target, play
 from tests.fuzz.process import Fuzzed
 from tests.fuzz.targets import all_targets
+from twophase.grpc_server.incoming import Incoming
 from twophase.server.codecs.decode import Decoder
+from twophase.server.identity.gate import Gate
 
 _EXAMPLES = 40
 _NAMES = (
@@ -51,8 +53,10 @@ async def test_no_changed_bytes_are_answered_wrongly() -> None:
         for door in doors.all():
             found = await doors.play(door, 640, seed=1)
             assert (found.cases, found.failures) == (640, 0), found.texts
-    assert {200, 400, 404} <= doors.statuses
-    assert doors.frames > 640, "calls get far enough to be answered"
+    assert {200, 400, 404} <= doors.open.statuses
+    assert {200, 401, 403} <= doors.guarded.statuses
+    assert min(doors.open.frames, doors.guarded.frames) > 640, "calls get far enough to be answered"
+    assert doors.encrypted > 100
 
 
 async def test_a_fault_that_changed_bytes_reach_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,9 +64,28 @@ async def test_a_fault_that_changed_bytes_reach_is_found(monkeypatch: pytest.Mon
     monkeypatch.setattr(Decoder, "submit", _broken)
     monkeypatch.setattr("twophase.server.api.dtm_grpc.parse_request", _broken)
     async with opened() as doors:
-        failed = {door.name: await doors.play(door, 640, seed=1) for door in doors.all()[:2]}
+        both = [door for door in doors.all() if door.name in {"HTTP", "HTTP/2 and gRPC"}]
+        failed = {door.name: await doors.play(door, 640, seed=1) for door in both}
     assert all(found.failures for found in failed.values())
     assert all("alone: [b" in found.texts[0] for found in failed.values())
+
+
+async def test_faults_behind_the_other_doors_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forged signature that is accepted, a certificate of nobody that is, and parsers that raise."""
+    monkeypatch.setattr("twophase.core.signature.hmac.compare_digest", lambda *_: True)
+    monkeypatch.setattr(Incoming, "_decompressed", _broken)
+    monkeypatch.setattr(Gate, "identify", _broken)
+    monkeypatch.setattr("twophase_spark.sink.checkback_server.parse_qs", _broken)
+    async with opened() as doors:
+        monkeypatch.setattr(
+            doors.guarded.server.gate, "with_certificate", lambda _: doors.guarded.server.gate.anonymous
+        )
+        names = {
+            *("signed calls", "compressed gRPC", "HTTP with tokens", "HTTP over TLS"),
+            *("names in certificates", "check-back server of Spark"),
+        }
+        failed = {door.name: await doors.play(door, 320, seed=1) for door in doors.all() if door.name in names}
+    assert {name for name, found in failed.items() if found.failures} == names
 
 
 def _broken(*_: object) -> NoReturn:
