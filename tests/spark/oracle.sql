@@ -1,8 +1,8 @@
 -- The taxonomy once more, for DuckDB, written apart from the audit's own columns: full outer joins instead of a union,
--- lists instead of hashes. Counts messages by class. Reads the Parquet of `scale`; needs no index.
+-- lists instead of hashes. Counts messages by class. Reads the views journal, producers, consumers and ledgers.
 with
 branches as (
-    select gid, unnest(branches) as branch from read_parquet('{folder}/journal/*.parquet')
+    select gid, unnest(branches) as branch from journal
 ),
 expected as (
     select gid, list(branch.branch_id) filter (where not starts_with(branch.url, 'topic://')) as due,
@@ -13,22 +13,22 @@ expected as (
 verdicts as (
     select gid, bool_or(reason in ('msg', 'msg without branches')) as committed,
            bool_or(reason = 'msg without branches') as bare, bool_or(reason = 'rollback') as rolled_back
-    from read_parquet('{folder}/producers/*.parquet') group by gid
+    from producers group by gid
 ),
 barriers as (
     select gid, list(branch_id) as ids, count(*) as barrier_rows,
            list(branch_id) filter (where source = 'bank-b') as to_book,
            list(source || '/' || branch_id) as effects
-    from read_parquet('{folder}/consumers/*.parquet') group by gid
+    from consumers group by gid
 ),
 booked as (
     select gid, list(branch_id) as ids, count(*) as ledger_rows, list(source || '/' || branch_id) as effects
-    from read_parquet('{folder}/ledgers/*.parquet')
+    from ledgers
     where branch_id is not null and branch_id not in ('', '00') group by gid
 ),
 named as (
-    select gid from read_parquet('{folder}/ledgers/*.parquet')
-    union select gid from read_parquet('{folder}/journal/*.parquet')
+    select gid from ledgers
+    union select gid from journal
     union select gid from verdicts
     union select gid from barriers
 ),
@@ -43,7 +43,7 @@ facts as (
            coalesce(b.ids, []) as barrier_ids, coalesce(b.to_book, []) as to_book,
            coalesce(l.ids, []) as ledger_ids, coalesce(b.effects, []) as effects, coalesce(l.effects, []) as bookings
     from named
-    left join read_parquet('{folder}/journal/*.parquet') m on m.gid = named.gid
+    left join journal m on m.gid = named.gid
     left join expected e on e.gid = named.gid
     left join verdicts v on v.gid = named.gid
     left join barriers b on b.gid = named.gid

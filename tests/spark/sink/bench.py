@@ -40,6 +40,7 @@ from twophase_spark import register
 from twophase_spark.session import SessionSettings, open_session
 
 WARM = 500
+DELIVERED_BAR = 5_000
 NAMES = ("Spark", "coordinator", "database")
 _GID = re.compile(rb"[?&]gid=([^& ]+)")
 _DONE = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
@@ -170,7 +171,7 @@ def shown(name: str, values: list[float], unit: str = "") -> str:
     return f"{name} {min(values):,.0f} / {statistics.median(values):,.0f} / {max(values):,.0f}{unit}"
 
 
-def report(found: list[Round], messages: int) -> None:
+def report(found: list[Round], messages: int, *, later: bool) -> None:
     """Print the results of all rounds: least, middle and greatest."""
     count = len(found)
     print(f"messages a second, least / middle / most of {count} rounds of {messages}:")
@@ -180,6 +181,10 @@ def report(found: list[Round], messages: int) -> None:
     print("  " + shown("delivered", [messages / one.delivered_s for one in found]))
     cpu = [shown(name, [1e6 * one.cpu_s[name] / messages for one in found]) for name in found[0].cpu_s]
     print(f"CPU µs a message: {'; '.join(cpu)}")
+    middle = statistics.median([messages / one.delivered_s for one in found])
+    if not later:
+        verdict = "kept" if middle >= DELIVERED_BAR else "missed"
+        print(f"bar: delivered at once, messages/s: {middle:,.0f}, at least {DELIVERED_BAR:,}: {verdict}")
 
 
 def main() -> None:
@@ -218,7 +223,7 @@ def main() -> None:
     ours.send(None)
     calls, distinct = ours.recv()
     print(f"{calls} calls of {distinct} messages")
-    report(found, asked.messages)
+    report(found, asked.messages, later=asked.later)
     branch.join(10)
 
 
