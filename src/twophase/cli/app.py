@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from twophase.cli import plugins, process_list
 from twophase.cli.connection_options import with_connection_options
-from twophase.cli.console import echo
+from twophase.cli.console import echo, guard_streams
 from twophase.cli.error_text import error_text
 from twophase.core.errors import TwophaseError
 
@@ -165,6 +165,7 @@ def main() -> None:
     stores, their logs and locks, archives and reports hold payloads.
     """
     os.umask(0o077)
+    guard_streams()
     arguments = sys.argv[1:]
     if arguments and arguments[0] in _BY_NAME:
         for warning in process_list.warnings(arguments):

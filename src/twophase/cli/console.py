@@ -3,19 +3,33 @@
 Texts come from outside, as addresses, answers, remarks, errors of drivers, paths, names. None is read as markup:
 `twophase-spark[sqlite]` must not lose its extra, and a stray `[/x]` must not end the command. No terminal obeys one
 (`core.printable`). Colour is given by style, or by `rich.text.Text`.
+
+This is the one module that prints. What others print in a command's process, as the messages of click, tracebacks,
+warnings and lines of libraries' loggers, passes the streams that `guard_streams` puts in place.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TextIO, cast
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from twophase.core.printable import printable, printable_json
+from twophase.core.printable import PrintableStream, printable, printable_json
+
+
+def guard_streams() -> None:
+    """Make every text printable that this process writes from now on."""
+    sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
+
+
+def _guarded(stream: TextIO | None) -> TextIO:
+    """Return a stream for the same place; None where a process was started without it."""
+    return cast("TextIO", stream if stream is None else PrintableStream(stream))
 
 
 def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
@@ -57,3 +71,8 @@ def echo(text: str, *, err: bool = False) -> None:
 def echo_json(text: str) -> None:
     """Print JSON, which stays the same JSON for programs."""
     typer.echo(printable_json(text))
+
+
+def confirmed(question: str) -> bool:
+    """Ask on standard error; return True for a yes."""
+    return typer.confirm(printable(question), err=True)

@@ -7,6 +7,8 @@ reading, is shown by its code.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
+from typing import Any, TextIO
 
 
 def printable(text: str, *, kept: str = "\n\t") -> str:
@@ -31,3 +33,41 @@ def printable_json(text: str) -> str:
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text])
+
+
+class PrintableStream:
+    r"""A stream whose every text is printable.
+
+    Colours and other escape codes that a command means are written to the stream behind it.
+
+    >>> from io import StringIO
+    >>> behind = StringIO()
+    >>> print("card\x1b[2J", file=PrintableStream(behind))
+    >>> behind.getvalue()
+    'card\\x1b[2J\n'
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+        self.rich_proxied_file = stream
+        """The same: the name by which rich looks for it."""
+
+    def write(self, text: str) -> int:
+        """Write a text, made printable; return its length."""
+        self.unfiltered.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the stream behind it has."""
+        return getattr(self.unfiltered, name)
+
+
+def unfiltered(stream: TextIO) -> TextIO:
+    """Return the stream behind a `PrintableStream`, or the stream itself."""
+    behind: TextIO = getattr(stream, "unfiltered", stream)
+    return behind

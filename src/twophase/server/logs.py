@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from twophase.core.credentials import without_credentials
-from twophase.core.printable import printable, printable_json
+from twophase.core.printable import printable, printable_json, unfiltered
 
 _TEXT_MAX: Final = 2_000
 _TRACE_MAX: Final = 20_000
@@ -162,7 +162,7 @@ def configure(level: str, stream: TextIO | None = None, log_format: str = "auto"
             event["worker"] = worker
         return event
 
-    out = stream or sys.stderr
+    out = stream or unfiltered(sys.stderr)  # its values are printable, and its colours are codes
     ending: list[Any]
     if are_for_people(log_format, out):
         plain = structlog.dev.plain_traceback

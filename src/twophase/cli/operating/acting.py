@@ -18,7 +18,7 @@ import msgspec
 import typer
 from rich.progress import Progress
 
-from twophase.cli.console import echo, plain_console
+from twophase.cli.console import confirmed, echo, plain_console
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -226,7 +226,7 @@ def state_in_words(state: str) -> str:
 
 def confirm(question: str) -> None:
     """Ask for a confirmation; the process ends when the answer is no."""
-    if not typer.confirm(question, err=True):
+    if not confirmed(question):
         echo("Nothing is changed.", err=True)
         raise typer.Exit(EXIT_REFUSED)
 

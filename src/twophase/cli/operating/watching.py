@@ -6,14 +6,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
+from twophase.cli.console import plain_console
 from twophase.cli.operating.http_api import EXIT_UNREACHABLE
-
-_CLEARED: Final = "\x1b[H\x1b[2J"
-"""Moves the cursor to the top left corner, and clears the screen."""
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print it again every --every seconds, until Ctrl-C.")]
 EveryOption = Annotated[float, typer.Option("--every", metavar="SECONDS", min=0.5, max=3600, help="Pause of --watch.")]
@@ -32,7 +30,7 @@ def repeat(print_once: Callable[[], None], *, watch: bool, every_s: float, as_js
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             if in_place:
-                sys.stdout.write(_CLEARED)
+                plain_console().clear()
             try:
                 print_once()
             except typer.Exit as ended:
