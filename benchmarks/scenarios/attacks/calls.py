@@ -12,6 +12,9 @@ from benchmarks.scenarios.attacks.client import ADDRESS, PIECE, Victim, produce
 _SILENT_PORTS: Final = 9
 _ANSWERING_PORTS: Final = 40
 _CHECKED_PORTS: Final = 40
+_LARGE_FOR_PORTS: Final = 300
+_LARGE_BYTES: Final = 512 * 1024
+_LONG_ANSWERS: Final = 4
 _PATIENCE_S: Final = 600
 _ANSWER_BYTES: Final = 1024 * 1024
 _DRIP_S: Final = 0.25
@@ -88,6 +91,19 @@ async def silent_receivers(victim: Victim) -> None:
     """Submit messages to nine receivers that take every call and never answer."""
     async with _origins(_SILENT_PORTS, _never_answer) as origins:
         await produce(victim, "submit", lambda number: _branch(f"{origins[number % _SILENT_PORTS]}/in"))
+
+
+async def large_messages_for_silent_receivers(victim: Victim) -> None:
+    """Submit messages of half a MiB to 300 receivers that never answer."""
+    large = {"payloads": ["x" * _LARGE_BYTES]}
+    async with _origins(_LARGE_FOR_PORTS, _never_answer) as origins:
+        await produce(victim, "submit", lambda number: _branch(f"{origins[number % _LARGE_FOR_PORTS]}/in") | large)
+
+
+async def four_receivers_of_long_answers(victim: Victim) -> None:
+    """Submit messages to four receivers, whose answers of 1 MiB never end."""
+    async with _origins(_LONG_ANSWERS, _never_end) as origins:
+        await produce(victim, "submit", lambda number: _branch(f"{origins[number % _LONG_ANSWERS]}/in"))
 
 
 async def answers_without_end(victim: Victim) -> None:

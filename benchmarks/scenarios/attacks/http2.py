@@ -16,6 +16,7 @@ _STREAMS: Final = 250
 _DATA_BYTES: Final = 60_000
 _SETTINGS_MAX: Final = 64
 _PATIENT: Final = 60
+_WITHIN_BOUNDS: Final = 40
 _TURN_S: Final = 0.1
 
 
@@ -54,6 +55,19 @@ async def unfinished_calls(victim: Victim) -> None:
 
     pieces = [_GREETING, *map(call, range(1, 2 * _STREAMS, 2))]
     await at_once(_HOLDERS, lambda: send(victim.grpc, pieces))
+
+
+async def calls_of_forty_connections(victim: Victim) -> None:
+    """Forty gRPC connections send calls that are refused, as fast as they are read."""
+    empty = b"\x00" + (0).to_bytes(4, "big")
+
+    def pieces() -> Iterator[bytes]:
+        yield _GREETING
+        for first in range(1, frames.NUMBER_MAX, 200):
+            calls = range(first, first + 200, 2)
+            yield b"".join(_head(one) + frames.frame(frames.DATA, frames.END_STREAM, one, empty) for one in calls)
+
+    await at_once(_WITHIN_BOUNDS, lambda: send(victim.grpc, pieces()))
 
 
 async def pings(victim: Victim) -> None:

@@ -17,6 +17,7 @@ _STEPS: Final = 120_000
 _HALF_HEADS: Final = 4_000
 _DRIPPING: Final = 500
 _DRIP_S: Final = 0.25
+_WITHIN_BOUNDS: Final = 40
 
 
 async def unfinished_bodies(victim: Victim) -> None:
@@ -29,6 +30,24 @@ async def refused_requests(victim: Victim) -> None:
     """One connection pipelines requests that are refused."""
     piece = (HEAD % (b"submit", 2) + b"{}") * (PIECE // 70)
     await again(lambda: send(victim.http, itertools.repeat(piece)))
+
+
+async def requests_of_forty_connections(victim: Victim) -> None:
+    """Forty connections pipeline requests that are served, each within its bounds."""
+    piece = b"GET /api/dtmsvr/newGid HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 60
+    await at_once(_WITHIN_BOUNDS, lambda: send(victim.http, itertools.repeat(piece)))
+
+
+async def messages_of_forty_connections(victim: Victim) -> None:
+    """Forty connections pipeline prepares of new messages."""
+
+    def pieces(first: int) -> Iterator[bytes]:
+        for at in itertools.count():
+            bodies = (b'{"gid":"flood-%d-%d-%d","trans_type":"msg"}' % (first, at, each) for each in range(100))
+            yield b"".join(HEAD % (b"prepare", len(body)) + body for body in bodies)
+
+    firsts = itertools.count()
+    await at_once(_WITHIN_BOUNDS, lambda: send(victim.http, pieces(next(firsts))))
 
 
 async def upgrades(victim: Victim) -> None:

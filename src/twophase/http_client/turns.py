@@ -1,7 +1,7 @@
-"""Long requests, decoded one in each turn of the event loop.
+"""Work that waits for a turn of the event loop of its own.
 
-A request of a few mebibytes costs some milliseconds, and many of them may become whole at one moment. Promise: between
-two of them every other client is served.
+A request of a few mebibytes costs some milliseconds, and so do hundreds of short ones in one read. Many may come at one
+moment. Promise: between two such works of one queue every other client is served.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from twophase.http_client.byte_budget import Account
 
@@ -19,7 +20,7 @@ LONG_BYTES: Final = 64 * 1024
 
 
 class Turns:
-    """A queue of works that wait for a turn; the ports of a process share one."""
+    """A queue of works that wait for a turn; one has the long requests of a process."""
 
     def __init__(self) -> None:
         self._waiting: deque[Callable[[], None]] = deque()
@@ -44,6 +45,29 @@ class Turns:
             self._waiting.popleft()
             if self._waiting:
                 asyncio.get_running_loop().call_soon(self._take)
+
+
+class TurnsByAddress:
+    """The turns of long reads: connections of one peer address share theirs.
+
+    So an address has one long read in a turn of the event loop, by however many connections.
+
+    Arguments:
+        shared: False behind a proxy, whose clients have one address: each connection has its own turns.
+    """
+
+    def __init__(self, *, shared: bool) -> None:
+        self._shared = shared
+        self._of: WeakValueDictionary[str, Turns] = WeakValueDictionary()
+
+    def of(self, address: str) -> Turns:
+        """Return the turns of a new connection, which keeps them."""
+        turns = self._of.get(address) if self._shared else None
+        if turns is None:
+            turns = Turns()
+            if self._shared:
+                self._of[address] = turns
+        return turns
 
 
 class Waiting:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.integration.grpc_server.served import serving
-from tests.support.fake_coordinator import Wire, listening, message, post, prepare
+from tests.support.fake_coordinator import Wire, get, listening, message, post, prepare
 from tests.unit.grpc_server.http2.peer import PLAIN
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection as GrpcConnection
@@ -24,6 +24,7 @@ from twophase.grpc_server.status import framed
 from twophase.grpc_server.unary import UnaryCall
 from twophase.http_client.byte_budget import FREE_BYTES, MEBIBYTE, ByteBudget
 from twophase.server.http_port.connection import Connection as HttpConnection
+from twophase.server.http_port.in_turns import TURN_REQUESTS
 
 LONG_BYTES = 16 * 1024
 _HELLO = frames.PREFACE + frames.settings({})
@@ -104,6 +105,67 @@ async def test_what_arrives_between_two_turns_is_taken_behind_the_rest(wire: Wir
     answers = await client.responses(400)
     assert {one.status for one in answers} == {200}
     assert wire.coordinator.heard[1:] == [("prepare", f"g{number}") for number in range(400)]
+
+
+async def test_a_read_of_many_requests_waits_while_too_many_have_no_response(wire: Wire) -> None:
+    """One read may not pass the bound on requests under way."""
+    client = await wire.connect()
+    assert (await client.ask(prepare("first"))).status == 200
+    server = wire.connection()
+    wire.coordinator.holds = True
+    server.data_received(b"".join(prepare(f"g{number}") for number in range(1_000)))
+    async with asyncio.timeout(60):
+        while not server.flow.read_paused:
+            await asyncio.sleep(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    under_way = len(wire.coordinator.held)
+    assert 64 < under_way <= 64 + TURN_REQUESTS
+    wire.coordinator.holds = False
+    for number in range(under_way):
+        wire.coordinator.release(f"g{number}")
+    answers = await client.responses(1_000)
+    assert {one.status for one in answers} == {200}
+    assert wire.coordinator.heard[1:] == [("prepare", f"g{number}") for number in range(1_000)]
+
+
+@pytest.mark.parametrize("percent", [25, 100])
+async def test_the_connections_of_an_address_share_its_turns_but_not_behind_a_proxy(percent: int) -> None:
+    async with listening(per_address_percent=percent) as wire:
+        clients = [await wire.connect() for _ in range(4)]
+        for client in clients:
+            assert (await client.ask(get("/api/ping"))).status == 200
+        servers = _connections(wire)
+        for server in servers:
+            server.data_received(prepare("g") * 60)
+        left: list[int] = []
+
+        def note() -> None:
+            left.append(sum(bool(server._later) for server in servers))
+            if left[-1]:
+                asyncio.get_running_loop().call_soon(note)
+
+        note()
+        async with asyncio.timeout(60):
+            while left[-1]:
+                await asyncio.sleep(0)
+        taken = sum(len(server._pending) == 0 for server in servers)
+        assert taken == 4
+        turns = 3  # of each connection, behind its first
+        assert len(left) > 4 * turns if percent < 100 else len(left) < 2 * turns + 2
+        for client in clients:
+            assert {one.status for one in await client.responses(60)} == {200}
+
+
+async def test_what_arrives_while_a_read_waits_for_its_turn_is_the_last_that_is_read(wire: Wire) -> None:
+    client = await wire.connect()
+    assert (await client.ask(prepare("first"))).status == 200
+    server = wire.connection()
+    server.data_received(prepare("g") * 60)
+    server.transport.resume_reading()
+    server.data_received(prepare("g"))
+    assert not server.transport.is_reading()
+    assert {one.status for one in await client.responses(61)} == {200}
 
 
 async def test_a_long_read_of_grpc_ends_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:

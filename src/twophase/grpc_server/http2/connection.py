@@ -65,6 +65,7 @@ class Connection(Control, asyncio.Protocol):
         self._out: list[bytes] = []
         self._later = b""  # the rest of a read, for the next turn
         self._turn_fields = 0  # the number of fields that ends the turn
+        self._turns = port.turns.of("")
         self.address = ""
         """The peer's, without its port; empty for a peer that has none."""
         self._account = port.budget.account("")
@@ -75,6 +76,7 @@ class Connection(Control, asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
         self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        self._turns = self.port.turns.of(self.address)
         self._account = self.port.budget.account(self.address, self.limits.per_address_percent)
         if not self.port.joined(self):
             self.deaf = True
@@ -141,7 +143,7 @@ class Connection(Control, asyncio.Protocol):
 
     def _end_turn(self) -> None:
         self._transport.pause_reading()
-        asyncio.get_running_loop().call_soon(self.begin_turn)
+        self._turns.add(self.begin_turn)
 
     def begin_turn(self) -> None:
         """Continue the read, then read again: the other connections had their turn."""
@@ -171,7 +173,7 @@ class Connection(Control, asyncio.Protocol):
         self.paused_s = None
         self.outbox.paused = False
         if self._later or self.tired:
-            asyncio.get_running_loop().call_soon(self.begin_turn)
+            self._turns.add(self.begin_turn)
         elif not self.held:
             self._transport.resume_reading()
         self.outbox.release()

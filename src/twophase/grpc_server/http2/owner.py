@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from twophase.grpc_server.http2.headers import Known
 from twophase.grpc_server.http2.limits import Limits
 from twophase.http_client.byte_budget import ByteBudget
+from twophase.http_client.turns import TurnsByAddress
 
 if TYPE_CHECKING:
     from twophase.grpc_server.http2.connection import Connection
@@ -29,6 +30,9 @@ class Owner(Protocol):
 
     @property
     def crashed(self) -> Callable[[Exception], None]: ...
+
+    @property
+    def turns(self) -> TurnsByAddress: ...
 
     @property
     def budget(self) -> ByteBudget: ...

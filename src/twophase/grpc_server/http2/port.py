@@ -23,6 +23,7 @@ from twophase.grpc_server.http2.headers import Fields, Known
 from twophase.grpc_server.http2.limits import RESERVED_MAX, RESERVED_S, Limits
 from twophase.grpc_server.http2.stream import Head
 from twophase.http_client.byte_budget import ByteBudget
+from twophase.http_client.turns import TurnsByAddress
 
 H = TypeVar("H", bound=Head)
 Before = Callable[[Callable[[asyncio.Transport], asyncio.BaseProtocol]], Callable[[], asyncio.Protocol]]
@@ -66,6 +67,7 @@ class Port(Generic[H]):
         }
         self.now_s = 0.0
         self.budget = budget or ByteBudget()
+        self.turns = TurnsByAddress(shared=limits.per_address_percent < 100)
         self._turned_away = on_turned_away
         self._by_address: dict[str, Neighbours] = {}
         self._connections: set[Connection] = set()

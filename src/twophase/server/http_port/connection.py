@@ -25,8 +25,9 @@ from twophase.http_client.turns import LONG_BYTES, Waiting
 from twophase.server.codecs.encode import Answer, Route, failure, response, success_body, success_response
 from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.asgi_response import PendingAsgiResponse
+from twophase.server.http_port.in_turns import NOTHING
 from twophase.server.http_port.known_heads import NO_HEADS
-from twophase.server.http_port.parser import ALL_TAKEN, BODY, NOTHING
+from twophase.server.http_port.parser import ALL_TAKEN, BODY
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
 from twophase.server.http_port.timed import TimedParser
 from twophase.server.identity.caller import Caller
@@ -109,6 +110,7 @@ class Connection(TimedParser):
         super().connection_made(transport)
         self._address = self.client[0] if self.client else ""
         self.port.by_address[self._address] += 1
+        self._turns = self.port.turns.of(self._address)
         self._account = self.port.budget.account(self._address, self.port.per_address_percent)
         account = self.port.budget.account(self._address, self.port.per_address_percent)
         self._waiting = Waiting(self.port.decoder.turns, account)
@@ -388,7 +390,7 @@ class Connection(TimedParser):
         if not queue:
             self._go_idle()
         if self.flow.read_paused and len(queue) <= _PENDING_LOW and not self.flow.write_paused and not self._gone:
-            self.flow.resume_reading()
+            self.read_on()
 
     def _go_idle(self) -> None:
         """Close, wait, or invite the next body: no response is pending."""
@@ -424,7 +426,7 @@ class Connection(TimedParser):
         self.port.refused(error.code)
         pending = PendingResponse(self, None, closes=True)
         self._pending.append(pending)
-        self.flow.resume_reading()
+        self.read_on()
         self.complete(pending, msgspec.structs.replace(failure(error), status=status))
 
     def _close_lingering(self) -> None:
@@ -442,7 +444,7 @@ class Connection(TimedParser):
             return
         self._lingers = True
         self.since_s = self.port.now_s
-        self.flow.resume_reading()
+        self.read_on()
         if self.transport.can_write_eof():
             try:
                 self.transport.write_eof()

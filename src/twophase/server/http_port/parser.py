@@ -24,6 +24,7 @@ from twophase.server.browsers import FIELDS
 from twophase.server.codecs.decode import too_large
 from twophase.server.codecs.encode import Route, failure
 from twophase.server.codecs.trace import Trace
+from twophase.server.http_port.in_turns import HEAD, NOTHING, TURN_BYTES, TURN_REQUESTS, InTurns
 from twophase.server.http_port.request_line import HTTP_1_0, TRANSFER_ENCODING, authority_of, is_long
 from twophase.server.identity.caller import Caller
 
@@ -43,23 +44,15 @@ ALL_TAKEN: Final = "all connections are taken."
 _BODY_MAX: Final = BODY_BYTES_MAX.value
 _HEAD_MAX: Final = REQUEST_HEADER_BYTES_MAX.value
 _DISCARD_MAX: Final = 4 * _BODY_MAX
-_TURN_BYTES: Final = 16 * 1024
-"""Bytes of a read that end the connection's turn.
-
-A read that is one request with a known head does not end it.
-"""
 _NO_TRACE: Final[Trace] = ()
 _ONCE: Final = FIELDS | {b"authorization", TRANSFER_ENCODING}
 """Headers that must come once: which of two counts would be a guess."""
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
-# The part of a request that is being read.
-NOTHING: Final = 0
-HEAD: Final = 1
 BODY: Final = 2
 
 
-class RequestParser(HttpToolsProtocol, ABC):
+class RequestParser(InTurns, ABC):
     """Turns bytes into requests; see the module.
 
     It calls `handle_request`, `start_asgi_request` and `refuse` with the outcome.
@@ -75,15 +68,11 @@ class RequestParser(HttpToolsProtocol, ABC):
         # Python one.
         self.on_url = self._url_pieces.append  # type: ignore[assignment, method-assign]
         self.on_body = self._pieces.append  # type: ignore[assignment, method-assign]
-        super().__init__(config=port.config, server_state=port.state, app_state={}, _loop=loop)
+        super().__init__(port, loop)
         self.port = port
         self._heads = port.heads
         self._learning: bytes | None = None
         """A read that began with a request."""
-        self._later = b""
-        """The rest of a read, for the next turn."""
-        self._holds = False
-        """True while `reading` is HEAD only because of that rest."""
         self._untraced = port.trace.in_none_of
         self.reading = NOTHING
         self.since_s = port.now_s
@@ -143,51 +132,25 @@ class RequestParser(HttpToolsProtocol, ABC):
             self._take_apart(data)
         elif self._later:
             self._later += data
+            self.transport.pause_reading()
             return
         else:
-            self._feed(data[:_TURN_BYTES])
-            if len(data) > _TURN_BYTES:
-                self._hold(data[_TURN_BYTES:])
-        if len(data) >= _TURN_BYTES:
-            self.transport.pause_reading()
-            self.loop.call_soon(self._begin_turn)
-
-    def _begin_turn(self) -> None:
-        """Continue the read, then read again, unless something else forbids it.
-
-        The other connections had their turn.
-        """
-        if self.transport.is_closing():
-            return
-        later, self._later = self._later, b""
-        if self._holds:
-            self._holds = False
-            self.reading = NOTHING
-        if later:
-            self.data_received(later)
-        if len(later) < _TURN_BYTES and not (self.flow.read_paused or self.transport.is_closing()):
-            self.transport.resume_reading()
-
-    def _hold(self, rest: bytes) -> None:
-        """Keep the rest of a read for the next turn.
-
-        What arrives meanwhile goes behind it.
-        """
-        self._later = rest
-        if self.reading == NOTHING and not self.ended:
-            self._holds = True
-            self.reading = HEAD
-            self.since_s = self.port.now_s
+            self._feed(data[:TURN_BYTES])
+            if len(data) > TURN_BYTES:
+                self._hold(data[TURN_BYTES:])
+        if len(data) >= TURN_BYTES or self._later:
+            self._end_turn()
 
     def _take_apart(self, data: bytes) -> None:
         """Take the requests of a read one by one: known heads are not parsed.
 
-        What begins beyond the turn's bytes waits for the next turn. Where a request is cut too early or too late, the
-        parser decides all the same: it is fed every byte in order.
+        What begins beyond the turn's bytes or requests waits for the next turn. Where a request is cut too early or too
+        late, the parser decides all the same: it is fed every byte in order.
         """
-        start = 0
+        start = taken = 0
         while start < len(data):
-            if start >= _TURN_BYTES and self.reading == NOTHING and not self.ended:
+            beyond = start >= TURN_BYTES or taken >= TURN_REQUESTS
+            if beyond and self.reading == NOTHING and not self.ended:
                 self._hold(data[start:])
                 return
             end = data.find(b"\r\n\r\n", start) + 4
@@ -206,6 +169,7 @@ class RequestParser(HttpToolsProtocol, ABC):
                 self._learning = data[start:stop]
                 self._feed(self._learning)
             start = stop
+            taken += 1
 
     def _feed(self, data: bytes) -> None:
         """Feed the parser, whose callbacks do the rest."""

@@ -20,6 +20,7 @@ from uvicorn.server import ServerState
 from twophase.coordinator.state.active_message import OnReply, Owner
 from twophase.core.message import Message
 from twophase.http_client.byte_budget import ByteBudget
+from twophase.http_client.turns import TurnsByAddress
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.known_heads import KnownHeads
@@ -109,6 +110,7 @@ class Port:
         self.connections_max = connections_max
         self.per_address_percent = per_address_percent
         self.connections_per_address_max = max(1, connections_max * per_address_percent // 100)
+        self.turns = TurnsByAddress(shared=per_address_percent < 100)
         self.by_address: Counter[str] = Counter()
         """Connections of each peer address."""
         self.config = Config(

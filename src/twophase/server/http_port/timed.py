@@ -11,7 +11,8 @@ from collections import deque
 from typing import Any
 
 from twophase.core.errors import InvalidRequest
-from twophase.server.http_port.parser import HEAD, NOTHING, RequestParser
+from twophase.server.http_port.in_turns import HEAD, NOTHING
+from twophase.server.http_port.parser import RequestParser
 
 
 class TimedParser(RequestParser, ABC):
