@@ -206,7 +206,7 @@ class Server:
         self.metrics.anonymous = exposure.is_anonymous(self.settings)
         await self.coordinator.start()
         self._refusals.start()
-        self._token_changes.start()
+        await self._token_changes.start()
         shares_ports = self._exchange is not None
         try:
             self.urls = await self.listener.start(self.settings.host, self.settings.http_port, shares_port=shares_ports)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import sqlite3
 import subprocess
 import sys
@@ -63,6 +65,34 @@ async def test_an_unbroken_chain_is_verified_and_its_head_printed(tmp_path: Path
         anew = _run(server, "log", "verify", "--since", "2:" + "0" * 64)
         assert (anew.returncode, "broken at row 2" in anew.stdout) == (1, True)
         assert _run(server, "log", "verify", "--since", "yesterday").returncode == 2
+
+
+async def test_tokens_that_changed_while_no_server_ran_are_rows_of_the_chain_when_it_is_ready(tmp_path: Path) -> None:
+    """A server that is killed as soon as it is ready has written them."""
+    tokens = str(tmp_path / "tokens.toml")
+
+    def change(*arguments: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", _MAIN, "token", *arguments, "--tokens", tokens], capture_output=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    change("add", "shop", "--scope", "produce")
+    async with serving(tmp_path, "--tokens", tokens) as server:
+        await server.kill()
+    change("revoke", "shop")
+    change("add", "desk", "--scope", "admin")
+    async with serving(tmp_path, "--tokens", tokens) as server:
+        await server.kill()
+    async with serving(tmp_path) as server:
+        rows = reversed(json.loads(_said(server, "log", "list", "--act", "token", "--json"))["rows"])
+        me = pwd.getpwuid(os.getuid()).pw_name
+        found = [(row["target"], row["before"][:7], row["after"][:7], row["who"]) for row in rows]
+        assert found[:3] == [("shop", "", "produce", me), ("desk", "", "admin, ", me), ("shop", "produce", "", me)]
+        assert _said(server, "log", "verify").startswith("4 rows are unbroken.")
+        with closing(sqlite3.connect(tmp_path / "twophase.db")) as connection, connection:
+            connection.execute("update audit_log set who = 'nobody' where seq = 2")
+        assert "broken at row 2" in _run(server, "log", "verify").stdout
 
 
 async def test_a_row_that_was_changed_in_the_store_is_named(tmp_path: Path) -> None:

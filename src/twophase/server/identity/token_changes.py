@@ -8,6 +8,7 @@ worker reads it first. The row's `who` is the owner of the file: no other user b
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pwd
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
@@ -22,6 +23,8 @@ from twophase.server.identity.tokens import Token
 
 _AGAIN_S: Final = 60.0
 _EVER_S: Final = 86_400.0
+_START_S_MAX: Final = 5.0
+"""Bound of the first note: a directory service may hang."""
 _DIGEST_SHOWN: Final = 16
 _log = structlog.get_logger("twophase.server")
 
@@ -55,9 +58,16 @@ class TokenChanges:
         self._background = Background("twophase tokens")
         self._woken = asyncio.Event()
 
-    def start(self) -> None:
-        """Note the tokens now, and after each `wake`."""
-        self._background.start(self._loop())
+    async def start(self) -> None:
+        """Note the tokens now, before a client comes, and after each `wake`.
+
+        A start waits for the note a few seconds at most.
+        """
+        pause_s = _AGAIN_S
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_START_S_MAX):
+                pause_s = await self._noted()
+        self._background.start(self._loop(pause_s))
 
     async def stop(self) -> None:
         """Note nothing more. Safe to call twice."""
@@ -83,16 +93,20 @@ class TokenChanges:
             if await self._store.note_tokens(known, now, _changes(known.by_name, now, who)):
                 return
 
-    async def _loop(self) -> None:
+    async def _loop(self, pause_s: float) -> None:
         while True:
-            pause_s = _EVER_S
-            try:
-                await self.note()
-            except StoreError as error:
-                _log.error("a change of tokens is not in the audit log yet", code=error.code, what=error.message)
-                pause_s = _AGAIN_S
             await rest(pause_s, self._woken)
             self._woken.clear()
+            pause_s = await self._noted()
+
+    async def _noted(self) -> float:
+        """Note the tokens, and return the pause until the next time."""
+        try:
+            await self.note()
+        except StoreError as error:
+            _log.error("a change of tokens is not in the audit log yet", code=error.code, what=error.message)
+            return _AGAIN_S
+        return _EVER_S
 
 
 def described(tokens: Iterable[Token]) -> dict[str, str]:
