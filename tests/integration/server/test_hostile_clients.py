@@ -321,6 +321,21 @@ async def test_reserved_places_go_to_the_youngest_connections() -> None:
         assert wire.listener.connections < 5 + 300
 
 
+async def test_silent_connections_of_one_address_keep_the_reserved_places_from_no_other() -> None:
+    async with listening(connections_max=5, timeouts=Timeouts(head_s=PATIENT_S)) as wire:
+        for _ in range(5):
+            await wire.connect()
+        probe = await wire.connect()
+        silent: list[asyncio.StreamWriter] = []
+        for _ in range(100):
+            _, writer = await asyncio.open_connection("127.0.0.1", wire.port, local_addr=("127.0.0.2", 0))
+            writer.write(b"GET /health/li")
+            silent.append(writer)
+        assert (await probe.ask(get("/health/live"))).status == 200
+        for writer in silent:
+            writer.transport.abort()
+
+
 async def test_thousands_of_idle_connections_do_not_keep_others_from_being_served() -> None:
     async with listening(connections_max=3_000, timeouts=_quick()) as wire:
         idle = [await wire.connect() for _ in range(2_000)]

@@ -11,7 +11,7 @@ too long.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,16 +103,17 @@ class Connection(TimedParser):
         self._lingers = False
         self._gone = False
         self.half_closed = False
-        self._address = ""
+        self.address = ""
+        """The peer's, without its port; empty for a peer that has none."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """Take the connection; beyond the bound it may only ask for health."""
         super().connection_made(transport)
-        self._address = self.client[0] if self.client else ""
-        self.port.by_address[self._address] += 1
-        self._turns = self.port.turns.of(self._address)
-        self._account = self.port.budget.account(self._address, self.port.per_address_percent)
-        account = self.port.budget.account(self._address, self.port.per_address_percent)
+        self.address = self.client[0] if self.client else ""
+        self.port.by_address[self.address] += 1
+        self._turns = self.port.turns.of(self.address)
+        self._account = self.port.budget.account(self.address, self.port.per_address_percent)
+        account = self.port.budget.account(self.address, self.port.per_address_percent)
         self._waiting = Waiting(self.port.decoder.turns, account)
         if self._below is not None and not self.port.gate.is_open:
             self.certificate = transport.get_extra_info("peercert")
@@ -121,19 +122,22 @@ class Connection(TimedParser):
 
     def _excess(self) -> int:
         """Return by how many connections the port's or the peer's bound is passed."""
-        return -min(self.port.free(self._address))
+        return -min(self.port.free(self.address))
 
     def _take_reserved_place(self) -> None:
         """Serve health only.
 
-        The connection that holds a reserved place longest makes room.
+        The oldest connection of the address with most of the reserved places makes room.
         """
         self.reserved = True
         self._heads = NO_HEADS  # a known head would be served
         reserved = self.port.reserved
         reserved.append(self)
         if len(reserved) > _RESERVED_MAX:
-            reserved.popleft().turn_away()
+            ((greedy, _),) = Counter(one.address for one in reserved).most_common(1)
+            oldest = next(one for one in reserved if one.address == greedy)
+            reserved.remove(oldest)
+            oldest.turn_away()
 
     def turn_away(self) -> None:
         """Refuse a connection on a reserved place.
@@ -165,9 +169,9 @@ class Connection(TimedParser):
         self._gone = True
         self._forget_responses()
         by_address = self.port.by_address
-        by_address[self._address] -= 1
-        if not by_address[self._address]:
-            del by_address[self._address]
+        by_address[self.address] -= 1
+        if not by_address[self.address]:
+            del by_address[self.address]
         if self.reserved and self in self.port.reserved:
             self.port.reserved.remove(self)
         super().connection_lost(exc)
@@ -246,7 +250,7 @@ class Connection(TimedParser):
         try:
             owner = None
             if caller.limited:
-                caller.require(_SCOPES, _ROUTES, self._address)
+                caller.require(_SCOPES, _ROUTES, self.address)
                 owner = caller
             if route is _ABORT:
                 gid = port.decoder.gid(body)

@@ -48,6 +48,8 @@ class Requests(Protocol):
 class Reserved(Protocol):
     """A connection on a reserved place."""
 
+    address: str
+
     def turn_away(self) -> None: ...
 
 
@@ -137,7 +139,7 @@ class Port:
         self.reserved: deque[Reserved] = deque()
         """Connections beyond the bound, which may ask for the server's health.
 
-        The oldest makes room for the next.
+        The oldest of the address with most of them makes room for the next.
         """
         self.closed = asyncio.Event()
         """Set when the port drains and the last connection is gone."""
