@@ -23,7 +23,10 @@ class Attack(msgspec.Struct, frozen=True):
     tls: bool = False
     """The server has a certificate."""
     token: str = ""
-    """The client's entry in the server's file of tokens; without one the server has no such file."""
+    """The client's entry in the server's file of tokens.
+
+    Without one the server has no such file.
+    """
     settings: tuple[str, ...] = ()
     """More settings of the server."""
     stores: tuple[str, ...] = ("sqlite",)

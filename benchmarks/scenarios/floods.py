@@ -58,7 +58,7 @@ def play_floods(stage: Stage) -> list[Figure]:
 
 
 class _Clients(msgspec.Struct, frozen=True):
-    """What servers know of their clients, and clients of their servers."""
+    """The files that servers know their clients by, and the clients' side of them."""
 
     tokens: dict[str, str]
     """The token of each client, by its name."""

@@ -1,4 +1,4 @@
-"""What a service reads of the coordinator's calls: signatures, and questions of check-backs.
+"""Signatures of calls, and questions of check-backs, as a service reads them.
 
 A case is `target`, `signature`, `oldest` and `body`, each in a line of its own but for the last.
 """
@@ -76,7 +76,10 @@ class Signatures:
                     self.seeds.append(b"\n".join([target.encode(), header.encode(), oldest.encode(), body]))
 
     def check(self, raw: bytes) -> None:
-        """Check that a call is accepted only as it was signed, and refused by its own error otherwise."""
+        """Check that a call is accepted only as it was signed.
+
+        Otherwise it is refused by its own error.
+        """
         target, header, oldest, body = _parts(raw)
         path, _, query = target.partition("?")
         headers = {SIGNATURE_HEADER: header, OLDEST_HEADER: oldest}
@@ -97,7 +100,10 @@ def _parts(raw: bytes) -> tuple[str, str, str, bytes]:
 
 
 class Questions:
-    """The check-back route of a service, and the server of the Spark sink, each on a database of its own."""
+    """The check-back route of a service, and the server of the Spark sink.
+
+    Each has a database of its own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._engine = sqlalchemy.create_engine(f"sqlite:///{folder / 'service.db'}")

@@ -1,4 +1,7 @@
-"""Calls of gRPC whose messages are compressed: rightly, wrongly, and to a thousandth of their length."""
+"""Calls of gRPC whose messages are compressed, rightly and wrongly.
+
+Some are compressed to a thousandth of their length.
+"""
 
 from __future__ import annotations
 

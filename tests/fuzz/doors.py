@@ -239,7 +239,7 @@ class Doors:
 
 @contextlib.asynccontextmanager
 async def opened() -> AsyncIterator[Doors]:
-    """Run two servers in this event loop, with their stores in a folder that is removed."""
+    """Run two servers in this event loop; their stores are removed at the end."""
     with tempfile.TemporaryDirectory(prefix="twophase-fuzz-") as name, checks.questions() as questions:
         folder = Path(name)
         guarded = Guarded(folder)

@@ -1,4 +1,7 @@
-"""A server that knows its clients: tokens in headers, base URLs and metadata, names in certificates, and TLS."""
+"""A server that knows its clients, and speaks TLS.
+
+Tokens are in headers, base URLs and metadata; names are in certificates.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,7 @@ class _TlsWire(MemoryTransport):
         self._taken = 0
         self._sent = False
         self.answer = b""
-        """What the client has decrypted."""
+        """The bytes that the client has decrypted."""
 
     def begin(self, protocol: asyncio.Protocol) -> None:
         self.set_protocol(protocol)

@@ -68,7 +68,7 @@ def _requests() -> list[bytes]:
 
 
 def _operators() -> list[bytes]:
-    """Return every body for every route that changes a topic or a message as an operator does, and batches."""
+    """Return every body for every route of operators, and batches of JSON-RPC."""
     found = []
     for route in (one for one, scopes in ROUTES.items() if scopes & _CHANGING and not one.startswith("/dtmgimp")):
         verb, _, path = route.rpartition(" ")

@@ -25,7 +25,10 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def _origins(number: int, serve: Serve) -> AsyncIterator[list[str]]:
-    """Listen on as many ports of the hostile client for the block's time; yield their origins."""
+    """Listen on as many ports of the hostile client; yield their origins.
+
+    They are closed at the end of the block.
+    """
 
     taken: set[asyncio.StreamWriter] = set()
 
@@ -133,7 +136,10 @@ async def dripping_receivers(victim: Victim) -> None:
 
 
 async def refusing_receivers(victim: Victim) -> None:
-    """Submit messages to ever new receivers that refuse connections: each is something to log and to count."""
+    """Submit messages to ever new receivers that refuse connections.
+
+    Each is something to log and to count.
+    """
 
     def receiver(number: int) -> str:
         return f"http://127.1.{number // _HOSTS % _HOSTS}.{number % _HOSTS + 1}:9/in-{number}"

@@ -23,7 +23,10 @@ _SERVED: Final = (200, 409, 429, 503)
 
 
 class Victim(msgspec.Struct, frozen=True):
-    """The server that is attacked: its ports, and the token that it gave to the hostile client, if any."""
+    """The ports of the server that is attacked.
+
+    `token`: the one that it gave to the hostile client, if any.
+    """
 
     http: int
     grpc: int
@@ -38,7 +41,10 @@ class Victim(msgspec.Struct, frozen=True):
 
 
 Play = Callable[[Victim], Coroutine[Any, Any, None]]
-"""An attack. It never ends, and fails when the server does not take its requests for what they are."""
+"""An attack, which never ends.
+
+It fails when the server does not take its requests for what they are.
+"""
 
 
 @contextlib.asynccontextmanager

@@ -29,9 +29,9 @@ async def submits(victim: Victim) -> None:
 
 
 async def reflection(victim: Victim) -> None:
-    """Sixteen connections ask for the services, in messages of 16 KB that are short on the way.
+    """Sixteen connections ask for the services, by messages of 16 KB.
 
-    Reflection needs no token.
+    These are short on the way. Reflection needs no token.
     """
     body = _folded(_LONG_NAME)
     await _flood(victim, _call(1, _REFLECTION, [body] * (_WINDOW_BYTES // len(body))))

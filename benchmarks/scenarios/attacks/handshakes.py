@@ -31,7 +31,10 @@ async def unfinished(victim: Victim) -> None:
 
 
 async def finished(victim: Victim) -> None:
-    """Thirty-two clients finish a handshake and hang up, again and again, half of them at each port."""
+    """Thirty-two clients finish a handshake and hang up, again and again.
+
+    Half of them are at each port.
+    """
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
 

@@ -26,7 +26,7 @@ def _later(payload: str = "{}") -> dict[str, Any]:
 
 
 async def stored_bytes(victim: Victim) -> None:
-    """Submit messages of nearly 1 MiB that are due in a month, as fast as they are taken."""
+    """Submit messages of nearly 1 MiB that are due in a month."""
     await produce(victim, "submit", lambda _number: _later(_LARGE))
 
 
@@ -38,7 +38,10 @@ async def large_bodies(victim: Victim) -> None:
 
 
 async def many_at_once(victim: Victim) -> None:
-    """Submit five hundred messages in each request, on more connections than the store has room for changes."""
+    """Submit five hundred messages in each request.
+
+    Together the connections send more changes than may wait for the store.
+    """
     await ask(victim, (_many(victim, number) for number in itertools.count()), _SENDERS)
 
 

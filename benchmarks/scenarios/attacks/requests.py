@@ -70,7 +70,10 @@ async def half_heads(victim: Victim) -> None:
 
 
 async def drips(victim: Victim) -> None:
-    """A thousand connections send a request without end, four bytes a second, half of them to each port."""
+    """A thousand connections send a request without end, four bytes a second.
+
+    Half of them are at each port.
+    """
     lines = itertools.cycle(b"X-Drip: 1\r\n")
     request = [b"GET /api/ping HTTP/1.1\r\nHost: 127.0.0.1\r\n"]
     header = frames.frame(frames.HEADERS, 0, 1, frames.field(b":method", b"POST"))

@@ -63,7 +63,10 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     store_bytes_max: int = 0
     """Bytes of the store from which on new messages are refused; 0: no bound."""
     waiting_max: int = 20_000
-    """Changes that wait for the store, half of them of one owner; beyond, requests are refused with Overloaded."""
+    """Changes that wait for the store, half of them of one owner.
+
+    Beyond, requests are refused with Overloaded.
+    """
     gid_waiting_max: int = 1_000
     """Requests for one message that wait for its change under way or its round.
 

@@ -211,7 +211,10 @@ class StreamingCall(Stream):
         """Do nothing: a stream may stay open without limit."""
 
     def _close(self) -> None:
-        """Take nothing more, and let go of what waits: the call may stay until the garbage collector finds it."""
+        """Take nothing more, and let go of what waits.
+
+        The call itself may stay until the garbage collector finds it.
+        """
         self._over = True
         self._messages.clear()
         self._incoming = self.head.incoming(self.connection)

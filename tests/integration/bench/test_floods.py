@@ -1,4 +1,4 @@
-"""The attacks of the floods are served as they are meant, and do not end by themselves."""
+"""The attacks of the floods are taken as they are meant, and go on."""
 
 from __future__ import annotations
 

@@ -50,7 +50,10 @@ async def test_a_flush_is_bounded_and_the_rest_follows(make_harness: MakeRig) ->
 
 
 async def test_a_flush_is_bounded_in_bytes_too(harness: Harness) -> None:
-    """Whoever comes meanwhile waits for two flushes, and a long one exceeds the statement timeout again and again."""
+    """A request waits for two flushes at most, so none may be long.
+
+    A very long one would exceed the statement timeout again and again.
+    """
     harness.store.open.clear()
     first = harness.prepare_soon(message("first"))
     await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
@@ -119,7 +122,7 @@ async def test_one_owner_leaves_room_for_the_changes_of_others(make_harness: Mak
 
 
 def test_the_first_turn_goes_round() -> None:
-    """Whoever waits with a change of a whole flush has it in as many flushes as there are owners."""
+    """A change of a whole flush goes within as many flushes as there are owners."""
     owners, sizes, began, order = ["a", "b", "c"] * 3, [20] * 9, "", ""
     for _ in range(6):
         taken = in_turns(owners, sizes, 10, 20, began)

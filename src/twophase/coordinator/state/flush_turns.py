@@ -1,4 +1,4 @@
-"""The changes of one flush, where more wait than it may hold: in turns of their owners."""
+"""The choice of the changes for one flush, in turns of their owners."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ small ones of all others, and a statement might exceed the store's timeout.
 
 
 def in_turns(owners: Sequence[str], sizes: Sequence[int], items_max: int, bytes_max: int, after: str) -> list[int]:
-    """Return the indexes of the changes that go into the next flush, in the order of the turns.
+    """Return the indexes of the changes for the next flush, in the order of turns.
 
     Owners take turns, by name, with one change each, and their changes go in their order. One that does not fit waits,
     and so do the later ones of its owner. The first always goes. The outcomes of a flush are reported over many turns
-    of the event loop, in this order, so nobody waits for a report behind a thousand of another owner.
+    of the event loop, in this order, so no report comes behind a thousand of another owner.
 
     Arguments:
         owners: the owner of each change.

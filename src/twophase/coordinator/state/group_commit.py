@@ -31,7 +31,10 @@ The loop sends their responses when the turn ends. With a whole flush reported i
 meanwhile, and then the server while all of them answered: 15 % fewer messages.
 """
 _SHORTER = 4
-"""Where several owners wait, a flush has this part of the changes that it may have: each waits for two flushes."""
+"""Divisor of the bound on a flush while several owners wait.
+
+Each request waits for two flushes: the one under way, and its own.
+"""
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 
 
@@ -158,8 +161,8 @@ class GroupCommit:
             self._linger = None
         if self._unfinished:
             await asyncio.wait(self._unfinished)
-        self._items.clear()
         self._of.clear()
+        self._items.clear()
         self.waiting = 0
         self._attempts.clear()
         about, self._about = self._about, []
@@ -184,7 +187,10 @@ class GroupCommit:
         self._flush.add_done_callback(self._unfinished.discard)
 
     def _goes_whole(self) -> bool:
-        """Return True when everything that waits goes into one flush, and no owner is kept waiting by another."""
+        """Return True when everything that waits goes into one flush.
+
+        Not where that would keep one owner waiting for another.
+        """
         count = len(self._items)
         if count > self._flush_items_max or (count > _REPORTED_AT_ONCE and len(self._of) > 1):
             return False

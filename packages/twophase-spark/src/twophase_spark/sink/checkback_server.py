@@ -147,11 +147,11 @@ class CheckBackServer(http.server.ThreadingHTTPServer):
 
 
 def tls_of(certificate: str, key: str) -> ssl.SSLContext:
-    """Return what a server shows to its clients, as the coordinator's ports do: TLS 1.2 or newer.
+    """Return a context with the server's certificate, for TLS 1.2 or newer.
 
     Arguments:
         certificate: a PEM file with the certificate and those between it and its authority.
-        key: a PEM file with its private key, which nobody else may read.
+        key: a PEM file with its private key, which no other user may read.
 
     Raises:
         ConfigurationError: a file cannot be used.

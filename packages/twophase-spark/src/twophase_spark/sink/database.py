@@ -121,7 +121,10 @@ def run(connection: Connection, name: str, **values: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def bounded(connection: Connection, statement_ms: int) -> Iterator[None]:
-    """Bound the time of each statement in the block, which is one transaction, with its waits for locks."""
+    """Bound the time of each statement in the block, with its waits for locks.
+
+    The block is one transaction.
+    """
     if connection.dialect.name == "postgresql":
         run(connection, "bound_statements_postgresql", statement_timeout=f"{statement_ms}ms")
         yield
