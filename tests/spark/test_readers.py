@@ -25,11 +25,11 @@ from tests.spark.plant import System, make_system, plant
 from twophase.barrier.installing import install
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Message
+from twophase.core.message import Branch, Message, encode
 from twophase_spark.locations import Role, parse_coordinator, parse_named
 from twophase_spark.readers import probe as probing
+from twophase_spark.readers.bodies import calls_of
 from twophase_spark.readers.database import open_database
-from twophase_spark.readers.journal import calls_of
 from twophase_spark.readers.probe import ROWS_PER_SLICE_MIN, Slice, Source, horizon_ms, probe
 from twophase_spark.readers.rows import read_gids, read_slice
 from twophase_spark.schemas import BRANCHES_UNKNOWN
@@ -341,7 +341,7 @@ def test_a_time_that_is_text_is_refused_by_name(system: System) -> None:
     plant(system, [Case("g", "")])
     system.execute(system.bank_a, "update barrier set prepared_at = 'yesterday'")
 
-    with pytest.raises(CannotRead, match="prepared_ms: str instead of int64"):
+    with pytest.raises(CannotRead, match="prepared_ms: string instead of int64"):
         everything(business(Role.PRODUCER, system.bank_a))
 
 
@@ -376,7 +376,11 @@ def test_calls_of_an_expanded_topic_are_its_subscribers() -> None:
     two = Branch("topic://two", subscribers=("http://b/2", "http://c/2"))
     none = Branch("topic://none")
 
-    assert [(name, branch.url) for name, branch in zip(*calls_of(Message("g", (one, two, none))), strict=True)] == [
+    message = Message("g", (one, two, none))
+
+    calls = calls_of([encode(message)], [message])
+
+    assert [(name, branch.url) for name, branch in zip(calls.ids, calls.branches, strict=True)] == [
         ("01", "http://b/1"),
         ("02-01", "http://b/2"),
         ("02-02", "http://c/2"),

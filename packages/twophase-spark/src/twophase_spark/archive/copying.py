@@ -24,11 +24,11 @@ from twophase_spark.archive.lake import DAY, File, Lake
 from twophase_spark.archive.schemas import target_of
 from twophase_spark.datasource.options.read_options import ReadOptions
 from twophase_spark.datasource.partitions import gaps
-from twophase_spark.datasource.partitions.connection import Run
 from twophase_spark.datasource.partitions.parts import Range, Stretch
 from twophase_spark.datasource.partitions.reading import Reader, snapshot_of
 from twophase_spark.datasource.schema.sql import select
 from twophase_spark.datasource.schema.tables import Kind
+from twophase_spark.readers.snapshot import Run
 
 _ACCEPT_GAPS = (
     "Another program removed these rows. --accept-gaps archives the others, and the commit counts the missing ones."

@@ -114,14 +114,16 @@ class Database:
         return self._connection.cursor()
 
 
-def counting(location: Location) -> str:
+def counting(location: Location, *, escaped: bool = True) -> str:
     """Return the end of a condition in SQL that leaves out a ledger's other rows.
 
-    It is as the driver takes it, whose sign of a parameter has a percent sign.
+    Arguments:
+        escaped: for a driver whose sign of a parameter has a percent sign.
     """
     if not location.where:
         return ""
-    return f" and ({location.where if location.engine == 'sqlite' else location.where.replace('%', '%%')})"
+    is_escaped = escaped and location.engine != "sqlite"
+    return f" and ({location.where.replace('%', '%%') if is_escaped else location.where})"
 
 
 def _fetched(cursor: Any) -> Sequence[Sequence[Any]]:

@@ -70,6 +70,14 @@ def kind_of(location: Location, database: Database) -> Kind:
     return kind
 
 
+def is_typed(location: Location, database: Database, column: str) -> bool:
+    """Return True for a column whose values are all texts, whole numbers or UUIDs, and so cast to text without loss."""
+    declared = database.type_of(location.table, column)
+    if location.engine == "sqlite":
+        return _TEXT_OF_SQLITE.search(declared) is not None
+    return _KINDS.get(declared) in {Kind.TEXT, Kind.CHAR, Kind.INTEGER, Kind.UUID}
+
+
 def asked_for(gids: Sequence[str], kind: Kind, engine: str) -> list[object]:
     """Return these gids as values of such a column, those it can hold.
 

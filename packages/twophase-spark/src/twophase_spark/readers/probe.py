@@ -25,7 +25,7 @@ from twophase.barrier.dialect import (
 from twophase.core.errors import CannotRead
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.database import Database, counting, open_database
-from twophase_spark.readers.ids import Kind, kind_of
+from twophase_spark.readers.ids import Kind, is_typed, kind_of
 
 ROWS_PER_SLICE_MIN = 20_000
 _BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
@@ -81,6 +81,7 @@ class Source(msgspec.Struct, frozen=True):
     have been cleaned, 0 for never; `has_prepared_at`, `has_body`: the barrier table has that column of twophase's;
     `skew_ms`: how far the database's clock is ahead of this machine's, 0 for SQLite, which has none of its own;
     `bounds`: the extent of its growing tables, empty when they have no key to follow; `gids`: the form of its gids;
+    `is_typed`: each column that is read holds values of one type;
     `has_batches`: the Spark sink publishes from this database; `unspells`: a ledger of the audit keeps its gids as
     UUIDs, so that every side's are read in one spelling.
     """
@@ -96,6 +97,7 @@ class Source(msgspec.Struct, frozen=True):
     has_body: bool = False
     has_batches: bool = False
     unspells: bool = False
+    is_typed: bool = False
 
 
 def probe(location: Location, slices_max: int) -> Source:
@@ -151,7 +153,7 @@ def _coordinator(location: Location, database: Database, slices_max: int) -> Sou
     for bound in bounds:
         slices += history_slices(bound, slices_max)
     horizon = _store_horizon(database)
-    return Source(location, None, horizon, has_prepared_at=False, slices=tuple(slices), bounds=bounds)
+    return Source(location, None, horizon, has_prepared_at=False, slices=tuple(slices), bounds=bounds, is_typed=True)
 
 
 def history_slices(bound: Bound, slices_max: int, *, after: bool = False) -> tuple[Slice, ...]:
@@ -216,6 +218,7 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
         gids=gids,
         has_body="body" in columns,
         has_batches=_has_batches(location, database),
+        is_typed=all(is_typed(location, database, column) for column in _ids_of(location)),
     )
 
 
@@ -237,6 +240,12 @@ def _has_batches(location: Location, database: Database) -> bool:
 
 def _ledger_columns(location: Location) -> set[str]:
     return {location.gid_column, location.branch_column} | ({location.key_column} if location.key_column else set())
+
+
+def _ids_of(location: Location) -> tuple[str, ...]:
+    if location.role is Role.LEDGER:
+        return location.gid_column, location.branch_column
+    return "gid", "branch_id", "reason"
 
 
 def _require(location: Location, database: Database, table: str, expected: set[str]) -> frozenset[str]:

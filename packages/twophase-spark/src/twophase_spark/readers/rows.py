@@ -1,6 +1,7 @@
 """The rows of each table as Arrow batches of `schemas`.
 
-They are read by slice for the first pass, by gid for the second.
+They are read by slice for the first pass, by gid for the second. Slices come through ADBC where it fits, as the
+source's rows do; else, and by gid, through the database's driver, whose values become Arrow here.
 """
 
 from __future__ import annotations
@@ -16,29 +17,32 @@ from twophase.core.errors import CannotRead
 from twophase_spark.garbage import collecting_nothing
 from twophase_spark.locations import Role
 from twophase_spark.readers import journal
-from twophase_spark.readers.database import Database, counting, open_database
+from twophase_spark.readers.database import ROWS_PER_LOT, Database, counting, open_database, reported
 from twophase_spark.readers.ids import Kind, asked_for, in_one_spelling, is_given, spellings_of
 from twophase_spark.readers.probe import Slice, Source, batch_tables
+from twophase_spark.readers.snapshot import ADBC, has_adbc, open_snapshot
 from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
 
 GIDS_PER_STATEMENT = 2_500
 
 _MESSAGE_SQL = (
-    "select gid, state, created_ms, decided_ms, null, decided_by, '', attempts, parked, body from message where {where}"
+    "select gid, state, created_ms, decided_ms, cast(null as bigint) as finished_ms, decided_by, '' as reason, "
+    "attempts, parked, body from message where {where}"
 )
 _HISTORY_SQL = (
-    "select gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, 0, body "
+    "select gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, 0 as parked, body "
     "from history where {where}"
 )
 _PRODUCER_SQL = (
-    "select gid, {reason}, {prepared} from {table} "
+    "select gid, {reason} as reason, {prepared} as prepared_ms from {table} "
     "where {where} and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'"
 )
 _NO_BATCH_SQL = " and not exists (select 1 from {batches} batch where batch.group_id = {table}.gid)"
 """The Spark sink's own row of a batch is no message's."""
 _PUBLISHED_SQL = (
     "select published.gid, "
-    "case when decision.reason = 'msg' and run.won = 1 then 'msg' else 'rollback' end, batch.begun_ms "
+    "case when decision.reason = 'msg' and run.won = 1 then 'msg' else 'rollback' end as reason, "
+    "batch.begun_ms as prepared_ms "
     "from {table} decision "
     "join {batches} batch on batch.group_id = decision.gid "
     "join {runs} run on run.group_id = batch.group_id "
@@ -57,7 +61,17 @@ _CONSUMER_SQL = (
     "select gid, branch_id from {table} "
     "where {where} and trans_type = 'msg' and op = 'action' and coalesce(reason, '') <> 'unfinished'"
 )
-_LEDGER_SQL = "select {gid}, {branch} from {table} where {where} and {given}{counts}"
+_AS_TYPED = {
+    "gid": "cast(gid as text) as gid",
+    "branch_id": "coalesce(cast(branch_id as text), '') as branch_id",
+    "reason": "coalesce(cast(reason as text), '') as reason",
+    "prepared_ms": "prepared_ms",
+}
+"""Columns of business databases as ADBC takes them: of one type, which no null hides.
+
+A branch or reason that is null means what an empty one means.
+"""
+_LEDGER_SQL = "select {gid} as gid, {branch} as branch_id from {table} where {where} and {given}{counts}"
 
 
 def arrow_schema(role: Role) -> pa.Schema:
@@ -69,17 +83,15 @@ def arrow_schema(role: Role) -> pa.Schema:
 
 def read_slice(source: Source, part: Slice) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one slice, in a snapshot of its own."""
-    conditions: list[str] = []
-    parameters: list[object] = []
-    for condition, value in (("node = ?", part.node), (f"{part.key} >= ?", part.first), (f"{part.key} < ?", part.end)):
-        if value is not None:
-            conditions.append(condition)
-            parameters.append(value)
-    where = " and ".join(conditions) or "1 = 1"
+    bounds = (("node =", part.node), (f"{part.key} >=", part.first), (f"{part.key} <", part.end))
+    where = " and ".join(f"{condition} {int(value)}" for condition, value in bounds if value is not None) or "1 = 1"
+    if source.is_typed and has_adbc(source.location.engine):
+        yield from _read_by_adbc(source, part.table, where)
+        return
     with open_database(source.location) as database:
-        yield from _read(source, database, part.table, where, parameters)
+        yield from _read(source, database, part.table, where, ())
         if source.has_batches:
-            yield from _published(source, database, where, parameters)
+            yield from _published(source, database, where, ())
 
 
 def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -102,10 +114,34 @@ def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
                     yield from _published(source, database, f"published.gid in ({marks})", some)
 
 
+def _read_by_adbc(source: Source, table: str, where: str) -> Iterator[pa.RecordBatch]:
+    location = source.location
+    statements = [_statement(source, table, where, counting(location, escaped=False))]
+    if source.has_batches:
+        statements.append(_PUBLISHED_SQL.format(table=table, where=where, **batch_tables(table)))
+    if location.role is not Role.COORDINATOR:
+        names = ", ".join(_AS_TYPED[name] for name in arrow_schema(location.role).names if name != "source")
+        statements = [f"select {names} from ({statement}) as typed" for statement in statements]  # noqa: S608 -- as below
+    with open_snapshot(location, ADBC) as run:
+        for statement in statements:
+            for raw in run(statement, {}):
+                for start in range(0, raw.num_rows, ROWS_PER_LOT):
+                    yield _typed(source, table, raw.slice(start, ROWS_PER_LOT))
+
+
+def _typed(source: Source, table: str, raw: pa.RecordBatch) -> pa.RecordBatch:
+    location = source.location
+    with collecting_nothing(), reported(location):
+        if location.role is Role.COORDINATOR:
+            *stored, bodies = raw.columns
+            return _batch(source, table, journal.columns_of(stored, bodies.to_pylist()))
+        return _batch(source, table, [pa.repeat(location.name, raw.num_rows), *raw.columns])
+
+
 def _read(
     source: Source, database: Database, table: str, where: str, parameters: Sequence[object]
 ) -> Iterator[pa.RecordBatch]:
-    yield from _rows(source, database, table, _statement(source, table, where), parameters)
+    yield from _rows(source, database, table, _statement(source, table, where, counting(source.location)), parameters)
 
 
 def _published(
@@ -124,7 +160,8 @@ def _rows(
     for lot in database.lots(statement, parameters):
         with collecting_nothing():
             if location.role is Role.COORDINATOR:
-                batch = _batch(source, table, journal.columns_of(lot))
+                *stored, parked, bodies = zip(*lot, strict=True)
+                batch = _batch(source, table, journal.columns_of([*stored, list(map(bool, parked))], bodies))
             else:
                 batch = _batch(source, table, [[location.name] * len(lot), *zip(*lot, strict=True)])
         yield batch
@@ -158,21 +195,30 @@ def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any] | 
     Raises:
         CannotRead: a value is of another type, so that comparing it would give nonsense.
     """
-    if isinstance(column, pa.Array):
-        return column
     try:
+        if isinstance(column, pa.Array):
+            typed = column if column.type == field.type else column.cast(field.type)
+            typed.validate(full=True)  # SQLite's texts are bytes, which need be no text
+            return typed
         return pa.array(column, type=field.type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-        if pa.types.is_string(field.type):
+        if pa.types.is_string(field.type) and not isinstance(column, pa.Array):
             try:
                 return pa.array([_text(value) for value in column], type=field.type)
             except (UnicodeDecodeError, TypeError):
                 pass
-        kind = next((type(value).__name__ for value in column if not _fits(value, field.type)), "?")
+        kind = _kind_in(column, field.type)
         raise CannotRead(
             f"{_named(source)}: table {table} holds values of a wrong type for {field.name}: {kind} instead of "
             f"{field.type}."
         ) from error
+
+
+def _kind_in(column: Sequence[Any] | pa.Array, kind: pa.DataType) -> str:
+    """Return the type of a column's values that do not fit."""
+    if isinstance(column, pa.Array):
+        return "bytes" if column.type == kind else str(column.type)
+    return next((type(value).__name__ for value in column if not _fits(value, kind)), "?")
 
 
 def _fits(value: object, kind: pa.DataType) -> bool:
@@ -188,7 +234,7 @@ def _named(source: Source) -> str:
     return f"{location.role} {location.name}, {location.shown}"
 
 
-def _statement(source: Source, table: str, where: str) -> str:
+def _statement(source: Source, table: str, where: str, counts: str) -> str:
     location = source.location
     if location.role is Role.COORDINATOR:
         return (_MESSAGE_SQL if table == "message" else _HISTORY_SQL).format(where=where)
@@ -201,7 +247,7 @@ def _statement(source: Source, table: str, where: str) -> str:
         return _CONSUMER_SQL.format(table=table, where=where)
     given = is_given(location.gid_column, source.gids)
     columns = {"gid": location.gid_column, "branch": location.branch_column}
-    return _LEDGER_SQL.format(table=table, where=where, given=given, counts=counting(location), **columns)
+    return _LEDGER_SQL.format(table=table, where=where, given=given, counts=counts, **columns)
 
 
 def _text(value: object) -> str | None:

@@ -22,13 +22,13 @@ from twophase_spark.datasource.options.address import require_no_secret
 from twophase_spark.datasource.options.described import KNOWN, Fits, names_of
 from twophase_spark.datasource.options.given import given_options
 from twophase_spark.datasource.schema.tables import HAS_STATE, OF_COORDINATOR, TIME_OF_CREATION, Kind
+from twophase_spark.readers.snapshot import ADBC, AUTO, PYTHON
 
 PARTITIONS_DEFAULT = 8
 PARTITIONS_MAX = 1024
 GIDS_MAX = 1000
 EARLIEST, LATEST, BEGINNING = "earliest", "latest", "beginning"
 FAIL, REPORT = "fail", "report"
-AUTO, ADBC, PYTHON = "auto", "adbc", "python"
 _Value = TypeVar("_Value")
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}")
 _STATES = {state.name.lower(): int(state) for state in STORED}

@@ -11,12 +11,12 @@ import pyarrow as pa
 from twophase_spark.datasource.options import filters
 from twophase_spark.datasource.options.looking import location_of
 from twophase_spark.datasource.options.read_options import ReadOptions
-from twophase_spark.datasource.partitions.connection import Run, open_snapshot
 from twophase_spark.datasource.partitions.parts import Follow, Part, Range
 from twophase_spark.datasource.schema import body, ledger
 from twophase_spark.datasource.schema.shaping import carried_types, shape
 from twophase_spark.datasource.schema.sql import column, milliseconds, select, stored_columns
 from twophase_spark.datasource.schema.tables import MAY_LACK, MS_OF_TIME, OF_COORDINATOR, Kind
+from twophase_spark.readers.snapshot import Run, open_snapshot
 
 _NODES = select(["id"], "node")
 

@@ -16,10 +16,10 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from twophase.core.errors import CannotRead, ConfigurationError
-from twophase_spark.datasource.options.read_options import ADBC, PYTHON
 from twophase_spark.locations import Location
 from twophase_spark.readers.database import BUSY_SECONDS_MAX, CONNECT_SECONDS_MAX, open_database, reported
 
+AUTO, ADBC, PYTHON = "auto", "adbc", "python"
 ROWS_PER_BATCH = 65_536
 BYTES_PER_BATCH = 1024 * 1024
 """Bytes of a batch of PostgreSQL, whose driver would otherwise collect 16 MiB."""
