@@ -280,7 +280,7 @@ def test_wrong_settings_cost_one_warning() -> None:
 
 def test_a_missing_client_costs_one_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     os.environ["OPENLINEAGE_URL"] = "http://127.0.0.1:1"
-    monkeypatch.setattr(sending, "_has_client", lambda: False)
+    monkeypatch.setattr(sending, "has_client", lambda: False)
     told: list[str] = []
     with lineage_sent(told.append) as lineage, lineage.run(PLAN):
         pass

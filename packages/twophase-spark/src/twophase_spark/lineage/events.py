@@ -9,27 +9,20 @@ and no login stands in an event.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib.metadata import version
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.generated import data_quality_assertions_dataset as quality
-from openlineage.client.generated import parent_run
-from openlineage.client.generated.base import BaseFacet, InputDatasetFacet, OutputDatasetFacet, RunFacet
-from openlineage.client.generated.error_message_run import ErrorMessageRunFacet
+from openlineage.client.generated.base import InputDatasetFacet, OutputDatasetFacet
 from openlineage.client.generated.input_statistics_input_dataset import InputStatisticsInputDatasetFacet
-from openlineage.client.generated.job_type_job import JobTypeJobFacet
-from openlineage.client.generated.output_statistics_output_dataset import OutputStatisticsOutputDatasetFacet
-from openlineage.client.generated.processing_engine_run import ProcessingEngineRunFacet
 from openlineage.client.generated.schema_dataset import SchemaDatasetFacet, SchemaDatasetFacetFields
 from openlineage.client.generated.test_run import TestExecution, TestRunFacet
 
-from twophase.core.credentials import without_credentials
-from twophase.core.errors import TwophaseError
 from twophase_spark.inputs.plan import Plan
+from twophase_spark.lineage.facets import PRODUCER, facet, job_type, namespace_of, of_run, parent_named, rows_written
 from twophase_spark.lineage.naming import name_of_place, names_of
 from twophase_spark.locations import Location, Role
 from twophase_spark.reports.finding_columns import FINDING_COLUMNS, RUN_COLUMNS
@@ -37,11 +30,7 @@ from twophase_spark.reports.report import Report
 from twophase_spark.rules.services import ServiceCount
 from twophase_spark.rules.taxonomy import MEANINGS, Flag, Meaning
 
-F = TypeVar("F", bound=BaseFacet)
 JOB: Final = "twophase.audit"
-NAMESPACE: Final = "OPENLINEAGE_NAMESPACE"
-PARENT: Final = "OPENLINEAGE_PARENT_ID"
-_PRODUCER: Final = f"urn:twophase-spark:{version('twophase-spark')}"
 _WARNINGS: Final = (Flag.PARKED, Flag.LATE, Flag.UNCHECKED)
 """Classes that break no promise, and that a catalogue should show all the same."""
 _ASSERTED: Final = {
@@ -60,7 +49,7 @@ class RunIdentity(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, run_id: str, environment: Mapping[str, str]) -> RunIdentity:
         """Return the identity of a run, with what OpenLineage's environment variables say."""
-        return cls(run_id, environment.get(NAMESPACE) or "default", environment.get(PARENT) or None)
+        return cls(run_id, namespace_of(environment), parent_named(environment))
 
 
 def event_of(
@@ -81,45 +70,19 @@ def event_of(
         report: the result, of a run that has one.
         error: what ended a run that has none.
     """
-    facets: dict[str, RunFacet] = {
-        "processing_engine": _facet(ProcessingEngineRunFacet, version=version("pyspark"), name="spark")
-    }
-    if (parent := _parent(identity.parent)) is not None:
-        facets["parent"] = parent
+    failure = report.sentence if report is not None and kind is RunState.FAIL else ""
+    facets = of_run(identity.parent, error, failure)
     if report is not None:
-        facets["test"] = _facet(TestRunFacet, tests=_tests(report))
-    if error is not None or (report is not None and kind is RunState.FAIL):
-        told = _told(error) if error is not None else report.sentence if report is not None else ""
-        facets["errorMessage"] = _facet(ErrorMessageRunFacet, message=told, programmingLanguage="PYTHON")
-    job_type = _facet(JobTypeJobFacet, processingType="BATCH", integration="TWOPHASE", jobType="AUDIT")
+        facets["test"] = facet(TestRunFacet, tests=_tests(report))
     return RunEvent(
         eventTime=at.astimezone(UTC).isoformat(),
         eventType=kind,
         run=Run(str(uuid.UUID(identity.run_id)), facets),
-        job=Job(identity.namespace, JOB, {"jobType": job_type}),
+        job=Job(identity.namespace, JOB, {"jobType": job_type("BATCH", "AUDIT")}),
         inputs=[dataset for location in plan.locations for dataset in _inputs(location, report)],
         outputs=_outputs(plan, report),
-        producer=_PRODUCER,
+        producer=PRODUCER,
     )
-
-
-def _facet(kind: Callable[..., F], **values: object) -> F:
-    """Return a facet made by this version."""
-    return kind(producer=_PRODUCER, **values)
-
-
-def _parent(text: str | None) -> parent_run.ParentRunFacet | None:
-    """Return the run that began this one; None for a text that names none.
-
-    Orchestrators hand it down as NAMESPACE/JOB/RUN.
-    """
-    namespace, _, rest = (text or "").partition("/")
-    name, _, run_id = rest.rpartition("/")
-    try:
-        run = parent_run.Run(run_id)
-    except ValueError:
-        return None
-    return _facet(parent_run.ParentRunFacet, run=run, job=parent_run.Job(namespace, name))
 
 
 def _tests(report: Report) -> list[TestExecution]:
@@ -152,13 +115,13 @@ def _inputs(location: Location, report: Report | None) -> list[InputDataset]:
     if result is not None and location.role is not Role.COORDINATOR:  # whose rows are counted together
         for row in result.rows:
             if (row.role, row.source) == (location.role.value, location.name):
-                facets["inputStatistics"] = _facet(InputStatisticsInputDatasetFacet, rowCount=row.rows)
+                facets["inputStatistics"] = facet(InputStatisticsInputDatasetFacet, rowCount=row.rows)
         for one in result.services:
             if (one.role, one.service) == (location.role.value, location.name):
                 asserted = [
                     _assertion(meaning, one) for meaning in MEANINGS if meaning.flag in _ASSERTED[location.role]
                 ]
-                facets["dataQualityAssertions"] = _facet(quality.DataQualityAssertionsDatasetFacet, assertions=asserted)
+                facets["dataQualityAssertions"] = facet(quality.DataQualityAssertionsDatasetFacet, assertions=asserted)
     return [InputDataset(name.namespace, name.name, inputFacets=dict(facets)) for name in names_of(location)]
 
 
@@ -182,16 +145,6 @@ def _outputs(plan: Plan, report: Report | None) -> list[OutputDataset]:
     facets: dict[str, OutputDatasetFacet] = {}
     if report is not None:
         rows = report.result.messages - report.result.clean
-        facets["outputStatistics"] = _facet(OutputStatisticsOutputDatasetFacet, rowCount=rows)
-    schema = _facet(SchemaDatasetFacet, fields=fields)
+        facets["outputStatistics"] = rows_written(rows)
+    schema = facet(SchemaDatasetFacet, fields=fields)
     return [OutputDataset(name.namespace, name.name, facets={"schema": schema}, outputFacets=facets)]
-
-
-def _told(error: BaseException) -> str:
-    """Return the text of one of our errors, and only the kind of another.
-
-    The text of a driver may hold values of rows.
-    """
-    if isinstance(error, TwophaseError):
-        return without_credentials(f"{error.code}: {error.message}")
-    return type(error).__name__

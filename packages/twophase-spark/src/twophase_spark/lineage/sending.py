@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from twophase.core.credentials import without_credentials
-from twophase_spark.inputs.plan import Plan
-from twophase_spark.reports.report import Report
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from openlineage.client.event_v2 import RunEvent
+
+    from twophase_spark.inputs.plan import Plan
+    from twophase_spark.reports.report import Report
 
 WAIT_S_MAX: Final = 5.0
 """Bound on the wait for the backend at the end, in seconds."""
@@ -123,10 +124,14 @@ class Backend:
 
     Arguments:
         warn: called when the backend takes no event, and again only after it has taken one.
+        what: the work that goes on without events, for the warning.
+        wait_s_max: bound on the wait at the end, in seconds; `WAIT_S_MAX` by default.
     """
 
-    def __init__(self, warn: Warn) -> None:
+    def __init__(self, warn: Warn, what: str = "audit", wait_s_max: float | None = None) -> None:
         self._warn = warn
+        self._what = what
+        self._wait_s_max = WAIT_S_MAX if wait_s_max is None else wait_s_max
         self._warned = False
         self._waiting: queue.Queue[Make | None] = queue.Queue(EVENTS_MAX)
         self._done = threading.Event()
@@ -142,10 +147,10 @@ class Backend:
             self._not_sent(f"{EVENTS_MAX} events wait")
 
     def close(self) -> None:
-        """Wait until every event has been sent, for `WAIT_S_MAX` at most."""
+        """Wait until every event has been sent, for as long as was allowed."""
         self.put(None)
-        if not self._done.wait(WAIT_S_MAX):
-            self._not_sent(f"no answer within {WAIT_S_MAX:g} s")
+        if not self._done.wait(self._wait_s_max):
+            self._not_sent(f"no answer within {self._wait_s_max:g} s")
         self._is_closed = True  # events that are still under way are not reported
 
     def _send_all(self) -> None:
@@ -159,14 +164,14 @@ class Backend:
                 self._not_sent(f"{type(error).__name__}: {error}")
         with contextlib.suppress(Exception):
             if client is not None:
-                client.close(WAIT_S_MAX)
+                client.close(self._wait_s_max)
         self._done.set()
 
     def _not_sent(self, why: str) -> None:
         if not self._warned and not self._is_closed:
             self._warned = True
             text = without_credentials(why).splitlines()[0]
-            self._warn(f"OpenLineage events were not sent; the audit is not affected. {text}")
+            self._warn(f"OpenLineage events were not sent; the {self._what} is not affected. {text}")
 
 
 @contextlib.contextmanager
@@ -182,7 +187,7 @@ def lineage_sent(warn: Warn, environment: Mapping[str, str] = os.environ) -> Ite
     if not is_configured(environment):
         yield Lineage(None)
         return
-    if not _has_client():
+    if not has_client():
         warn(_NO_CLIENT)
         yield Lineage(None)
         return
@@ -193,7 +198,8 @@ def lineage_sent(warn: Warn, environment: Mapping[str, str] = os.environ) -> Ite
         backend.close()
 
 
-def _has_client() -> bool:
+def has_client() -> bool:
+    """Return True when OpenLineage's client is installed."""
     try:
         return importlib.util.find_spec("openlineage.client") is not None
     except ModuleNotFoundError:

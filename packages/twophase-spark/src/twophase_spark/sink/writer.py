@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from twophase.core.errors import ConfigurationError
+from twophase_spark.lineage.batches import PublishedBatch, batch_sent
 from twophase_spark.sink.batch import publish
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
@@ -56,7 +57,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish the batch: all tasks have written."""
-        publish(self._publishing, messages)
+        _published(self._publishing, messages, is_streamed=False)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 -- Spark's signature
         """Handle the final failure of a task."""
@@ -91,7 +92,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 -- Spark's
         """Publish the batch: all its tasks have written."""
-        publish(self._publishing, messages)
+        _published(self._publishing, messages, is_streamed=True)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 -- Spark's
         """Note the final failure of a task.
@@ -99,6 +100,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
         The batch comes back when the query is started again.
         """
         _log.warning("batch %s of publisher %s failed, and will come back", batchId, self._publishing.publisher)
+
+
+def _published(publishing: Publishing, messages: list[WriterCommitMessage | None], *, is_streamed: bool) -> None:
+    """Publish a batch, and send its lineage; a batch without rows has none."""
+    written = [message for message in messages if isinstance(message, Written)]
+    if not written:
+        publish(publishing, messages)
+        return
+    batch = PublishedBatch(written[0].group, sum(one.messages for one in written), is_streamed)
+    with batch_sent(publishing, batch):
+        publish(publishing, messages)
 
 
 def _opened(publishing: Publishing, schema: StructType) -> str:
