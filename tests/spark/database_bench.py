@@ -31,13 +31,13 @@ from tests.spark.bench import bar
 from tests.spark.cases import SCOPE
 from tests.spark.duckdb_audit import by_twin, opened
 from tests.spark.planted_databases import Planted, plant
-from twophase_spark.auditing.run import is_small_audit, look_into, run
+from twophase_spark.auditing.run import look_into, rows_to_read, run
 from twophase_spark.locations import Role
 from twophase_spark.readers.probe import Slice, Source
 from twophase_spark.readers.rows import arrow_schema, read_slice
 from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.taxonomy import Flag
-from twophase_spark.session import SessionSettings, open_session, shortened
+from twophase_spark.session import SessionSettings, fitted, open_session
 
 SIZES = (100_000, 1_000_000)
 SECONDS_MAX = {100_000: 15.0, 1_000_000: 40.0}
@@ -119,7 +119,7 @@ def _again(folder: Path, planted: Planted) -> bool:
         for what in ("the first run with --state", "nothing new, first time", "nothing new, warm"):
             started, before_s = time.monotonic(), _spent_s()
             sources = look_into(plan)
-            with shortened(spark, short=is_small_audit(plan, sources)):
+            with fitted(spark, rows_to_read(plan, sources), CORES):
                 report = run(spark, plan, sources)
             took_s = time.monotonic() - started
             right = report.result.violations == planted.violations

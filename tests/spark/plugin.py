@@ -43,7 +43,7 @@ class SharedSpark:
                 find_java(self._folder)
             except ConfigurationError as error:
                 not_tested("Spark", error.message)
-            settings = SessionSettings(cores=2, memory_mb=1024, name="tests", short=True)
+            settings = SessionSettings(cores=2, memory_mb=1024, name="tests", rows=0)
             self._session = self._open.enter_context(open_session(settings))
         return self._session
 

@@ -87,7 +87,7 @@ def test_the_shim_takes_one_argument_away_and_keeps_the_others_as_they_are(tmp_p
 
 JOB = """
 from twophase_spark.session import SessionSettings, open_session
-with open_session(SessionSettings(cores=1, memory_mb=512, short=True)) as spark:
+with open_session(SessionSettings(cores=1, memory_mb=512, rows=0)) as spark:
     print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"), spark.range(7).count())
 """
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import Case
 from tests.spark.plant import System, make_system, plant
 from tests.spark.truth import nowadays
-from twophase_spark.auditing.run import is_small_audit, look_into, run
+from twophase_spark.auditing.run import look_into, rows_to_read, run
 from twophase_spark.inputs import tally
 from twophase_spark.inputs.increment import read_state
 from twophase_spark.inputs.plan import Plan
@@ -73,16 +73,13 @@ def test_a_row_that_was_committed_late_is_found(spark: SparkSession, system: Sys
     assert report.result.primary == {"lost": 1, "ghost": 1}
 
 
-def test_a_run_with_little_that_is_new_is_small(
-    spark: SparkSession, system: System, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("twophase_spark.readers.probe.ROWS_PER_SLICE_MIN", 10)
+def test_a_run_counts_the_rows_that_it_has_to_read(spark: SparkSession, system: System) -> None:
     plan = plan_of(system)
-    assert not is_small_audit(plan, look_into(plan))
+    assert rows_to_read(plan, look_into(plan)) == 4 * 50
 
     audited(spark, system)
 
-    assert is_small_audit(plan, look_into(plan))
+    assert rows_to_read(plan, look_into(plan)) == 3 * 5, "the newest keys that no tally covers"
 
 
 def test_no_tally_is_kept_once_a_mark_is_old_enough(spark: SparkSession, system: System) -> None:

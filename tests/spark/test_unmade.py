@@ -45,7 +45,7 @@ def files(tmp_path: Path) -> ReportFiles:
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace what a round needs a session for."""
     monkeypatch.setattr("twophase_spark.progress.progress_shown", lambda _spark, _say: contextlib.nullcontext())
-    monkeypatch.setattr("twophase_spark.session.shortened", lambda _spark, *, short: contextlib.nullcontext())
+    monkeypatch.setattr("twophase_spark.session.fitted", lambda *_: contextlib.nullcontext())
 
 
 def require_not_made(files: ReportFiles, why: str) -> None:

@@ -96,7 +96,7 @@ class StoppingSource(TwophaseSource):
 def main(order: Order) -> None:
     """Publish everything in the folder, or stop at the point."""
     settings = SessionSettings(
-        cores=2, memory_mb=512, name="publisher", short=True, extra=(("spark.master", "local[2,3]"),)
+        cores=2, memory_mb=512, name="publisher", rows=0, extra=(("spark.master", "local[2,3]"),)
     )
     with open_session(settings) as spark:
         spark.dataSource.register(StoppingSource)

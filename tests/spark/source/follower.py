@@ -51,7 +51,7 @@ def main(url: str, folder: Path, point: str, batch: int) -> None:
         reached("written", number)
 
     told = (("spark.sql.pyspark.jvmStacktrace.enabled", "true"),)  # the cause of a stream's end lies deep
-    with open_session(SessionSettings(cores=2, memory_mb=512, name="follower", short=True, extra=told)) as spark:
+    with open_session(SessionSettings(cores=2, memory_mb=512, name="follower", rows=0, extra=told)) as spark:
         register(spark)
         for left in reversed(range(STARTS_MAX)):
             reader = spark.readStream.format("twophase").option("url", url).option("columns", "node,seq,gid")

@@ -48,7 +48,7 @@ good, bad, folder, publish = sys.argv[1:5]
 publish = json.loads(publish)
 log = {"enabled": "true", "dir": Path(folder).as_uri(), "compress": "false"}
 extra = tuple((f"spark.eventLog.{name}", value) for name, value in log.items())
-settings = ours.SessionSettings(cores=1, memory_mb=512, name="secrets", short=True, extra=extra)
+settings = ours.SessionSettings(cores=1, memory_mb=512, name="secrets", rows=0, extra=extra)
 with ours.open_session(settings) as spark:
     spark.sparkContext.setLogLevel("INFO")
     register(spark)

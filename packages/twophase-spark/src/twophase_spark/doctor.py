@@ -147,7 +147,7 @@ def _executors(reference: str | None, master: str | None) -> Iterator[Finding]:
     try:
         with tempfile.TemporaryDirectory(prefix="twophase-doctor-") as folder, contextlib.ExitStack() as stack:
             if master is None:
-                session = open_session(SessionSettings(cores=2, memory_mb=512, short=True))
+                session = open_session(SessionSettings(cores=2, memory_mb=512, rows=0))
             else:
                 session = reach.cluster_session(master, bundle(Path(folder) / "twophase-spark.zip").path)
             seen = reach.reach(stack.enter_context(session), reference)

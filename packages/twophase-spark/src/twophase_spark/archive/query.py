@@ -27,7 +27,6 @@ from twophase_spark.datasource.cut import consistent_cut
 from twophase_spark.datasource.options.address import locate
 from twophase_spark.progress import progress_shown
 
-SMALL_ROWS_MAX = 100_000
 _VIEWS = re.compile(r"\b(history|message|attempt|audit_log)\b", re.IGNORECASE)
 _TRIES_MAX = 3
 
@@ -65,10 +64,10 @@ def require_sound(question: Question) -> None:
     _snapshot(question)
 
 
-def is_small(question: Question) -> bool:
-    """Return True when compiling code would take longer than reading the lake."""
+def rows_of(question: Question) -> int:
+    """Return the number of rows in the lake, as its files say."""
     lake = _snapshot(question)
-    return lake is None or sum(file.rows for kind in TABLES for file in lake.files(kind)) <= SMALL_ROWS_MAX
+    return 0 if lake is None else sum(file.rows for kind in TABLES for file in lake.files(kind))
 
 
 def ask(spark: SparkSession, question: Question, say: Callable[[str], None]) -> Answer:

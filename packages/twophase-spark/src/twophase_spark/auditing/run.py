@@ -187,14 +187,14 @@ def write_reports(report: Report, plan: Plan) -> None:
         plan.junit.write_bytes(to_junit(report))
 
 
-def is_small_audit(plan: Plan, sources: list[Source]) -> bool:
-    """Return True when a run reads few rows of each of these sources.
+def rows_to_read(plan: Plan, sources: list[Source]) -> int:
+    """Return how many rows a run reads of these sources, at most and as far as that is known.
 
     Raises:
         CannotRead, ConfigurationError: as the run would.
     """
     state = read_state(plan.state) if plan.state else None
-    return all(map(probing.is_small, sources if state is None else _increment(plan, sources, state).sources))
+    return probing.rows_in(sources if state is None else _increment(plan, sources, state).sources)
 
 
 def _increment(plan: Plan, sources: list[Source], state: VerifiedPoint) -> Increment:

@@ -131,7 +131,7 @@ def _workers(memory_mb: int, cores: int) -> Workers:
     from twophase_spark.archive.workers import fitting  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.session import SessionSettings  # noqa: PLC0415 -- the same
 
-    return fitting(SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase archive", short=True), say)
+    return fitting(SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase archive", rows=0), say)
 
 
 def _archive(store: str | None, lake: str, workers: Workers, *, accept_gaps: bool) -> None:

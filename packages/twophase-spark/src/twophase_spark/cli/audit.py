@@ -87,27 +87,27 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
             return _once(order, files, say, show, lineage)
         look_into(order.plan)
         say("starting Spark")
-        with open_session(_settings(order, short=False)) as spark:
+        with open_session(_settings(order)) as spark:
             return _rounds(spark, order, files, say, show, lineage)
 
 
-def _settings(order: Order, *, short: bool) -> SessionSettings:
+def _settings(order: Order, rows: int | None = None) -> SessionSettings:
     from twophase_spark.session import SessionSettings  # noqa: PLC0415 -- PySpark is slow to import
 
-    return SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", short=short)
+    return SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", rows=rows)
 
 
 def _once(order: Order, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
-    from twophase_spark.auditing.run import is_small_audit, look_into, run  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.auditing.run import look_into, rows_to_read, run  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- the same
     from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
 
     plan = order.plan
     with lineage.run(plan) as told:
         sources = look_into(plan)
-        short = is_small_audit(plan, sources)
+        rows = rows_to_read(plan, sources)
         say("starting Spark")
-        with open_session(_settings(order, short=short)) as spark:
+        with open_session(_settings(order, rows)) as spark:
             with progress_shown(spark, say):
                 report = run(spark, plan, sources, say, run_id=told.run_id)
             files.made = True
@@ -134,9 +134,9 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
 
     A round that waits for the grace time is given up: what it would call a violation may only be late to arrive.
     """
-    from twophase_spark.auditing.run import is_small_audit, look_into, run  # noqa: PLC0415 -- the same
+    from twophase_spark.auditing.run import look_into, rows_to_read, run  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.session import shortened  # noqa: PLC0415 -- the same
+    from twophase_spark.session import fitted  # noqa: PLC0415 -- the same
 
     assert order.every_s is not None, "called for many rounds only"
     code = EXIT_NOT_CHECKED
@@ -152,8 +152,8 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
             try:
                 with lineage.run(order.plan) as told:
                     sources = look_into(order.plan)
-                    short = is_small_audit(order.plan, sources)
-                    with progress_shown(spark, say), shortened(spark, short=short):
+                    rows = rows_to_read(order.plan, sources)
+                    with progress_shown(spark, say), fitted(spark, rows, order.cores):
                         report = run(spark, order.plan, sources, say, pause=wait, run_id=told.run_id)
                     files.made = True
                     told.checked(report)

@@ -63,7 +63,7 @@ def query(
     Exit code 0: done; 2: could not.
     """
     with exit_codes(command="query", failed="No answer."):
-        from twophase_spark.archive.query import Question, ask, is_small, require_sound  # noqa: PLC0415 -- slow
+        from twophase_spark.archive.query import Question, ask, require_sound, rows_of  # noqa: PLC0415 -- slow
         from twophase_spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
 
         url = None if store is None else reference_of(store)
@@ -73,7 +73,7 @@ def query(
             cores=cores,
             memory_mb=memory,
             name="twophase query",
-            short=is_small(question),
+            rows=rows_of(question),
             extra=(("spark.hadoop.parquet.page.verify-checksum.enabled", "true"),),
         )
         logging.getLogger("SQLQueryContextLogger").disabled = True  # PySpark writes a trace of a query's mistake there

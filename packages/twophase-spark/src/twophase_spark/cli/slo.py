@@ -90,7 +90,7 @@ def slo(
 def _measured(locations: list[Location], hours: float | None, memory_mb: int, cores: int) -> Measured:
     from twophase_spark.inputs.source import read_all, reference_skew_ms  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.readers.probe import is_small, probe  # noqa: PLC0415 -- the same
+    from twophase_spark.readers.probe import probe, rows_in  # noqa: PLC0415 -- the same
     from twophase_spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
     from twophase_spark.slo import measure  # noqa: PLC0415 -- the same
 
@@ -98,7 +98,7 @@ def _measured(locations: list[Location], hours: float | None, memory_mb: int, co
     as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
     since_ms = 0 if hours is None else as_of_ms - int(hours * 3_600_000)
     say("starting Spark")
-    settings = SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase slo", short=all(map(is_small, sources)))
+    settings = SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase slo", rows=rows_in(sources))
     with open_session(settings) as spark:
         say(f"measuring {len(sources)} coordinators")
         with progress_shown(spark, say):

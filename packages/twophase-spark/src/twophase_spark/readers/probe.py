@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -51,7 +51,8 @@ LAST_SEQ_SQL = "select seq from history where node = ? order by seq desc limit 1
 class Slice(msgspec.Struct, frozen=True):
     """A part of a table: where `first` ≤ `key` < `end`, each None for open.
 
-    The whole table when `key` is empty. `node`: of history only, whose key is (node, seq).
+    The whole table when `key` is empty. `node`: of history only, whose key is (node, seq). `rows`: how many it has at
+    most; 0 where that is not known, as of live messages, which are few.
     """
 
     table: str
@@ -59,6 +60,7 @@ class Slice(msgspec.Struct, frozen=True):
     first: int | None = None
     end: int | None = None
     node: int | None = None
+    rows: int = 0
 
 
 class Bound(msgspec.Struct, frozen=True):
@@ -137,12 +139,9 @@ def horizon_ms(source: Source) -> int:
         )
 
 
-def is_small(source: Source) -> bool:
-    """Return True when no table of this source was worth cutting into slices.
-
-    It counts only what is to be read.
-    """
-    return len({(part.table, part.node) for part in source.slices}) == len(source.slices)
+def rows_in(sources: Iterable[Source]) -> int:
+    """Return how many rows are to be read of these sources, at most and as far as that is known."""
+    return sum(part.rows for source in sources for part in source.slices)
 
 
 def _coordinator(location: Location, database: Database, slices_max: int) -> Source:
@@ -309,10 +308,10 @@ def cut(table: str, key: str, first: int, last: int, slices_max: int) -> tuple[S
 
     >>> [(part.first, part.end) for part in cut("t", "id", 1, 60_000, 3)]
     [(None, 20001), (20001, 40001), (40001, None)]
-    >>> len(cut("t", "id", 1, 500, 8))
-    1
+    >>> [part.rows for part in cut("t", "id", 1, 500, 8)]
+    [500]
     """
     width = last - first + 1
     count = max(1, min(slices_max, width // ROWS_PER_SLICE_MIN))
     bounds = [None, *(first + width * part // count for part in range(1, count)), None]
-    return tuple(Slice(table, key, begin, end) for begin, end in itertools.pairwise(bounds))
+    return tuple(Slice(table, key, begin, end, rows=-(-width // count)) for begin, end in itertools.pairwise(bounds))
