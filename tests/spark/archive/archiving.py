@@ -23,7 +23,12 @@ from twophase_spark.datasource.schema.tables import Kind
 DAY_MS = 86_400_000
 MADE_MS = 1_700_000_000_000
 ROWS_PER_TASK = 10
-ARCHIVING = (__name__, "tests.spark.archive.test_killed", "tests.spark.archive.test_purge")
+ARCHIVING = (
+    __name__,
+    "tests.spark.archive.test_killed",
+    "tests.spark.archive.test_killed_in_object_store",
+    "tests.spark.archive.test_purge",
+)
 """Modules whose work is done in a process of its own."""
 
 

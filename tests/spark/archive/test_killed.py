@@ -47,11 +47,11 @@ def _archive_until(folder: Path, url: str, point: str, passage: int) -> None:
         if name == point and next(passed) == passage:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    _cut_short(reached)
+    cut_short(reached)
     Archive(folder).run(StoreAt(url), reached=reached)
 
 
-def _cut_short(reached: Callable[[str], None]) -> None:
+def cut_short(reached: Callable[[str], None]) -> None:
     """Add points inside a round: behind each file, and behind each commit."""
     put, settle = Lake.put, Lake.settle
 
