@@ -361,3 +361,32 @@ def test_the_command_warns_where_other_machines_reach_it_without_keys(
     for more, warned in (([], False), (exposed, True), (exposed + signed_alone, False)):
         done = CliRunner().invoke(app, [*command, *more])
         assert ("ready" in done.output, "without --keys every client" in done.output) == (True, warned)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Content-Length : 40",
+        "Content-Length\t: 40",
+        "Content-Length 40",
+        " Content-Length: 40",
+        "X: y\r\n Content-Length: 40",
+        "X: y\n Content-Length: 40",
+        "X: y\rContent-Length: 40",
+        "Transfer-Encoding : chunked",
+        "Transfer-Encoding:\r\n chunked",
+        "Content\0-Length: 40",
+        "X: a\0b",
+        ": 40",
+    ],
+)
+def test_a_request_of_doubtful_form_is_answered_once_and_ends_the_connection(
+    engine: Engine, serve: Serve, line: str
+) -> None:
+    """Another server in between could take what follows for a body."""
+    server, target = serve(), target_of(engine)
+    question = f"GET {target} HTTP/1.1\r\nHost: a\r\n{{line}}\r\n\r\n"
+    received = raw(server, (question.format(line=line) + question.format(line="X: smuggled")).encode())
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert received.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
+    assert VERDICT_HEADER.encode() not in received.lower()

@@ -37,6 +37,7 @@ REQUEST_S: Final = 10.0
 _IDLE_S: Final = 60.0
 """The time between two requests of a connection."""
 _PARAMETERS_MAX: Final = 100
+_LINE_ENDS: Final = frozenset("\r\n\0")
 _TEXT: Final = {"content-type": "text/plain; charset=utf-8"}
 _BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -232,12 +233,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for name, value in reply.headers.items():
             self.send_header(name, value)
         self.send_header("content-length", str(len(reply.body)))
-        if reply.status in {401, 413} or self.server.crowded:
+        if reply.status in {400, 401, 413} or self.server.crowded:
             self.send_header("connection", "close")
         self.end_headers()
         self.wfile.write(reply.body)
 
     def _reply(self) -> HttpReply:
+        if self.headers.defects or any(set(text) & _LINE_ENDS for pair in self.headers.items() for text in pair):
+            return HttpReply(400, _TEXT, b"a header is none, or of more than one line")
         lengths = {value.strip() for value in self.headers.get_all("content-length", [])}
         if lengths - {"0"} or "transfer-encoding" in self.headers:
             return HttpReply(413, _TEXT, b"a question has no body")
