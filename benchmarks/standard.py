@@ -69,7 +69,7 @@ class Effort(msgspec.Struct, frozen=True):
 
 MEMORY_BAR_S: Final = 1800.0
 STALLED_BAR_S: Final = 300.0
-FLOOD_S: Final = 3.0
+FLOOD_S: Final = 2.5
 """The time of each attack: there are many, and none gets worse with time."""
 QUICK: Final = Effort(QUICK_NAME, 1, 1, 2.0, (250.0, 1000.0), 20_000, 1_000, 10.0, 10.0, 10_000)
 FULL: Final = Effort("full", 3, 5, 4.0, (250.0, 500.0, 1000.0, 2000.0), 0, 0, 45.0, 45.0, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-from asyncio.subprocess import DEVNULL
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +28,7 @@ from benchmarks.servers.started import REPOSITORY, Started, directory_on_disk, f
 from benchmarks.servers.tokens import added
 
 SECONDS: Final = 6.0
+_WARMUP_S: Final = 0.5
 _RATE: Final = 50.0
 _CONNECTIONS: Final = 16
 _MIDDLE_MS: Final = 100.0
@@ -98,12 +99,12 @@ async def _beside(stage: Stage, server: Started, grpc: int, name: str, clients: 
     path = f"/t/{clients.tokens[_ORDINARY]}{API_PATH}" if attack.token else ""
     token = [clients.tokens[attack.token]] if attack.token else []
     arguments = ("-m", "benchmarks.scenarios.flood", name, str(port), str(grpc), *token)
-    attacker = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=REPOSITORY, stdout=DEVNULL)
-    workload = Workload(
-        Mode.SUBMIT, _CONNECTIONS, _RATE, seconds=stage.seconds or SECONDS, warmup_s=max(0.5, stage.warmup_s)
-    )
+    attacker = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=REPOSITORY, stdout=PIPE)
+    workload = Workload(Mode.SUBMIT, _CONNECTIONS, _RATE, seconds=stage.seconds or SECONDS, warmup_s=_WARMUP_S)
     memory = asyncio.ensure_future(highest_memory_mb(server.processes[0]))
     try:
+        assert attacker.stdout is not None
+        await attacker.stdout.readline()  # it begins
         run = await Run(api(server.url + path), workload, tls=clients.tls).measure(server.processes)
         assert attacker.returncode is None, "it attacks until it is ended"
     finally:
