@@ -20,6 +20,7 @@ from twophase.server.ending import EXIT_OVERDUE
 
 _DRAIN_MS = 3_000
 _MESSAGES = 2_000
+_CONNECTIONS = 50
 
 
 def _with_code(folder: Path, code: str) -> dict[str, str]:
@@ -108,11 +109,13 @@ async def test_thousands_of_mixed_failures_do_not_delay_the_end(tmp_path: Path) 
             *("http://127.0.0.1:1", "https://127.0.0.1:1", "grpc://127.0.0.1:1", silent.url.replace("http", "https")),
             *("http://{}.of-{}.slow.test", "http://a.of-{}.invalid"),
         ]
-        client = await server.connect()
-        await client.send(b"".join(_failing(number, origins) for number in range(_MESSAGES)))
-        statuses = {response.status for response in await client.responses(_MESSAGES)}
-        client.close()
-        assert statuses == {200}
+        clients = [await server.connect() for _ in range(_CONNECTIONS)]
+        for first, client in enumerate(clients):
+            await client.send(b"".join(_failing(number, origins) for number in range(first, _MESSAGES, _CONNECTIONS)))
+        for client in clients:
+            answers = await client.responses(_MESSAGES // _CONNECTIONS)
+            client.close()
+            assert {one.status for one in answers} == {200}
         await refusing.until_called("/in", "g6")
         began_s = time.monotonic()
         code, errors = await server.terminate()

@@ -157,6 +157,15 @@ async def test_the_connections_of_an_address_share_its_turns_but_not_behind_a_pr
             assert {one.status for one in await client.responses(60)} == {200}
 
 
+async def test_a_rest_that_waits_for_its_turn_is_not_late(wire: Wire) -> None:
+    client = await wire.connect()
+    assert (await client.ask(prepare("first"))).status == 200
+    server = wire.connection()
+    server.data_received(prepare("g") * 60)
+    server.enforce_timeouts(server.since_s + 3_600)
+    assert {one.status for one in await client.responses(60)} == {200}
+
+
 async def test_what_arrives_while_a_read_waits_for_its_turn_is_the_last_that_is_read(wire: Wire) -> None:
     client = await wire.connect()
     assert (await client.ask(prepare("first"))).status == 200

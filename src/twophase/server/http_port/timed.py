@@ -38,7 +38,9 @@ class TimedParser(RequestParser, ABC):
         elif self.reading == NOTHING:
             if not self._pending and age_s > limits.idle_s:
                 self.transport.close()
-        elif not self.flow.read_paused and age_s > (limits.head_s if self.reading == HEAD else limits.body_s):
+        elif self.flow.read_paused or self._waits:
+            return  # it is not the client that keeps the rest back
+        elif age_s > (limits.head_s if self.reading == HEAD else limits.body_s):
             self.refuse(408, InvalidRequest("the request did not arrive in time."))
 
     def _end_farewell(self, below: asyncio.Transport) -> bool:
