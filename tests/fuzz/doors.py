@@ -87,7 +87,7 @@ class Doors:
         self._server = server
         api = server._grpc._api
         assert api is not None
-        self._grpc_port = cast("Any", api._port)
+        self._grpc_port = cast("Any", api._listener._port)
         self._trouble: list[str] = []
         self.statuses: set[int] = set()
         """The statuses that were answered over HTTP."""
