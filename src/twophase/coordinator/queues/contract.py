@@ -112,7 +112,8 @@ class Client(Protocol):
 class QueueApi(Protocol):
     """Queues as a wire format uses them.
 
-    Every method may raise `StoreError` and `Unavailable`."""
+    Every method may raise `StoreError` and `Unavailable`.
+    """
 
     async def topic(self, namespace: str, name: str) -> TopicInfo:
         """Return a topic, which is made on first use where the setting allows it.
@@ -228,7 +229,8 @@ class QueueApi(Protocol):
     async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
         """Move a message into the group's dead letters, topic `%DLQ%group`.
 
-        Raises as `ack`."""
+        Raises as `ack`.
+        """
         ...
 
     async def recall(self, namespace: str, topic: str, transaction_id: str, caller: Owner | None) -> None:
@@ -243,5 +245,6 @@ class QueueApi(Protocol):
     def attach(self, client: Client) -> Callable[[], None]:
         """Ask this client from now on.
 
-        Returns its detach, which releases the leases that it renews by itself."""
+        Returns its detach, which releases the leases that it renews by itself.
+        """
         ...
