@@ -5,8 +5,9 @@ Each function raises `BrokenMessage` for bytes that are no message of its type.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+from twophase.rocketmq_wire.counting import count_fields
 from twophase.rocketmq_wire.descriptors import BrokenMessage, parsed
 from twophase.rocketmq_wire.values import (
     AckRequest,
@@ -42,6 +43,13 @@ __all__ = [
 ]
 
 
+MESSAGES_MAX: Final = 256
+"""Messages of one call."""
+_VALUES_MAX: Final = 10_000
+_SHORT_BYTES: Final = 4096
+"""A request of this length cannot have too many values."""
+
+
 def parse_route(raw: bytes) -> RouteRequest:
     """Return a QueryRouteRequest."""
     request = parsed("QueryRouteRequest", raw)
@@ -55,8 +63,16 @@ def parse_assignment(raw: bytes) -> RouteRequest:
 
 
 def parse_send(raw: bytes) -> list[WireMessage]:
-    """Return the messages of a SendMessageRequest."""
-    return [_message(message) for message in parsed("SendMessageRequest", raw).messages]
+    """Return the messages of a SendMessageRequest.
+
+    One with too many of them, or of their values, is broken, too.
+    """
+    if len(raw) > _SHORT_BYTES and count_fields(raw, _VALUES_MAX) > _VALUES_MAX:
+        raise BrokenMessage(f"the request has more than {_VALUES_MAX} values")
+    messages = parsed("SendMessageRequest", raw).messages
+    if len(messages) > MESSAGES_MAX:
+        raise BrokenMessage(f"the request has {len(messages)} messages, more than {MESSAGES_MAX}")
+    return [_message(message) for message in messages]
 
 
 def parse_end(raw: bytes) -> EndRequest:

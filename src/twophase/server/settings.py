@@ -98,6 +98,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " or the grpc extra is not installed"
         ),
     ] = "auto"
+    rocketmq_port: Annotated[
+        Port | Literal["off"],
+        Meta(description="port for RocketMQ 5 clients, usually 8081; 0 picks a free one; off: none"),
+    ] = "off"
     grpc_connections_max: Annotated[
         Count,
         Meta(

@@ -154,7 +154,7 @@ def _expected(route: str, client: Scope | None, verb: str = "") -> str:
 def test_every_route_is_in_the_table_and_nothing_else_is() -> None:
     http = {route.path for route in HTTP_ROUTES}
     table = {route.partition(" ")[2] if route.partition(" ")[0] in {"GET", "DELETE"} else route for route in ROUTES}
-    other = {route for route in table if route.startswith(("json-rpc ", "/dtmgimp.", "/grpc."))}
+    other = {route for route in table if route.startswith(("json-rpc ", "/dtmgimp.", "/grpc.", "/apache."))}
     assert table - other == http
     assert {f"json-rpc {name}" for name in METHODS} == {route for route in other if route.startswith("json-rpc")}
 
