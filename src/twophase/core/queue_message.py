@@ -18,6 +18,8 @@ import msgspec
 from twophase.core.errors import InvalidRequest
 
 QUEUE_PREFIX: Final = "queue://"
+GID_PREFIX: Final = "queue-"
+"""The gids of queues' messages begin with it."""
 DEAD_LETTERS: Final = "%DLQ%"
 """The topic of a group's dead letters: this, then the group's name."""
 NAME_CHARACTERS_MAX: Final = 255
@@ -86,7 +88,7 @@ def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str
     ('queue-d210e33f0087d2130baa8c8c2b98354f', False)
     """
     named = "\0".join((namespace, topic, message_id, origin))
-    return "queue-" + hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()[:32]
+    return GID_PREFIX + hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def queue_of(name: str, queues: int) -> int:

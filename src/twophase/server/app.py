@@ -34,6 +34,7 @@ from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
+from twophase.destinations.queue import QueueDestination
 from twophase.http_client.byte_budget import ByteBudget
 from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
@@ -307,6 +308,7 @@ class Server:
             "http": destination,
             "https": destination,
             "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
+            "queue": QueueDestination(),
         }
         if grpc_port.installed():
             grpc = GrpcDestination(

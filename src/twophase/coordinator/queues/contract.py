@@ -12,9 +12,12 @@ from typing import Protocol
 
 import msgspec
 
+from twophase.coordinator.dispatch.producers import Client, Question
 from twophase.coordinator.state.active_message import Owner
 from twophase.core.errors import TwophaseError
 from twophase.core.queue_message import QueueMessage
+
+__all__ = ["Client", "Decision", "Delivered", "GroupInfo", "Question", "QueueApi", "Sent", "TopicInfo"]
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -74,39 +77,12 @@ class Delivered(msgspec.Struct, frozen=True):
     transaction_id: str
 
 
-class Question(msgspec.Struct, frozen=True):
-    """A check-back that goes over a producer's own connection.
-
-    `asked`: the number of answers there were before.
-    """
-
-    message: QueueMessage
-    transaction_id: str
-    asked: int
-
-
 class Decision(enum.Enum):
     """A producer's word about its local transaction."""
 
     COMMIT = "commit"
     ROLLBACK = "rollback"
     UNKNOWN = "unknown"
-
-
-class Client(Protocol):
-    """A connection of a producer or a consumer.
-
-    `producers`: the names for which it answers questions, with their namespace (`full_name`); the wire chooses them. It
-    may grow while the client is attached; then `QueueApi.attach` is called again.
-    """
-
-    client_id: str
-    namespace: str
-    producers: frozenset[str]
-
-    def ask(self, question: Question) -> bool:
-        """Send a question; False when it cannot be sent now. It never waits."""
-        ...
 
 
 class QueueApi(Protocol):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection
 from typing import Protocol
 
 from twophase.coordinator.runtime import Runtime
@@ -18,7 +19,8 @@ from twophase.coordinator.state.acts import entries_of
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
-from twophase.stores.batch import Batch, Decide, FlushResult, Insert, Item, NotApplied, Redirect
+from twophase.stores.batch import Batch, Complete, Decide, FlushResult, Insert, Item, NotApplied, Redirect
+from twophase.stores.queue_rows import Append, Progress
 from twophase.stores.rows import Attempt, AttemptKind
 
 _ATTEMPTS_MAX = 10_000
@@ -34,7 +36,9 @@ _BODIES_BYTES_MAX = 16 * 1024 * 1024
 
 With more, a statement would exceed the store's timeout, and the whole flush would fail.
 """
-_WITH_BODY = (Insert, Decide, Redirect)
+_REPORT_S = 1.0
+"""Time that progress for which nobody waits may wait for a flush."""
+_WITH_BODY = (Insert, Decide, Redirect, Complete)
 _LARGEST_AT_ONCE = 4
 """This many maximum-size bodies fit in `_BODIES_BYTES_MAX`."""
 
@@ -59,6 +63,26 @@ class Outcomes(Protocol):
         ...
 
 
+class Readers(Protocol):
+    """The consumers of queues, whose progress rides with flushes; `queues` implements it."""
+
+    def take_progress(self) -> list[Progress]:
+        """Return what groups have done since the last call; the next flush writes it."""
+        ...
+
+    def progress_flushed(self, error: StoreError | None) -> None:
+        """Take note that what was taken is durable; with an error its outcome is unknown."""
+        ...
+
+    def appended(self, queues: Collection[tuple[str, int]]) -> None:
+        """Take note that these queues have new entries."""
+        ...
+
+    def forget(self, error: StoreError) -> None:
+        """Forget everything: this node has lost its slot, or stops."""
+        ...
+
+
 class GroupCommit:
     """Collects changes, flushes them in batches, and reports each one's outcome.
 
@@ -78,6 +102,11 @@ class GroupCommit:
         self._items: list[Item] = []
         self._about: list[tuple[ActiveMessage, Trigger]] = []
         self._attempts: list[Attempt] = []
+        self._appends: dict[int, tuple[Append, ...]] = {}
+        """The entries of queues that come with a waiting change, by its index."""
+        self.readers: Readers | None = None
+        self._reporting = False
+        """True when the readers have progress to write."""
         self._flush: asyncio.Task[None] | None = None
         """The flush that is with the store."""
         self._unfinished: set[asyncio.Task[None]] = set()
@@ -108,6 +137,19 @@ class GroupCommit:
             elif self._linger is None:
                 self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
+    def append(self, trigger: Trigger, entries: tuple[Append, ...]) -> None:
+        """Write entries of queues with the change that was added last."""
+        assert self._about[-1][1] is trigger, "they come with a change"
+        self._appends[len(self._items) - 1] = entries
+
+    def report(self, *, urgent: bool) -> None:
+        """Write the readers' progress with the next flush; `urgent`: someone waits for it."""
+        self._reporting = True
+        if self._flush is None and not self._urgent and (urgent or self._linger is None):
+            if self._linger is not None:
+                self._linger.cancel()
+            self._linger = asyncio.get_running_loop().call_later(self._linger_s if urgent else _REPORT_S, self._start)
+
     def record(self, attempt: Attempt) -> None:
         """Write an attempt with the next flush, and report it.
 
@@ -123,7 +165,7 @@ class GroupCommit:
 
     async def drained(self) -> None:
         """Wait until nothing waits for the store."""
-        while not self._halted and (self._unfinished or self._items or self._attempts):
+        while not self._halted and (self._unfinished or self._items or self._attempts or self._reporting):
             if self._flush is None:
                 self._start()
             if self._unfinished:
@@ -152,6 +194,10 @@ class GroupCommit:
         if self._unfinished:
             await asyncio.wait(self._unfinished)
         self._items.clear()
+        self._appends.clear()
+        self._reporting = False
+        if self.readers is not None:
+            self.readers.forget(error)
         self.waiting = 0
         self._attempts.clear()
         about, self._about = self._about, []
@@ -160,7 +206,7 @@ class GroupCommit:
     def _start(self) -> None:
         self._urgent = False
         self._linger = None
-        if self._halted or self._flush is not None or not (self._items or self._attempts):
+        if self._halted or self._flush is not None or not (self._items or self._attempts or self._reporting):
             return
         size = self._fitting()
         if len(self._items) <= size:
@@ -171,10 +217,21 @@ class GroupCommit:
             about, self._about = self._about[:size], self._about[size:]
         attempts, self._attempts = self._attempts, []
         self._in_flush = len(items)
-        audited = entries_of(items, about) if self.acts else {}
-        self._flush = asyncio.get_running_loop().create_task(self._run(Batch(items, attempts, audited), about))
+        batch = Batch(items, attempts, entries_of(items, about) if self.acts else {})
+        if self._appends or self._reporting:
+            self._add_queues(batch)
+        self._flush = asyncio.get_running_loop().create_task(self._run(batch, about))
         self._unfinished.add(self._flush)
         self._flush.add_done_callback(self._unfinished.discard)
+
+    def _add_queues(self, batch: Batch) -> None:
+        """Give a batch its entries of queues, and what groups have done."""
+        size = len(batch.items)
+        batch.appends = {index: entries for index, entries in self._appends.items() if index < size}
+        self._appends = {index - size: entries for index, entries in self._appends.items() if index >= size}
+        if self._reporting and self.readers is not None:
+            batch.progress = self.readers.take_progress()
+        self._reporting = False
 
     def _fitting(self) -> int:
         """Return the number of waiting changes that go into one flush.
@@ -202,7 +259,10 @@ class GroupCommit:
             self._flush = None
             self.waiting -= self._in_flush
             self._in_flush = 0
-            self._failed(as_store_error(cause), about)
+            error = as_store_error(cause)
+            if batch.progress and self.readers is not None:
+                self.readers.progress_flushed(error)
+            self._failed(error, about)
         else:
             if failpoint.ARMED:
                 failpoint.reach("coordinator.after_flush")
@@ -211,12 +271,25 @@ class GroupCommit:
             self._in_flush = 0
             if batch.audited:
                 _note_written(batch, about, result)
+            if batch.appends or batch.progress:
+                self._queues_flushed(batch, about, result)
             seconds = time.perf_counter() - started
             await self._report(batch.items, about, result)
             self._start()
             self._observer.flushed(len(about), seconds)
             return
         self._start()
+
+    def _queues_flushed(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
+        for index, numbers in result.numbers.items():
+            trigger = about[index][1]
+            trigger.numbers, trigger.appended = numbers, batch.appends[index]
+        if self.readers is None:
+            return
+        applied = [entries for index, entries in batch.appends.items() if index not in result.refused]
+        self.readers.appended({(entry.topic, entry.queue) for entries in applied for entry in entries})
+        if batch.progress:
+            self.readers.progress_flushed(None)
 
     async def _report(self, items: list[Item], about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
         """Report durable changes, some at a time.
