@@ -387,6 +387,9 @@ class Coordinator:
             len(self.probing.addresses()),
             self.probing.failing,
             *self._runtime.store.slot,
+            self._dispatcher.producers.waiting,
+            self.queues.serving.redelivered,
+            self.queues.serving.gauges(),
         )
 
     def parked(self, active: ActiveMessage, trigger: Trigger) -> None:

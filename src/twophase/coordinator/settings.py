@@ -53,7 +53,7 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     queues_made_on_use: bool = True
     """Topics of queues and groups of consumers are made by their first use."""
     queue_undone_max: int = 10_000
-    """Messages of one queue that a group has been given, or waits to be given again, and has not done.
+    """Messages of one queue that a group was given and has not done.
 
     Beyond, it gets no new ones.
     """

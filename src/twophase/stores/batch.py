@@ -95,9 +95,9 @@ class Redirect(msgspec.Struct, frozen=True):
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """A new plain message that has nothing to call: it enters history at once, succeeded.
+    """A new plain message that has nothing to call.
 
-    It is refused when the gid is taken. `done` and `owner`: as in its row.
+    It enters history at once, succeeded. It is refused when the gid is taken. `done` and `owner`: as in its row.
     """
 
     gid: str

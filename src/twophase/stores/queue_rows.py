@@ -1,4 +1,4 @@
-"""The rows of queues: entries, progress of groups, and definitions of topics and groups."""
+"""The rows of queues: entries, progress, topics and groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """What a group has done of a queue.
+    """The progress of a group in a queue.
 
     Every entry below `next_number` is done. `unfinished` has what is done above it, and the deliveries of what is not;
     the store does not read it.
@@ -54,7 +54,10 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Definition(msgspec.Struct, frozen=True):
-    """A topic of queues, or a group of consumers; `text` has its settings, which the store does not read."""
+    """A topic of queues, or a group of consumers.
+
+    `text` has its settings, which the store does not read.
+    """
 
     kind: Literal["topic", "group"]
     name: str

@@ -20,7 +20,10 @@ class QueueStore(Protocol):
         ...
 
     async def define_queue(self, wanted: Definition) -> Definition:
-        """Make a topic or a group durable, unless there is one of that name. Returns the one that stands."""
+        """Make a topic or a group durable, unless it exists.
+
+        Returns the one that stands.
+        """
         ...
 
     async def queue_page(self, topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
@@ -47,7 +50,7 @@ class QueueStore(Protocol):
         ...
 
     async def purge_queues(self, before_ms: int, limit: int) -> int:
-        """Remove at most `limit` entries of each queue that are older, and return how many were removed.
+        """Remove at most `limit` older entries of each queue; return how many.
 
         An entry stays until every group that reads its queue has done it, and while an archive needs its history.
         """

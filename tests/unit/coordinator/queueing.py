@@ -80,7 +80,7 @@ class Queueing:
         return self.queues.receive("", GROUP, topic, limit=limit, **options)
 
     async def waiting(self, polls: int = 1) -> None:
-        """Wait until so many polls wait for a message."""
+        """Wait until this number of polls wait for a message."""
         served = self.queues.serving._subscriptions
         await self.harness.until(lambda: sum(len(one._waiters) for one in served.values()) == polls)
 

@@ -1,4 +1,4 @@
-"""Questions over producers' own connections: who is asked, what counts, and what never decides."""
+"""Questions over producers' own connections: who is asked, and what counts."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Consumers: leases, receipts, order, dead letters, and what a restart gives out again."""
+"""Consumers: leases, receipts, order, dead letters and restarts."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Asked, Queueing, order
+from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues import QueueMessage, Sent
 from twophase.core.errors import InvalidRequest, QueuesUnavailable, ReceiptInvalid, ReceiptStale, StoreError
-from twophase.stores.queue_rows import Definition
+from twophase.stores.queue_rows import Definition, Entry
 
 
 @pytest.fixture
@@ -333,6 +335,45 @@ async def test_one_message_that_is_never_done_stops_no_others(harness: Harness, 
     assert len(progress.unfinished) < 40
     await harness.restart()
     assert await queueing.ids() == ["stuck"]
+
+
+async def test_lag_and_deliveries_are_counted(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(*(order(f"{number}") for number in range(3)))
+    one, *_ = await queueing.receive(2, invisible_ms=1_000)
+    await queueing.send(order("3"))
+    assert harness.coordinator.gauges().queues == (QueueGauge(GROUP, TOPIC, 4, 1 + 1),)
+    await queueing.ack(one)
+    harness.clock.advance(1_500)
+    await queueing.receive()
+
+    gauges = harness.coordinator.gauges()
+    assert (gauges.queues[0].lag, gauges.redelivered) == (3, 1)
+
+
+async def test_what_is_read_while_the_node_loses_its_slot_is_read_anew(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"))
+    await queueing.receive(topic="bills")
+    reading, going_on = asyncio.Event(), asyncio.Event()
+    read = harness.store.queue_page
+
+    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+        reading.set()
+        await going_on.wait()
+        return await read(topic, queue, least, limit)
+
+    monkeypatch.setattr(harness.store, "queue_page", held)
+    receiving = asyncio.ensure_future(queueing.receiving())
+    await asyncio.wait_for(reading.wait(), PATIENCE_S)
+    queueing.queues.serving.forget(StoreError("fenced"))
+    going_on.set()
+
+    found = await asyncio.wait_for(receiving, PATIENCE_S)
+
+    await queueing.ack(*found)
+    assert [one.attempt for one in found] == [1]
+    assert await queueing.ids() == []
 
 
 async def test_a_stop_ends_the_polls(harness: Harness, queueing: Queueing) -> None:

@@ -1,4 +1,7 @@
-"""Sends, half messages and decisions: what is committed is in its queue, once, in the flush that decides."""
+"""Sends, half messages and decisions.
+
+What is committed is in its queue, once, in the flush that decides.
+"""
 
 from __future__ import annotations
 

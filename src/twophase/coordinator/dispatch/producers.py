@@ -1,4 +1,6 @@
-"""Asks producers over connections that they keep: check addresses `producer://NAME?client=ID`.
+"""Asks producers over connections that they keep.
+
+Their messages have the check address `producer://NAME?client=ID`.
 
 Keeps I5 and I9 for producers that no address reaches. The question goes to the client that sent the message, else to
 any that answers for the name. Only an answer counts as a try: a message whose producers are away waits, is never given
@@ -88,7 +90,10 @@ class Producers:
         self._clock = runtime.clock
         self._settings = runtime.settings
         self._clients: dict[str, dict[str, _Attached]] = {}
-        """By the name for which they answer, then by client id; the one that was asked longest ago first."""
+        """By the name for which they answer, then by client id.
+
+        The one that was asked longest ago is first.
+        """
         self._asked: dict[str, _Asked] = {}
         """By gid."""
         self._about_to_ask: dict[str, dict[ActiveMessage, None]] = {}
@@ -122,7 +127,7 @@ class Producers:
         return detach
 
     def ask(self, active: ActiveMessage) -> None:
-        """Ask about a prepared message that is due; where nobody can be asked, it waits."""
+        """Ask about a prepared message that is due; without a client it waits."""
         assert active.state is State.PREPARED, "only a prepared message is asked about"
         if self.draining or active.detached:
             return
@@ -144,13 +149,16 @@ class Producers:
         self._machine.defer(active, _AWAY_MS)
 
     def answered(self, gid: str) -> None:
-        """Note that a message was decided or answered for; its client takes another question."""
+        """Note an answer or a decision; the client takes another question."""
         asked = self._asked.pop(gid, None)
         if asked is not None:
             self._ask_waiting(asked.name)
 
     def _in_turn(self, name: str, preferred: str, before: _Asked | None, now_ms: int) -> list[Client]:
-        """Return the clients that may be asked: the message's own first, and last the one that did not answer."""
+        """Return the clients that may be asked.
+
+        The message's own is first, and the one that did not answer is last.
+        """
         clients = self._clients.get(name)
         if not clients:
             return []
@@ -166,7 +174,7 @@ class Producers:
         return sorted(free, key=lambda one: (one.client_id == silent, one.client_id != preferred))
 
     def _ask_waiting(self, name: str) -> None:
-        """Ask about messages that waited for a client of this name, as far as its clients are free."""
+        """Ask about messages that waited, as far as the name's clients are free."""
         waiting = self._about_to_ask.pop(name, None)
         while waiting:
             active = next(iter(waiting))

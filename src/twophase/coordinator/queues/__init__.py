@@ -1,4 +1,7 @@
-"""Queues of topics, which consumers fetch from, and questions that go over a producer's own connection."""
+"""Queues of topics, which consumers fetch from.
+
+Beside them: questions that go over a producer's own connection.
+"""
 
 from twophase.coordinator.queues.contract import (
     Client,

@@ -1,4 +1,4 @@
-"""A group's place in one queue: what is done, what is given out, and what comes next.
+"""A group's place in one queue: what is done and what is given out.
 
 It performs no I/O and has no clock. Everything below `done.start` is done. A number that was read and is not done is in
 `undone`: it waits for a consumer, or one has it until a time. Only what is done and how often the rest was given out is
@@ -65,7 +65,7 @@ class Cursor:
     """See the module.
 
     Arguments:
-        progress: as it is stored; where there is none, a group begins with the oldest entry.
+        progress: as it is stored; a new group begins with the oldest entry.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -73,7 +73,7 @@ class Cursor:
         self._progress = progress
         self.done = Ranges(progress.next_number, kept.done)
         self._attempts_before = dict(kept.attempts)
-        """How often entries were given out before this process, until they are read."""
+        """Deliveries before this process, by number, until the entry is read."""
         self.read_to = progress.next_number
         """The first number that was not read yet."""
         self.undone: dict[int, Undone] = {}
@@ -102,7 +102,10 @@ class Cursor:
         return Progress(group, topic, queue, self.done.start, _encode(kept))
 
     def read(self, entries: Sequence[tuple[int, Held]]) -> None:
-        """Take entries that were read from `read_to` on; numbers that are missing were cleaned."""
+        """Take entries that were read from `read_to` on.
+
+        Numbers that are missing were cleaned.
+        """
         for number, held in entries:
             self._cleaned(number)
             self.read_to = number + 1
@@ -127,7 +130,7 @@ class Cursor:
             self.changed = True
 
     def unread(self, limit: int) -> list[int]:
-        """Return numbers that wait for a consumer and are not in memory, the first of them."""
+        """Return the first numbers that wait and are not in memory."""
         found: list[int] = []
         for number in self._waiting:
             one = self.undone.get(number)
@@ -138,7 +141,7 @@ class Cursor:
         return found
 
     def read_again(self, numbers: Sequence[int], entries: Sequence[tuple[int, Held]]) -> None:
-        """Take entries that were read by their numbers; those that are missing were cleaned."""
+        """Take entries that were read by number; missing ones were cleaned."""
         there = dict(entries)
         for number in numbers:
             one = self.undone.get(number)
@@ -172,9 +175,9 @@ class Cursor:
         return self._times[0][0] if self._times else FOR_EVER_MS
 
     def take(self, wanted: Callable[[QueueMessage], bool], limit: int, *, fifo: bool) -> list[tuple[int, Undone, Held]]:
-        """Return up to `limit` entries that wait and are in memory; those with other tags are done.
+        """Return up to `limit` entries that wait and are in memory.
 
-        The caller gives each out, or ends it.
+        Those with other tags are done. The caller gives each out, or ends it.
 
         Arguments:
             fifo: an entry waits while one of its message group before it is not done.

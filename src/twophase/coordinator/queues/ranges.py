@@ -32,6 +32,14 @@ class Ranges:
         """Return the ranges above `start`, each from its first number to behind its last."""
         return list(zip(self._begins, self._ends, strict=True))
 
+    def missing_below(self, end: int) -> int:
+        """Return how many numbers below `end` are not in.
+
+        >>> Ranges(3, [(5, 7)]).missing_below(9)
+        4
+        """
+        return max(0, end - self.start - sum(self._ends) + sum(self._begins))
+
     def add(self, number: int) -> bool:
         """Add a number; False when it was in."""
         if number in self:

@@ -1,4 +1,4 @@
-"""Queues on the engine: sends, half messages and their decisions, and what consumers do.
+"""Queues on the engine: sends, half messages, decisions, and consumers.
 
 It implements `QueueApi`. A message of a queue is a message of the coordinator, so the promises of those hold here: I1
 to I3, I7 and I8. Repeating a send or a half is recognised by the gid, which comes from the message id.
@@ -276,7 +276,9 @@ class Queues:
         task.add_done_callback(partial(_buried, self._burials))
 
     async def _bury(self, namespace: str, group: str, dead: Dead) -> None:
-        """Move a message into the group's dead letters; once, because its gid comes from the message's.
+        """Move a message into the group's dead letters.
+
+        It is there once, because the letter's gid comes from the message's.
 
         Raises:
             TwophaseError: it stays where it is.
@@ -302,7 +304,10 @@ class Queues:
 
 
 def _buried(burials: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
-    """Forget a burial; one that failed is tried again when the message waits for a consumer the next time."""
+    """Forget a burial.
+
+    One that failed is tried again when the message waits for a consumer the next time.
+    """
     burials.discard(task)
     if not task.cancelled():
         task.exception()

@@ -7,12 +7,14 @@ gives out again what was given out and not acknowledged, and nothing else. It im
 from __future__ import annotations
 
 import asyncio
+import itertools
 import secrets
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, Held
 from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by
@@ -31,8 +33,9 @@ from twophase.stores.queue_rows import Progress
 _UNATTACHED_MS: Final = 60_000
 """The lease of a client that is not attached and names none."""
 _LOOKED_MS: Final = 2_000
-"""How long a look at the store's nodes counts."""
+"""Time for which a look at the store's nodes counts."""
 _SUBSCRIPTIONS_MAX: Final = 10_000
+GROUPS_SHOWN_MAX: Final = 1_000
 _RECEIPT_PARTS: Final = 4
 _INCARNATION_BYTES: Final = 6
 
@@ -62,6 +65,7 @@ class Serving:
         self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
         self._receipt = 0
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
+        self._by_topic: dict[str, list[Subscription]] = {}
         self._loading = asyncio.Lock()
         self._attached: dict[str, Client] = {}
         self._renewing: dict[str, set[Cursor]] = {}
@@ -73,7 +77,7 @@ class Serving:
         self._alone_until_ms = 0
         self._stopped = False
         self.redelivered = 0
-        """How many messages were given out again."""
+        """The number of deliveries after the first."""
 
     # Clients.
 
@@ -185,6 +189,10 @@ class Serving:
                 progress |= {one.queue: one for one in await self._store.queue_progress(group, topic)}
                 found = Subscription(self._store, progress, self._settings.queue_undone_max)
                 self._subscriptions[group, topic] = found
+                self._by_topic.setdefault(topic, []).append(found)
+                # Known from here on, so that no append is missed between the reading and the first look.
+                for queue, end in (await self._store.queue_ends(topic)).items():
+                    found.appended(queue, end)
         return found
 
     def _make_room(self) -> None:
@@ -194,10 +202,14 @@ class Serving:
         idle = next((key for key, one in self._subscriptions.items() if one.idle and key not in dirty), None)
         if idle is None:
             raise Overloaded(f"{_SUBSCRIPTIONS_MAX} groups read topics here already.")
-        del self._subscriptions[idle]
+        _, topic = idle
+        self._by_topic[topic].remove(self._subscriptions.pop(idle))
 
     async def _require_alone(self) -> None:
-        """Refuse to serve where another node lives: each would give out what the other has given out."""
+        """Refuse to serve where another node lives.
+
+        Each would give out what the other has given out.
+        """
         if not self._store.shared or self._clock.now_ms() < self._alone_until_ms:
             return
         own, _ = self._store.slot
@@ -298,19 +310,18 @@ class Serving:
             else:
                 durable.set_exception(error)
 
-    def appended(self, queues: Collection[tuple[str, int]]) -> None:
+    def appended(self, ends: Mapping[tuple[str, int], int]) -> None:
         """See `Readers.appended`."""
-        for (_, topic), subscription in self._subscriptions.items():
-            for name, queue in queues:
-                if name == topic:
-                    subscription.appended(queue)
+        for (topic, queue), end in ends.items():
+            for subscription in self._by_topic.get(topic, ()):
+                subscription.appended(queue, end)
 
     def forget(self, error: Exception) -> None:
-        """Forget everything: another node may serve from now on, or this one in another epoch."""
+        """Forget everything; another node may serve from now on."""
         for durable in (*self._waiting, *self._flushing[1]):
             if not durable.done():
                 durable.set_exception(error)
-        subscriptions, self._subscriptions = self._subscriptions, {}
+        subscriptions, self._subscriptions, self._by_topic = self._subscriptions, {}, {}
         self._dirty, self._waiting, self._flushing = set(), [], (set(), [])
         self._alone_until_ms = 0
         for client_id in self._renewing:
@@ -324,13 +335,14 @@ class Serving:
             subscription.wake_all()
 
     def stop(self) -> None:
-        """Give out nothing more; consumers that wait are told so."""
+        """Give out nothing more, and end the polls."""
         self._stopped = True
         self.wake()
 
-    def in_flight(self) -> int:
-        """Return how many messages consumers have, or rest before the next delivery."""
-        return sum(cursor.in_flight for one in self._subscriptions.values() for cursor in one.cursors.values())
+    def gauges(self) -> tuple[QueueGauge, ...]:
+        """Return the lag of the groups that are served here; at most `GROUPS_SHOWN_MAX`."""
+        served = itertools.islice(self._subscriptions.items(), GROUPS_SHOWN_MAX)
+        return tuple(QueueGauge(group, topic, one.lag, one.in_flight) for (group, topic), one in served)
 
 
 def _is_dead(taken: Taken, attempts_max: int) -> bool:

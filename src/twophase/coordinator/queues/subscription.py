@@ -17,7 +17,7 @@ from twophase.stores.queue_rows import Entry, Progress
 
 PAGE_ENTRIES = 64
 _BLOCKED_MAX = 512
-"""Entries of one queue that are in memory and wait behind others of their message group."""
+"""Entries of one queue in memory that wait behind others of their group."""
 
 Taken = tuple[Cursor, int, Undone, Held]
 
@@ -36,6 +36,7 @@ class Subscription:
         self._undone_max = undone_max
         self.cursors = {queue: Cursor(one) for queue, one in progress.items()}
         self._appends = dict.fromkeys(self.cursors, 0)
+        self._ends = dict.fromkeys(self.cursors, 0)
         self._turn = 0
         self._lock = asyncio.Lock()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -46,9 +47,20 @@ class Subscription:
         """True when no consumer waits, and none has anything."""
         return not self._waiters and not any(cursor.undone for cursor in self.cursors.values())
 
-    def appended(self, queue: int) -> None:
-        """Look for new entries of a queue."""
+    @property
+    def in_flight(self) -> int:
+        """The number of entries that consumers have, or that rest."""
+        return sum(cursor.in_flight for cursor in self.cursors.values())
+
+    @property
+    def lag(self) -> int:
+        """The number of entries that are not done, as far as they are known here."""
+        return sum(cursor.done.missing_below(self._ends[queue]) for queue, cursor in self.cursors.items())
+
+    def appended(self, queue: int, end: int) -> None:
+        """Look for new entries of a queue. `end`: its next number, 0 for unknown."""
         if queue in self.cursors:
+            self._ends[queue] = max(self._ends[queue], end)
             self._appends[queue] += 1
             self.cursors[queue].exhausted = False
             self.wake()
@@ -131,7 +143,7 @@ class Subscription:
         return queues[self._turn :] + queues[: self._turn]
 
     async def _read(self, cursor: Cursor, queue: int, limit: int) -> bool:
-        """Read entries; False when there are none that could be taken."""
+        """Read entries; False when nothing more can be read now."""
         _, topic, _ = cursor.key
         numbers = cursor.unread(limit)
         if numbers:

@@ -69,11 +69,10 @@ def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
     options, settings = message.options, context.runtime.settings
     if next_state is _PREPARED:
         due_in_ms = options.timeout_to_fail_ms or settings.timeout_to_fail_ms
-    elif options.not_before_ms:
-        due_in_ms = max(options.delay_ms, options.not_before_ms - context.runtime.clock.now_ms())
     else:
         due_in_ms = options.delay_ms
-    if next_state is _SUBMITTED:
+        if options.not_before_ms:
+            due_in_ms = max(due_in_ms, options.not_before_ms - context.runtime.clock.now_ms())
         for branch in message.branches:
             if QUEUE_PREFIX in branch.url:
                 _append_new(context, active, trigger, message, due_in_ms, owner)
@@ -86,9 +85,10 @@ def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
 def _append_new(
     context: Context, active: ActiveMessage, trigger: Trigger, message: Message, due_in_ms: int, owner: str
 ) -> None:
-    """Store a plain message with its entries of queues, which end a message that has nothing else.
+    """Store a plain message with its entries of queues.
 
-    What waits for a time is appended when it is due, unless other branches are beside it.
+    They end a message that has nothing else. What waits for a time is appended when it is due, unless other branches
+    are beside it.
     """
     entries = appends_of(message, context.runtime.queue_counts)
     item: Item = Insert(message.gid, _SUBMITTED, due_in_ms, encode(message), trigger.created_ms, owner)
@@ -259,7 +259,7 @@ def _reschedule(context: Context, active: ActiveMessage, trigger: Trigger, next_
 
 
 def _is_answered_enough(context: Context, active: ActiveMessage) -> bool:
-    """Count a producer's "unknown"; True when it has said so as often as it may."""
+    """Count a producer's answer "unknown"; True when the bound is reached."""
     active.attempts += 1
     now_ms, message = context.runtime.clock.now_ms(), active.message
     kind = AttemptKind.CHECK_BACK

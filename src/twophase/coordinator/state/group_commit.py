@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Protocol
 
 from twophase.coordinator.runtime import Runtime
@@ -37,7 +37,7 @@ _BODIES_BYTES_MAX = 16 * 1024 * 1024
 With more, a statement would exceed the store's timeout, and the whole flush would fail.
 """
 _REPORT_S = 1.0
-"""Time that progress for which nobody waits may wait for a flush."""
+"""Time that progress without a waiting consumer may wait for a flush."""
 _WITH_BODY = (Insert, Decide, Redirect, Complete)
 _LARGEST_AT_ONCE = 4
 """This many maximum-size bodies fit in `_BODIES_BYTES_MAX`."""
@@ -64,7 +64,10 @@ class Outcomes(Protocol):
 
 
 class Readers(Protocol):
-    """The consumers of queues, whose progress rides with flushes; `queues` implements it."""
+    """The consumers of queues, whose progress rides with flushes.
+
+    `queues.serving` implements it.
+    """
 
     def take_progress(self) -> list[Progress]:
         """Return what groups have done since the last call; the next flush writes it."""
@@ -74,8 +77,11 @@ class Readers(Protocol):
         """Take note that what was taken is durable; with an error its outcome is unknown."""
         ...
 
-    def appended(self, queues: Collection[tuple[str, int]]) -> None:
-        """Take note that these queues have new entries."""
+    def appended(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Take note of new entries.
+
+        `ends`: the next number of each queue; 0 where the flush's answer was lost.
+        """
         ...
 
     def forget(self, error: StoreError) -> None:
@@ -286,8 +292,13 @@ class GroupCommit:
             trigger.numbers, trigger.appended = numbers, batch.appends[index]
         if self.readers is None:
             return
-        applied = [entries for index, entries in batch.appends.items() if index not in result.refused]
-        self.readers.appended({(entry.topic, entry.queue) for entries in applied for entry in entries})
+        ends: dict[tuple[str, int], int] = {}
+        for index in batch.appends.keys() - result.refused.keys():
+            entries = batch.appends[index]
+            for entry, number in zip(entries, result.numbers.get(index, (-1,) * len(entries)), strict=True):
+                place = entry.topic, entry.queue
+                ends[place] = max(ends.get(place, 0), number + 1)
+        self.readers.appended(ends)
         if batch.progress:
             self.readers.progress_flushed(None)
 

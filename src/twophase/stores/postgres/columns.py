@@ -265,7 +265,10 @@ def _insert_columns(items: list[Insert]) -> tuple[Column, ...]:
 
 
 def _without_body(item: Complete) -> Insert:
-    """Return a message that only takes the gid; `append.sql` moves it into history, with its body."""
+    """Return a message that only takes the gid.
+
+    `append.sql` moves it into history, with its body.
+    """
     return Insert(item.gid, State.SUBMITTED, 0, b"", owner=item.owner)
 
 

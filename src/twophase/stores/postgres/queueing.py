@@ -81,7 +81,7 @@ async def definitions(connection: Connection) -> list[Definition]:
 
 
 async def define(connection: Connection, wanted: Definition) -> Definition:
-    """Make a topic or a group, unless there is one of that name; return the one that stands."""
+    """Make a topic or a group, unless it exists; return the one that stands."""
     text = None
     while text is None:
         text = await connection.fetchval(statements.QUEUE_DEFINE, wanted.kind, wanted.name, wanted.text)

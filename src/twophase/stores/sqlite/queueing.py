@@ -1,4 +1,4 @@
-"""Queues in one SQLite file: appends and progress within a flush, and the readings.
+"""Queues in one SQLite file: what a flush writes, and the readings.
 
 One flush is under way at a time, so the numbers that it takes are visible together.
 """
@@ -26,7 +26,7 @@ def append(
     appends: Mapping[int, tuple[Append, ...]],
     not_applied: set[int],
 ) -> Numbers:
-    """Append the entries of the items that apply, in their order. Returns their numbers."""
+    """Append the entries of the items that apply; return their numbers."""
     counts: dict[tuple[str, int], int] = {}
     applied = {index: appends[index] for index in sorted(appends) if index not in not_applied}
     for entries in applied.values():

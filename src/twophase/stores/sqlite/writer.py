@@ -295,8 +295,8 @@ class Writer:
                 acts = [entry for index, entry in batch.audited.items() if index not in not_applied]
                 auditing.append(connection, applying.at_ms, NODE, acts)
             if batch.appends:
-                not_applied = applying.lost | applying.rejected.keys()
-                applying.numbers = queueing.append(connection, applying.at_ms, batch.items, batch.appends, not_applied)
+                refused = applying.lost.union(applying.rejected)
+                applying.numbers = queueing.append(connection, applying.at_ms, batch.items, batch.appends, refused)
             if batch.progress:
                 queueing.report(connection, applying.at_ms, batch.progress)
             if applying.seq != seq:
