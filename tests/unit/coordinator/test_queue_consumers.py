@@ -376,6 +376,30 @@ async def test_what_is_read_while_the_node_loses_its_slot_is_read_anew(
     assert await queueing.ids() == []
 
 
+async def test_a_late_acknowledgement_counts_until_the_message_is_given_out_again(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=1_000)
+    harness.clock.advance(1_500)
+    await queueing.send(order("2"))
+    reading, going_on = asyncio.Event(), asyncio.Event()
+    read = harness.store.queue_page
+
+    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+        reading.set()
+        await going_on.wait()
+        return await read(topic, queue, least, limit)
+
+    monkeypatch.setattr(harness.store, "queue_page", held)
+    receiving = asyncio.ensure_future(queueing.ids())
+    await asyncio.wait_for(reading.wait(), PATIENCE_S)
+    await queueing.ack(first)
+    going_on.set()
+
+    assert await asyncio.wait_for(receiving, PATIENCE_S) == ["2"]
+
+
 async def test_a_stop_ends_the_polls(harness: Harness, queueing: Queueing) -> None:
     waiting = asyncio.ensure_future(queueing.receiving(wait_ms=3_600_000))
     await queueing.waiting()

@@ -40,6 +40,7 @@ class Undone(msgspec.Struct, eq=False):
         client_id: the consumer that has it as long as it is attached; empty for none.
         group: its message group, empty for none.
         held: None until it is read, and while a consumer has it.
+        listed: it is among the numbers that wait; it may be there although an extension came late.
     """
 
     attempts: int = 0
@@ -48,6 +49,7 @@ class Undone(msgspec.Struct, eq=False):
     client_id: str = ""
     group: str = ""
     held: Held | None = None
+    listed: bool = False
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -116,7 +118,7 @@ class Cursor:
             if held.message.message_group:
                 self._of_group.setdefault(held.message.message_group, deque()).append(number)
             self._hold(self.undone[number], held)
-            self._waiting.append(number)
+            self._list(number, self.undone[number])
 
     def _cleaned(self, up_to: int) -> None:
         while self.read_to < up_to:
@@ -134,7 +136,7 @@ class Cursor:
         found: list[int] = []
         for number in self._waiting:
             one = self.undone.get(number)
-            if one is not None and one.held is None:
+            if one is not None and one.held is None and not one.until_ms:
                 found.append(number)
                 if len(found) == limit:
                     break
@@ -156,6 +158,11 @@ class Cursor:
         one.held = held
         self.held_bytes += len(held.message.body)
 
+    def _list(self, number: int, one: Undone) -> None:
+        if not one.listed:
+            one.listed = True
+            self._waiting.append(number)
+
     def _let_go(self, one: Undone) -> None:
         if one.held is not None:
             self.held_bytes -= len(one.held.message.body)
@@ -168,7 +175,7 @@ class Cursor:
             one = self.undone.get(number)
             if one is not None and one.receipt == receipt and one.until_ms:
                 one.until_ms = 0
-                self._waiting.append(number)
+                self._list(number, one)
 
     def next_ms(self) -> int:
         """Return when the next time is over; `FOR_EVER_MS` for never."""
@@ -189,8 +196,12 @@ class Cursor:
             one = self.undone.get(number)
             if one is None:
                 continue
+            one.listed = False
+            if one.until_ms:
+                continue
             if one.held is None or (fifo and one.group and self._of_group[one.group][0] != number):
                 stays.append(number)
+                one.listed = True
                 if not fifo:
                     break  # it is read next
             elif not wanted(one.held.message):
@@ -209,9 +220,18 @@ class Cursor:
         self.postpone(number, receipt, until_ms)
         return one.attempts
 
-    def put_back(self, number: int) -> None:
+    def waits(self, number: int, one: Undone) -> bool:
+        """Return True for an entry that was taken, and is still to be given out.
+
+        Its earlier receipt may have ended or extended it since.
+        """
+        return self.undone.get(number) is one and not one.until_ms
+
+    def put_back(self, number: int, one: Undone) -> None:
         """Let an entry that was taken wait on, before all others."""
-        self._waiting.appendleft(number)
+        if self.waits(number, one) and not one.listed:
+            one.listed = True
+            self._waiting.appendleft(number)
 
     def postpone(self, number: int, receipt: int, until_ms: int) -> None:
         """Leave an entry with its consumer until a time, under another receipt."""
@@ -225,7 +245,7 @@ class Cursor:
         for number, one in self.undone.items():
             if one.client_id == client_id and one.until_ms == FOR_EVER_MS:
                 one.until_ms = one.receipt = 0
-                self._waiting.append(number)
+                self._list(number, one)
 
     def given(self, number: int, receipt: int) -> bool:
         """Return True when this is the last receipt of an entry that is not done."""
@@ -253,4 +273,4 @@ class Cursor:
     @property
     def in_flight(self) -> int:
         """The number of entries that consumers have, or that rest."""
-        return max(0, len(self.undone) - len(self._waiting))
+        return sum(one.until_ms > 0 for one in self.undone.values())

@@ -131,10 +131,10 @@ class Subscription:
                         taken += [(cursor, *one) for one in found]
                         more = len(taken) < limit and await self._read(cursor, queue, page_entries())
             except BaseException:
-                for cursor, number, _, _ in reversed(taken):
-                    cursor.put_back(number)
+                for cursor, number, one, _ in reversed(taken):
+                    cursor.put_back(number, one)
                 raise
-        return taken
+        return [one for one in taken if one[0].waits(one[1], one[2])]
 
     def _in_turn(self) -> list[int]:
         """Return the queues, each time beginning with the next."""
