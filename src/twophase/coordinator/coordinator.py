@@ -387,7 +387,7 @@ class Coordinator:
             len(self.probing.addresses()),
             self.probing.failing,
             *self._runtime.store.slot,
-            self._dispatcher.producers.waiting,
+            self._dispatcher.producers.questions,
             self.queues.serving.redelivered,
             self.queues.serving.gauges(),
         )

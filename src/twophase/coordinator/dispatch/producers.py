@@ -28,8 +28,8 @@ from twophase.core.queue_message import QUEUE_PREFIX, QueueMessage, message_of
 PRODUCER_PREFIX: Final = "producer://"
 _AWAY_MS: Final = 30_000
 """Pause before a message whose producers are away is looked at again."""
-_ABOUT_TO_ASK_MAX: Final = 100_000
-"""Messages that are remembered for a name; others are found when their time comes."""
+_WAITING_MAX: Final = 100_000
+"""Messages that are remembered for an attach; others wait for their time."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -96,12 +96,14 @@ class Producers:
         """
         self._asked: dict[str, _Asked] = {}
         """By gid."""
-        self._about_to_ask: dict[str, dict[ActiveMessage, None]] = {}
-        """Messages by the name whose clients are away or busy."""
+        self._waiting: dict[str, dict[str, ActiveMessage]] = {}
+        """Messages by the name whose clients are away or busy, then by gid."""
+        self._waits_for: dict[str, str] = {}
+        """That name by gid."""
         self.draining = False
 
     @property
-    def waiting(self) -> int:
+    def questions(self) -> int:
         """The number of questions without an answer."""
         return len(self._asked)
 
@@ -133,6 +135,7 @@ class Producers:
             return
         name, preferred = _names(active.message.check_url)
         now_ms = self._clock.now_ms()
+        self._forget(active.message.gid)
         before = self._asked.pop(active.message.gid, None)
         question = Question(_queue_message(active), active.message.gid, active.attempts)
         for client in self._in_turn(name, preferred, before, now_ms):
@@ -143,16 +146,24 @@ class Producers:
                 clients[client.client_id] = clients.pop(client.client_id)
                 self._memory.schedule(active, until_ms)
                 return
-        waiting = self._about_to_ask.setdefault(name, {})
-        if len(waiting) < _ABOUT_TO_ASK_MAX:
-            waiting[active] = None
+        if len(self._waits_for) < _WAITING_MAX:
+            self._waiting.setdefault(name, {})[active.message.gid] = active
+            self._waits_for[active.message.gid] = name
         self._machine.defer(active, _AWAY_MS)
 
     def answered(self, gid: str) -> None:
         """Note an answer or a decision; the client takes another question."""
+        self._forget(gid)
         asked = self._asked.pop(gid, None)
         if asked is not None:
             self._ask_waiting(asked.name)
+
+    def _forget(self, gid: str) -> None:
+        name = self._waits_for.pop(gid, None)
+        if name is not None:
+            del self._waiting[name][gid]
+            if not self._waiting[name]:
+                del self._waiting[name]
 
     def _in_turn(self, name: str, preferred: str, before: _Asked | None, now_ms: int) -> list[Client]:
         """Return the clients that may be asked.
@@ -175,17 +186,14 @@ class Producers:
 
     def _ask_waiting(self, name: str) -> None:
         """Ask about messages that waited, as far as the name's clients are free."""
-        waiting = self._about_to_ask.pop(name, None)
-        while waiting:
-            active = next(iter(waiting))
-            del waiting[active]
+        while name in self._waiting:
+            gid, active = next(iter(self._waiting[name].items()))
+            self._forget(gid)
             if active.detached or active.busy or active.parked or active.state is not State.PREPARED:
                 continue
             self.ask(active)
-            again = self._about_to_ask.get(name)
-            if again is not None and active in again:
-                again.update(waiting)
-                return
+            if gid in self._waits_for:
+                return  # none is free any more
 
 
 def _names(check_url: str) -> tuple[str, str]:

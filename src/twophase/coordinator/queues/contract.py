@@ -181,6 +181,7 @@ class QueueApi(Protocol):
 
         Raises:
             InvalidRequest, QueueNotFound, QueuesUnavailable: nothing was taken.
+            StoreFenced, ShuttingDown: this node serves nothing now.
         """
         ...
 

@@ -25,7 +25,9 @@ from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
+    ShuttingDown,
     StateConflict,
+    StoreFenced,
     TwophaseError,
     UnknownMessage,
 )
@@ -237,6 +239,8 @@ class Queues:
         fifo: bool,
     ) -> list[Delivered]:
         """See `QueueApi.receive`."""
+        if not self._admission.is_open:
+            raise ShuttingDown if self._admission.draining else StoreFenced
         queues = (await self.topic(namespace, topic)).queues
         attempts_max = (await self.group(namespace, group)).attempts_max
         found, dead = await self.serving.receive(
