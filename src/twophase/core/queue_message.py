@@ -144,18 +144,6 @@ def topic_of(url: str) -> tuple[str, str]:
     return namespace, topic
 
 
-def group_of(url: str) -> str:
-    """Return the message group in a `queue://` address, empty for none.
-
-    >>> group_of("queue://orders?tag=paid&group=7"), group_of("queue://orders")
-    ('7', '')
-    """
-    if "group=" not in url:
-        return ""
-    query = url.partition("?")[2]
-    return next((value for name, value in parse_qsl(query, errors="surrogatepass") if name == "group"), "")
-
-
 def message_of(url: str, body: bytes) -> QueueMessage:
     """Return the message that a `queue://` branch stands for.
 

@@ -268,6 +268,19 @@ async def test_an_acknowledgement_is_durable_before_its_reply(harness: Harness, 
     assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [1]
 
 
+async def test_an_acknowledgement_is_not_postponed_by_those_behind_it(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(*(order(f"{number}") for number in range(3)))
+    commit = harness.coordinator._machine.group_commit
+    for one in await queueing.receive():
+        commit.report(urgent=False)
+        acking = asyncio.ensure_future(queueing.ack(one))
+        await harness.until(lambda: commit._linger is not None or commit._flush is not None)
+        first = commit._linger
+        commit.report(urgent=True)
+        assert commit._linger is first
+        await acking
+
+
 async def test_an_acknowledgement_whose_flush_fails_is_an_error_and_is_written_with_the_next(
     harness: Harness, queueing: Queueing
 ) -> None:

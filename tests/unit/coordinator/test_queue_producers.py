@@ -302,6 +302,23 @@ async def test_topics_are_made_on_first_use_only_where_the_setting_says_so(
     assert (await closed.send(order("1")))[0].offset == 0
 
 
+async def test_a_message_without_an_id_is_refused(queueing: Queueing) -> None:
+    (refused,) = await queueing.queues.send([order("")], None)
+
+    assert isinstance(refused, InvalidRequest)
+    with pytest.raises(InvalidRequest):
+        await queueing.half(order(""))
+
+
+async def test_an_address_that_no_consumer_could_get_stops_no_queue(harness: Harness, queueing: Queueing) -> None:
+    harness.store.open.set()
+    await harness.submit(Message("g", (Branch("queue://orders?at=soon", b""),)))
+    await queueing.send(order("1"))
+
+    assert await queueing.ids() == ["1"]
+    assert await harness.state("g") is State.SUBMITTED
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "ä", "x" * 256])
 async def test_a_name_that_no_topic_has_is_refused(queueing: Queueing, name: str) -> None:
     with pytest.raises(InvalidRequest):

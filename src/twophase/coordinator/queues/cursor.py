@@ -20,6 +20,8 @@ from twophase.stores.queue_rows import Progress
 
 FOR_EVER_MS: Final = 2**62
 """The end of a lease that lasts as long as its client is attached."""
+_TIMES_SPARE: Final = 1_000
+"""Times of earlier receipts that may be kept beside those that count."""
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -179,7 +181,7 @@ class Cursor:
 
     def next_ms(self) -> int:
         """Return when the next time is over; `FOR_EVER_MS` for never."""
-        return self._times[0][0] if self._times else FOR_EVER_MS
+        return min(self._times[0][0], FOR_EVER_MS) if self._times else FOR_EVER_MS
 
     def take(self, wanted: Callable[[QueueMessage], bool], limit: int, *, fifo: bool) -> list[tuple[int, Undone, Held]]:
         """Return up to `limit` entries that wait and are in memory.
@@ -239,6 +241,9 @@ class Cursor:
         one.receipt, one.until_ms = receipt, until_ms
         if until_ms < FOR_EVER_MS:
             heapq.heappush(self._times, (until_ms, number, receipt))
+            if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
+                self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
+                heapq.heapify(self._times)
 
     def release(self, client_id: str) -> None:
         """Let everything wait again that a client has as long as it is attached."""

@@ -25,6 +25,7 @@ from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
+    InvalidRequest,
     ShuttingDown,
     StateConflict,
     StoreFenced,
@@ -93,10 +94,15 @@ class Queues:
         self, message: QueueMessage, caller: Owner | None
     ) -> tuple[Trigger, asyncio.Future[Reply]] | TwophaseError:
         try:
-            await self._definitions.require(message.namespace, message.topic, message.kind)
+            await self._require(message)
         except TwophaseError as error:
             return error
         return self._submit(message, gid_of(message.namespace, message.topic, message.message_id), caller)
+
+    async def _require(self, message: QueueMessage) -> None:
+        if not message.message_id:
+            raise InvalidRequest("a message of a queue has a message id, by which a repeated one is recognised.")
+        await self._definitions.require(message.namespace, message.topic, message.kind)
 
     def _submit(self, message: QueueMessage, gid: str, caller: Owner | None) -> tuple[Trigger, asyncio.Future[Reply]]:
         branch = Branch(address_of(message), message.body)
@@ -131,7 +137,7 @@ class Queues:
         caller: Owner | None,
     ) -> str:
         """See `QueueApi.half`."""
-        await self._definitions.require(message.namespace, message.topic, message.kind)
+        await self._require(message)
         gid = gid_of(message.namespace, message.topic, message.message_id)
         whole = Message(
             gid,

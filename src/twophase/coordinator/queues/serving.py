@@ -269,10 +269,11 @@ class Serving:
     async def dead(self, group: str, topic: str, handle: str) -> Dead:
         """Return an entry that a consumer gives up. Raises as `QueueApi.ack`."""
         cursor, number = self.given(group, topic, handle)
+        receipt = cursor.undone[number].receipt
         entries = await self._store.queue_entries(topic, cursor.key[2], [number])
         if not entries:
             raise ReceiptStale
-        return Dead(cursor, number, cursor.undone[number].receipt, held_of(entries[0]))
+        return Dead(cursor, number, receipt, held_of(entries[0]))
 
     async def buried(self, dead: Dead) -> None:
         """Note that a message stands in the dead letters; return when that is durable."""

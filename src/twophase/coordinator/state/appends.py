@@ -1,7 +1,7 @@
 """The entries of queues that a decided message brings.
 
 Keeps I1 and I2 for queues: `actions` gives them to the flush that decides, which writes both or nothing. A branch whose
-address names no topic is left out; its delivery fails, visibly.
+address is not to be understood is left out, as no consumer could get it; its delivery fails, visibly.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from twophase.core.errors import InvalidRequest
 from twophase.core.message import Message
-from twophase.core.queue_message import QUEUE_PREFIX, full_name, group_of, queue_of, topic_of
+from twophase.core.queue_message import QUEUE_PREFIX, full_name, message_of, queue_of
 from twophase.stores.queue_rows import Append
 
 
@@ -27,11 +27,12 @@ def appends_of(message: Message, queue_counts: Mapping[str, int]) -> tuple[Appen
         if not branch.url.startswith(QUEUE_PREFIX) or branch.subscribers is not None:
             continue
         try:
-            name = full_name(*topic_of(branch.url))
+            queued = message_of(branch.url, b"")
         except InvalidRequest:
             continue
-        queues = queue_counts.get(name, 1)
-        entries.append(Append(name, queue_of(group_of(branch.url) or message.gid, queues), index))
+        name = full_name(queued.namespace, queued.topic)
+        queue = queue_of(queued.message_group or message.gid, queue_counts.get(name, 1))
+        entries.append(Append(name, queue, index))
     return tuple(entries)
 
 

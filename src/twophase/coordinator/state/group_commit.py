@@ -119,6 +119,8 @@ class GroupCommit:
         """That flush, and those whose outcomes are still being reported."""
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        """The flush of progress for which nothing waits."""
         self._in_flush = 0
         self.waiting = 0
         """The number of changes that are not durable yet."""
@@ -151,10 +153,17 @@ class GroupCommit:
     def report(self, *, urgent: bool) -> None:
         """Write the readers' progress with the next flush; `urgent`: someone waits for it."""
         self._reporting = True
-        if self._flush is None and not self._urgent and (urgent or self._linger is None):
-            if self._linger is not None:
-                self._linger.cancel()
-            self._linger = asyncio.get_running_loop().call_later(self._linger_s if urgent else _REPORT_S, self._start)
+        if self._flush is not None or self._urgent or self._linger is not None:
+            return  # a flush comes soon
+        if urgent:
+            self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(_REPORT_S, self._report_later)
+
+    def _report_later(self) -> None:
+        self._later = None
+        if self._reporting:
+            self.report(urgent=True)
 
     def record(self, attempt: Attempt) -> None:
         """Write an attempt with the next flush, and report it.
