@@ -46,7 +46,6 @@ class _Half:
     due_s: float
     decision: Decision | None = None
     asked: int = 0
-    is_out: bool = False
 
 
 @dataclass
@@ -66,11 +65,12 @@ class MemoryQueues:
     """Implements `QueueApi`; its time is the event loop's.
 
     Arguments:
-        check_s: pause between two questions about a half message.
+        check_s: pause before the first question about a half message, and after an answer.
+        answer_s: time for an answer.
         attempts_max: deliveries to a group, before a message is a dead letter.
     """
 
-    def __init__(self, *, check_s: float = 0.1, attempts_max: int = 17) -> None:
+    def __init__(self, *, check_s: float = 0.1, answer_s: float = 1.0, attempts_max: int = 17) -> None:
         self.kinds: dict[str, frozenset[str]] = {}
         self.makes = True
         self.attempts_max = attempts_max
@@ -78,6 +78,7 @@ class MemoryQueues:
         self.halves: dict[str, _Half] = {}
         self.owners: list[Owner | None] = []
         self._check_s = check_s
+        self._answer_s = answer_s
         self._queues: dict[str, list[_Place]] = {}
         self._sent: dict[str, Sent] = {}
         self._delayed: dict[str, asyncio.TimerHandle] = {}
@@ -171,7 +172,7 @@ class MemoryQueues:
         if decision is Decision.UNKNOWN:
             if checked:
                 half.asked += 1
-                half.is_out = False
+                half.due_s = self._now_s() + self._check_s
             return
         if half.decision is None:
             half.decision = decision
@@ -184,9 +185,8 @@ class MemoryQueues:
         while True:
             await asyncio.sleep(self._check_s / 4)
             for gid, half in self.halves.items():
-                if half.decision is None and not half.is_out and half.due_s <= self._now_s():
-                    half.is_out = self._ask(gid, half)
-                    half.due_s = self._now_s() + self._check_s
+                if half.decision is None and half.due_s <= self._now_s() and self._ask(gid, half):
+                    half.due_s = self._now_s() + self._answer_s
 
     def _ask(self, gid: str, half: _Half) -> bool:
         able = [client for client in self.clients if half.producers in client.producers]

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from tests.clients.rocketmq.languages import Command
+
 ROOT: Final = Path(__file__).parents[3]
 PATIENCE_S: Final = 60.0
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -92,7 +94,7 @@ class Program:
 
 @contextlib.asynccontextmanager
 async def program(
-    command: list[str], endpoints: str, folder: Path, key: str = "", secret: str = ""
+    command: Command, endpoints: str, folder: Path, key: str = "", secret: str = ""
 ) -> AsyncIterator[Program]:
     """Run a program for the block's time.
 
@@ -103,7 +105,7 @@ async def program(
     errors = folder / "errors.txt"
     with errors.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
-            *command,
+            *(word.replace("{home}", str(folder)) for word in command.words),
             endpoints,
             key,
             secret,
@@ -111,7 +113,7 @@ async def program(
             stdout=PIPE,
             stderr=file,
             cwd=ROOT,
-            env={**os.environ, "HOME": str(folder)},
+            env={**os.environ, **dict(command.environment), "HOME": str(folder)},
             limit=_LINE_BYTES_MAX,
         )
     one = Program(process, errors)

@@ -17,8 +17,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from tests.clients.rocketmq.serving import Serving, serving
 from tests.support.identities import token_of, write
+from tests.support.rocketmq_port import Serving, serving
 from twophase.rocketmq_wire.codes import ClientType, Code, Filter, MessageType, Resolution, Scheme, Source
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 from twophase.server.identity.gate import Gate
@@ -452,6 +452,19 @@ async def test_after_a_restart_a_python_client_gets_the_other_spelling_at_once(s
         await server.stop()
         await server.start()
     assert seen[0] != seen[1]
+
+
+async def test_a_call_to_another_servers_name_is_refused_and_one_of_javas_client_is_not(server: Serving) -> None:
+    for name, code in (("IPAuthority", None), ("evil.example", grpc.StatusCode.PERMISSION_DENIED)):
+        wire = Wire(server)
+        await wire.close()
+        wire._channel = grpc.aio.insecure_channel(server.address, options=[("grpc.default_authority", name)])
+        try:
+            assert await wire.code("SendMessage", messages=[message()]) == Code.OK
+            assert code is None
+        except grpc.aio.AioRpcError as error:
+            assert error.code() is code
+        await wire.close()
 
 
 async def test_a_call_without_a_client_id_is_refused(server: Serving) -> None:

@@ -39,6 +39,7 @@ WAIT_MS_MAX: Final = 60_000
 INVISIBLE_MS_LEAST: Final = 10_000
 INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
 _EXTENDED_MS_LEAST: Final = 1_000
+"""The official Node.js client gives a message back with 0."""
 _WITHOUT_STREAM_MS: Final = 60_000
 """Lease of a client that asks for renewal and has no stream.
 
@@ -137,14 +138,13 @@ class Consuming:
         request = parse_extend(raw)
         try:
             group, topic = _group_and_topic(client, request.group, request.topic)
-            if not _EXTENDED_MS_LEAST <= request.invisible_ms <= INVISIBLE_MS_MAX:
+            if not 0 <= request.invisible_ms <= INVISIBLE_MS_MAX:
                 raise Refused(
                     Code.ILLEGAL_INVISIBLE_TIME,
-                    f"invisible_duration: it is not between {_EXTENDED_MS_LEAST} and {INVISIBLE_MS_MAX} ms.",
+                    f"invisible_duration: it is not between 0 and {INVISIBLE_MS_MAX} ms.",
                 )
-            handle = await self._queues.extend(
-                group.namespace, group.name, topic.name, request.handle, request.invisible_ms
-            )
+            invisible_ms = max(request.invisible_ms, _EXTENDED_MS_LEAST)
+            handle = await self._queues.extend(group.namespace, group.name, topic.name, request.handle, invisible_ms)
         except TwophaseError as error:
             # The Python client takes over the receipt before it looks at the status.
             return encode_extended(status_of(error), request.handle)
