@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from tests.clients import go_program
 from tests.clients.go_program import BUILT
 
 PART: Final = "official clients of RocketMQ"
@@ -69,7 +70,17 @@ def _java() -> Command:
     return Command((java, "-Duser.home={home}", "-Xmx256m", "-cp", f"{folder / jar}:{folder}", "Program"))
 
 
-LANGUAGES: Final[dict[str, Callable[[], Command]]] = {"python": _python, "node": _node, "java": _java}
+def _go() -> Command:
+    folder = _HERE / "go"
+    try:
+        built = go_program.built("rocketmq", folder, sorted(folder.iterdir()), ".", _SECONDS_MAX)
+    except go_program.CannotBuild as error:
+        raise CannotBuild(str(error)) from error
+    environment = (("rocketmq.client.enableSsl", "false"), ("rocketmq.client.logRoot", "{home}/logs"))
+    return Command((str(built),), environment)
+
+
+LANGUAGES: Final[dict[str, Callable[[], Command]]] = {"python": _python, "node": _node, "java": _java, "go": _go}
 
 
 def _tool(name: str) -> str:

@@ -103,6 +103,7 @@ async def program(
         key, secret: its credentials.
     """
     errors = folder / "errors.txt"
+    environment = {name: value.replace("{home}", str(folder)) for name, value in command.environment}
     with errors.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
             *(word.replace("{home}", str(folder)) for word in command.words),
@@ -113,7 +114,7 @@ async def program(
             stdout=PIPE,
             stderr=file,
             cwd=ROOT,
-            env={**os.environ, **dict(command.environment), "HOME": str(folder)},
+            env={**os.environ, **environment, "HOME": str(folder)},
             limit=_LINE_BYTES_MAX,
         )
     one = Program(process, errors)
