@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 import pytest
 
-from tests.unit.coordinator.harness import CHECK, IN, Harness
+from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness
+from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.queueing import TOPIC, Queueing, order
 from twophase.coordinator.operator import Act
 from twophase.coordinator.queues import Decision, QueueMessage
@@ -149,6 +151,23 @@ async def test_a_normal_message_does_not_decide_a_half_one_of_its_id(queueing: Q
 
     assert isinstance(refused, ContentConflict)
     assert await queueing.ids() == []
+
+
+async def test_a_half_message_is_decided_at_any_node_and_once(nodes: Nodes) -> None:
+    a, b = nodes.a.coordinator.queues, nodes.b.coordinator.queues
+    message = order("1", kind="transaction")
+    half: dict[str, Any] = {"producers": "p", "client_id": "c", "check_after_ms": None, "caller": None}
+    decided: dict[str, Any] = {"checked": False, "client_id": "c", "caller": None}
+    id_ = await asyncio.wait_for(a.half(message, **half), PATIENCE_S)
+    assert await asyncio.wait_for(b.half(message, **half), PATIENCE_S) == id_
+
+    for queues in (b, a, b):
+        await asyncio.wait_for(queues.end(id_, Decision.COMMIT, **decided), PATIENCE_S)
+    with pytest.raises(ContraryDecision):
+        await asyncio.wait_for(a.end(id_, Decision.ROLLBACK, **decided), PATIENCE_S)
+
+    entries = await a._store.queue_page(TOPIC, 0, 0, 10)
+    assert [(entry.number, entry.gid) for entry in entries] == [(0, id_)]
 
 
 async def test_only_messages_of_queues_are_decided_here(harness: Harness, queueing: Queueing) -> None:
