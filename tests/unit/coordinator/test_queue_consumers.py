@@ -234,6 +234,20 @@ async def test_a_consumer_may_give_a_message_up(harness: Harness, queueing: Queu
     assert await queueing.ids(topic=f"%DLQ%{GROUP}") == ["bad"]
 
 
+async def test_dead_letters_need_no_topic_that_was_made_before(harness: Harness) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queues_made_on_use=False)
+    await harness.store.define_queue(Definition("topic", TOPIC, "{}"))
+    await harness.store.define_queue(Definition("group", GROUP, "{}"))
+    await harness.restart()
+    queueing = Queueing(harness)
+    await queueing.send(order("bad"))
+    (delivered,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, delivered.handle)
+
+    assert await queueing.ids(topic=f"%DLQ%{GROUP}") == ["bad"]
+
+
 async def test_a_restart_gives_out_what_was_given_out_and_nothing_that_was_acknowledged(
     harness: Harness, queueing: Queueing
 ) -> None:

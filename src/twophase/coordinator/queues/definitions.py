@@ -6,18 +6,20 @@ missing is looked for in the store before it is made.
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import QueueNotFound, WrongMessageKind
 from twophase.core.limits import TOPICS_MAX, require
-from twophase.core.queue_message import full_name
+from twophase.core.queue_message import DEAD_LETTERS, full_name
 from twophase.stores.queue_rows import Definition
 
 KINDS: Final = ("normal", "fifo", "delay", "transaction")
+QUEUES_MAX: Final = 64
 ATTEMPTS_MAX: Final = 17
 BACKOFF_MS: Final = tuple(
     1_000 * seconds
@@ -28,7 +30,7 @@ BACKOFF_MS: Final = tuple(
 class TopicSettings(msgspec.Struct, frozen=True):
     """The stored settings of a topic."""
 
-    queues: int = 1
+    queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] = 1
     kinds: tuple[str, ...] = KINDS
 
 
@@ -36,7 +38,7 @@ class GroupSettings(msgspec.Struct, frozen=True):
     """The stored settings of a group."""
 
     attempts_max: int = ATTEMPTS_MAX
-    backoff_ms: tuple[int, ...] = BACKOFF_MS
+    backoff_ms: Annotated[tuple[int, ...], Meta(min_length=1)] = BACKOFF_MS
 
 
 S = TypeVar("S", TopicSettings, GroupSettings)
@@ -85,7 +87,7 @@ class Definitions:
             await self.load()
             found = self._known.get((kind, name))
         if found is None:
-            if not self._made_on_use:
+            if not self._made_on_use and DEAD_LETTERS not in name:
                 raise QueueNotFound(f"there is no {kind} {name!r}, and none is made on first use.")
             require(TOPICS_MAX, len(self._known) + 1, name="topics of queues and groups")
             text = msgspec.json.encode(default).decode()
