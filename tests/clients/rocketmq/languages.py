@@ -129,3 +129,17 @@ def _run(command: Sequence[str], folder: Path, **environment: str) -> None:
         raise CannotBuild(f"{command[0]} took more than {_SECONDS_MAX} s") from error
     if done.returncode:
         raise CannotBuild(f"{command[0]} failed: {(done.stderr or done.stdout).strip()[-600:]}")
+
+
+def main() -> None:
+    """Make every program ready, ahead of the tests, and print what was done."""
+    for language, make in LANGUAGES.items():
+        try:
+            make()
+            print(f"clients: the program around RocketMQ's {language} client is ready")
+        except CannotBuild as error:
+            print(f"clients: the program around RocketMQ's {language} client is not ready: {error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -41,6 +41,12 @@ def say(**line: Any) -> None:
         print(json.dumps(line), flush=True)
 
 
+def code_of(error: Exception) -> int:
+    """Return RocketMQ's code of an error; -1 for none."""
+    code = getattr(error, "code", None)
+    return code if isinstance(code, int) else -1
+
+
 def shown(message: Any) -> dict[str, Any]:
     """Return a message as lines have it."""
     return {
@@ -153,7 +159,7 @@ class Program:
                 getattr(self.transactions[message_id], one)()
                 errors.append(0)
             except Exception as error:  # noqa: BLE001 -- the test judges it
-                errors.append(int(getattr(error, "code", -1)))
+                errors.append(code_of(error))
         return {"errors": errors}
 
     def receive(self, name: str, limit: int = 16, invisible_s: int = 10) -> dict[str, Any]:
@@ -187,7 +193,7 @@ def obey(program: Program, command: dict[str, Any]) -> None:
     try:
         say(number=number, done=getattr(program, what)(**command) or {})
     except Exception as error:  # noqa: BLE001 -- the test judges it
-        say(number=number, error=f"{type(error).__name__}: {error}", code=int(getattr(error, "code", None) or -1))
+        say(number=number, error=f"{type(error).__name__}: {error}", code=code_of(error))
 
 
 if __name__ == "__main__":

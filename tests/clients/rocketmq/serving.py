@@ -6,6 +6,7 @@ It asks about half messages soon, and has its store in the test's folder.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,6 +43,7 @@ class Serving:
         self.address = ""
         self._folder = folder
         self._arguments = arguments
+        self._looks = itertools.count()
         self._process: ServerProcess | None = None
 
     async def start(self) -> None:
@@ -74,11 +76,11 @@ class Serving:
         await store.define_queue(Definition("topic" if what == "topic" else "group", name, text))
         await store.stop()
 
-    async def bodies(self, topic: str) -> list[str]:
+    async def bodies(self, topic: str, token: str = "") -> list[str]:
         """Return the bodies in a topic's queue, in order, as a group of its own sees them."""
         resource, duration = kind("Resource"), kind("google.protobuf.Duration")
         request = kind("ReceiveMessageRequest")(
-            group=resource(name="look"),
+            group=resource(name=f"look-{next(self._looks)}"),
             message_queue=kind("MessageQueue")(topic=resource(name=topic)),
             batch_size=32,
             invisible_duration=duration(seconds=10),
@@ -88,7 +90,8 @@ class Serving:
             call: Any = channel.unary_stream(
                 f"/{SERVICE}/ReceiveMessage", response_deserializer=kind("ReceiveMessageResponse").FromString
             )
-            parts = call(request.SerializeToString(), metadata=[("x-mq-client-id", "look")], timeout=_PATIENCE_S)
+            metadata = [("x-mq-client-id", "look"), ("authorization", f"Bearer {token}")]
+            parts = call(request.SerializeToString(), metadata=metadata, timeout=_PATIENCE_S)
             return [part.message.body.decode() async for part in parts if part.HasField("message")]
 
 
