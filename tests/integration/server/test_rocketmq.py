@@ -35,14 +35,27 @@ class Wire:
     """A client's connection.
 
     Arguments:
-        server: the port.
+        server: the port, or its address.
         token: the access key and the secret key.
         secret: another secret key.
+        authority: the certificate that it trusts, for a server that speaks TLS.
         metadata: more of it.
     """
 
-    def __init__(self, server: Serving, token: str = "", secret: str | None = None, **metadata: str) -> None:
-        self._channel: Any = grpc.aio.insecure_channel(server.address)
+    def __init__(
+        self,
+        server: Serving | str,
+        token: str = "",
+        secret: str | None = None,
+        *,
+        authority: bytes = b"",
+        **metadata: str,
+    ) -> None:
+        address = server if isinstance(server, str) else server.address
+        if authority:
+            self._channel: Any = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(authority))
+        else:
+            self._channel = grpc.aio.insecure_channel(address)
         signature = hmac.new((token if secret is None else secret).encode(), b"20260101T000000Z", hashlib.sha1)
         self.metadata = [
             *{"x-mq-client-id": "me", "x-mq-language": "JAVA", **metadata}.items(),

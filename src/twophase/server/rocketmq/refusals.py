@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from twophase.core import errors
 from twophase.core.errors import (
-    ContraryDecision,
     Forbidden,
-    ForgottenMessage,
     InvalidRequest,
     LimitExceeded,
     Overloaded,
     QueueNotFound,
     ReceiptInvalid,
     ReceiptStale,
-    StateConflict,
     TwophaseError,
     Unauthenticated,
-    UnknownMessage,
     WrongMessageKind,
 )
 from twophase.rocketmq_wire.codes import Code
@@ -36,10 +33,7 @@ _CODES: Final = (
     (WrongMessageKind, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     (ReceiptInvalid, Code.INTERNAL_SERVER_ERROR),
     (ReceiptStale, Code.INVALID_RECEIPT_HANDLE),
-    (ContraryDecision, Code.INVALID_TRANSACTION_ID),
-    (UnknownMessage, Code.INVALID_TRANSACTION_ID),
-    (ForgottenMessage, Code.INVALID_TRANSACTION_ID),
-    (StateConflict, Code.INVALID_TRANSACTION_ID),
+    (errors.Refused, Code.INVALID_TRANSACTION_ID),
     (Overloaded, Code.TOO_MANY_REQUESTS),
     (LimitExceeded, Code.MESSAGE_PROPERTIES_TOO_LARGE),
     (InvalidRequest, Code.BAD_REQUEST),
