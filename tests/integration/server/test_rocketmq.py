@@ -48,8 +48,8 @@ class Wire:
         token: str = "",
         secret: str | None = None,
         *,
-        authority: bytes = b"",
-        **metadata: str,
+        authority: Any = None,
+        **metadata: Any,
     ) -> None:
         address = server if isinstance(server, str) else server.address
         if authority:

@@ -1,4 +1,4 @@
-"""The port for RocketMQ's clients on a whole server: its address, owners, TLS, settings."""
+"""The port for RocketMQ's clients on a whole server: owners, TLS, settings."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ async def test_topics_are_not_made_on_use_where_the_setting_is_off(tmp_path: Pat
 async def test_there_is_no_port_by_default_and_none_beside_workers(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         assert not [url for url in server.server.urls if url.startswith("rocketmq")]
-    with pytest.raises(ConfigurationError, match="^TP-7000: rocketmq_port: one process"):
+    with pytest.raises(ConfigurationError, match=r"^TP-7000: rocketmq_port: one process"):
         load({"rocketmq_port": "8081", "workers": "2", "store": "postgresql://localhost/db"}, {})
