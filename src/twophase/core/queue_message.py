@@ -85,9 +85,9 @@ def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str
     `origin`: the topic from which a dead letter comes, empty for every other message.
 
     >>> gid_of("", "orders", "01AB"), gid_of("", "orders", "01AB") == gid_of("", "order", "s01AB")
-    ('queue-d210e33f0087d2130baa8c8c2b98354f', False)
+    ('queue-906d66e3fd1d1443c0aa1a9dee2f4fa8', False)
     """
-    named = "\0".join((namespace, topic, message_id, origin))
+    named = "".join(f"{len(part)}:{part}" for part in (namespace, topic, message_id, origin))
     return GID_PREFIX + hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
