@@ -1,4 +1,4 @@
-"""What a group has done: durable before its reply, and all that a restart needs."""
+"""Progress of groups: durable before the reply, and enough for a restart."""
 
 from __future__ import annotations
 
