@@ -66,7 +66,7 @@ async def _measure(name: str, more: Callable[[int], bytes], *, tableless: bool) 
     """Measure requests with the headers `more(number)` beside the usual ones."""
     door = GrpcApi(_Yes(), Decoder(lambda _url: None), WallClock(), on_refused=print)
     await door.start("127.0.0.1", 0)
-    connection = Connection(door._port)  # type: ignore[arg-type]  # noqa: SLF001 -- without a socket
+    connection = Connection(door._listener._port)  # type: ignore[arg-type]  # noqa: SLF001 -- without a socket
     connection.connection_made(_Nowhere())
     connection.data_received(frames.PREFACE + frames.settings({}) + frames.frame(frames.SETTINGS, frames.ACK))
     connection.data_received(frames.window_update(0, 1 << 30))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from twophase.core.hooks import WallClock
 from twophase.stores.base import Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
+from twophase.stores.queue_rows import Definition
 from twophase.stores.rows import Topics
 
 
@@ -33,6 +35,9 @@ class NoStore:
 
     async def now_ms(self) -> int:
         return self._clock.now_ms()
+
+    async def queue_definitions(self) -> Sequence[Definition]:
+        return ()
 
     async def topics(self, known: int = -1) -> Topics | None:
         return Topics(0, {}) if known != 0 else None

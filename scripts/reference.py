@@ -30,7 +30,7 @@ from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
 from twophase.core.lifecycle import State
 from twophase.core.limits import LIMITS
-from twophase.server.settings import describe
+from twophase.server.setting_table import describe
 from twophase_spark.datasource.options.described import OPTIONS, Fits
 from twophase_spark.datasource.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
 from twophase_spark.rules.taxonomy import MEANINGS

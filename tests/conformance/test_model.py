@@ -16,10 +16,23 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.conformance.engines import ENGINES, Engine
-from tests.support.items import LONE_SURROGATE, SetClock, flush
+from tests.support.items import LONE_SURROGATE, SetClock
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
-from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.batch import (
+    Batch,
+    Complete,
+    Decide,
+    Finish,
+    FlushResult,
+    Insert,
+    Item,
+    Park,
+    Redirect,
+    Rejected,
+    Reschedule,
+)
+from twophase.stores.queue_rows import Append
 from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 
 GIDS = [f"g{number}" for number in range(8)]
@@ -37,6 +50,7 @@ _items = st.one_of(
     st.builds(Reschedule, _gids, _versions, _times, _counts, _counts),
     st.builds(Park, _gids, _versions, st.booleans(), _times, st.none() | _counts, st.none() | _counts),
     st.builds(Redirect, _gids, _versions, _times, _counts, _bodies),
+    st.builds(Complete, _gids, _counts, _bodies),
     st.builds(
         Finish,
         _gids,
@@ -48,7 +62,10 @@ _items = st.one_of(
         _counts,
     ),
 )
-_batches = st.lists(_items, max_size=10, unique_by=lambda item: item.gid)
+_batches = st.lists(
+    st.tuples(_items, st.lists(st.integers(0, 1), max_size=2)), max_size=10, unique_by=lambda one: one[0].gid
+)
+"""Items, and the queues to which each is appended where the lifecycle appends."""
 
 
 class Model:
@@ -57,6 +74,13 @@ class Model:
     def __init__(self) -> None:
         self.rows: dict[str, LiveRow | HistoryRow] = {}
         self.seq = 0
+        self.queues: dict[int, list[str]] = {0: [], 1: []}
+        """The gids in each queue, in their order."""
+
+    def append(self, queue: int, gid: str) -> int:
+        """Append to a queue; return the number."""
+        self.queues[queue].append(gid)
+        return len(self.queues[queue]) - 1
 
     def apply(self, item: Item, now_ms: int) -> bool:
         """Return True when it applied."""
@@ -75,6 +99,24 @@ class Model:
                     attempts=0,
                     parked=False,
                     done=0,
+                    body=item.body,
+                )
+            return row is None
+        if isinstance(item, Complete):
+            if row is None:
+                self.seq += 1
+                self.rows[item.gid] = HistoryRow(
+                    node=1,
+                    seq=self.seq,
+                    gid=item.gid,
+                    state=State.SUCCEEDED,
+                    created_ms=now_ms,
+                    decided_ms=now_ms,
+                    finished_ms=now_ms,
+                    decided_by="submit",
+                    reason="",
+                    attempts=0,
+                    done=item.done,
                     body=item.body,
                 )
             return row is None
@@ -131,8 +173,18 @@ class Model:
         return True
 
 
+async def _written(store: Store, batch: Batch) -> FlushResult:
+    return await store.flush(batch)
+
+
 def _poisoned(item: Item) -> bool:
     return LONE_SURROGATE in item.gid or (isinstance(item, Finish) and LONE_SURROGATE in item.reason)
+
+
+def _appends(item: Item) -> bool:
+    """Return True for a change with which a queue's branch is appended."""
+    decides = isinstance(item, (Insert, Finish)) and item.state in {State.SUBMITTED, State.SUCCEEDED}
+    return decides or isinstance(item, (Complete, Decide))
 
 
 class StoreAgainstModel(RuleBasedStateMachine):
@@ -146,6 +198,7 @@ class StoreAgainstModel(RuleBasedStateMachine):
         self.clock = SetClock(1_000_000)
         self.runner = asyncio.Runner()
         self.model = Model()
+        self.branches = 0
         self.store = self._open()
 
     def _open(self) -> Store:
@@ -154,16 +207,20 @@ class StoreAgainstModel(RuleBasedStateMachine):
         return store
 
     @rule(batch=_batches)
-    def flush(self, batch: list[Item]) -> None:
-        items = [self._at_its_version(item) for item in batch]
+    def flush(self, batch: list[tuple[Item, list[int]]]) -> None:
+        items = [self._at_its_version(item) for item, _ in batch]
+        appends = {index: self._entries(queues) for index, (item, queues) in enumerate(batch) if _appends(item)}
         before = dict(self.model.rows)
-        result = self.runner.run(flush(self.store, *items))
+        result = self.runner.run(_written(self.store, Batch(items, [], {}, appends)))
 
         assert result.at_ms == self.clock.time_ms
-        finishes_first = sorted(range(len(items)), key=lambda index: not isinstance(items[index], Finish))
-        for index in finishes_first:
+        assert set(result.refused) <= set(range(len(items)))
+        # What ends is numbered in the order in which the engine wrote it: by kind, or in parts around poison.
+        ends = [self.runner.run(self.store.get(item.gid)) for item in items]
+        seqs = [row.seq if isinstance(row, HistoryRow) else 0 for row in ends]
+        for index in sorted(range(len(items)), key=lambda index: seqs[index]):
             item = items[index]
-            told = result.refused.pop(index, "applied")
+            told = result.refused.get(index, "applied")
             if isinstance(told, Rejected):
                 assert _poisoned(item), told
             elif _poisoned(item):
@@ -172,11 +229,17 @@ class StoreAgainstModel(RuleBasedStateMachine):
             else:
                 applied = self.model.apply(item, self.clock.time_ms)
                 assert told == ("applied" if applied else self.model.rows.get(item.gid))
-        assert result.refused == {}
+        for index in sorted(appends.keys() - result.refused.keys()):
+            taken = [self.model.append(entry.queue, items[index].gid) for entry in appends[index]]
+            assert result.numbers.get(index, ()) == tuple(taken)
         self.clock.time_ms += 7
 
+    def _entries(self, queues: list[int]) -> tuple[Append, ...]:
+        self.branches += len(queues)
+        return tuple(Append("orders", queue, self.branches + at) for at, queue in enumerate(queues))
+
     def _at_its_version(self, item: Item) -> Item:
-        if isinstance(item, Insert):
+        if isinstance(item, (Insert, Complete)):
             return item
         row = self.model.rows.get(item.gid)
         version = row.version if isinstance(row, LiveRow) else 1
@@ -194,6 +257,15 @@ class StoreAgainstModel(RuleBasedStateMachine):
             return
         for gid in GIDS:
             assert self.runner.run(self.store.get(gid)) == self.model.rows.get(gid)
+
+    @invariant()
+    def the_queues_are_the_same(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        for queue, gids in self.model.queues.items():
+            page = self.runner.run(self.store.queue_page("orders", queue, 0, 1_000))
+            assert [(entry.number, entry.gid) for entry in page] == list(enumerate(gids))
+            assert [entry.body for entry in page] == [self.model.rows[gid].body for gid in gids]
 
     @invariant()
     def what_is_due_is_the_same(self) -> None:

@@ -89,7 +89,7 @@ class Ports:
         self.server = server
         api = server._grpc._api
         assert api is not None
-        self._grpc_port = cast("Any", api._port)
+        self._grpc_port = cast("Any", api._listener._port)
         self.statuses: set[int] = set()
         """The statuses that were answered over HTTP."""
         self.frames = 0

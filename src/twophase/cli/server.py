@@ -15,7 +15,8 @@ from twophase.cli.console import echo
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.server.app import EXIT_CONFIGURATION, run
-from twophase.server.settings import CONFIG_VARIABLE, Settings, describe, load
+from twophase.server.setting_table import describe
+from twophase.server.settings import CONFIG_VARIABLE, Settings, load
 from twophase.server.workers.supervisor import supervise
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

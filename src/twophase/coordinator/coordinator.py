@@ -30,6 +30,7 @@ from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
 from twophase.coordinator.page_turns import PageTurns
+from twophase.coordinator.queues.service import Queues
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.search_page import page_of
 from twophase.coordinator.settings import CoordinatorSettings
@@ -45,6 +46,7 @@ from twophase.core.errors import InvalidRequest, ShuttingDown, StoreError, Store
 from twophase.core.hooks import Chance, Clock
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Message
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.base import Destination
 from twophase.stores.base import Overview, Store
 from twophase.stores.rows import DecidedBy, NodeSeen
@@ -97,11 +99,15 @@ class Coordinator:
         memory = self._memory = ActiveSet(
             self.clock, self._due, Times(settings, self.clock), settings.active_max, settings.active_bytes_max
         )
-        check_address = partial(why_not_callable, destinations)
+        # A topic's subscribers are called one by one; a queue is none of them.
+        callable_ = {scheme: one for scheme, one in destinations.items() if scheme != QUEUE_PREFIX[:-3]}
+        check_address = partial(why_not_callable, callable_)
         self.topics = ChangeableTopics(store, settings.topics_interval_ms, random, observer, check_address)
         machine = self._machine = StateMachine(runtime, memory, self.topics, self)
         self._admission = Admission(runtime, memory, machine, self.topics)
         self._dispatcher = Dispatcher(runtime, memory, machine, self.topics, destinations, self._alerts)
+        self.queues = Queues(runtime, self._admission, machine, self._dispatcher.producers)
+        machine.group_commit.readers = self.queues.serving
         self._recovery = Recovery(runtime, memory, lambda: self._admission.is_open)
         self._ownership = Ownership(runtime, memory, machine, self._dispatcher.dispatch)
         self._node = Node(
@@ -133,6 +139,7 @@ class Coordinator:
         asked_ms = self._store_clock.own_ms()
         self._store_clock.follow(await self._runtime.store.now_ms(), asked_ms)
         await self.topics.start()
+        await self.queues.start()
         self._admission.open()
         await self._recovery.start()
         self._membership.start()
@@ -177,6 +184,7 @@ class Coordinator:
 
     async def _end_work(self) -> None:
         self._admission.drain()
+        await self.queues.stop()
         self._memory.due_times.stop()
         self._dispatcher.drain()
         await self._ownership.stop()
@@ -208,6 +216,7 @@ class Coordinator:
         self._retention.wake()
         self.probing.wake()
         self.topics.wake()
+        self.queues.serving.wake()
         self._memory.due_times.tick()
 
     def prepare(
@@ -378,6 +387,9 @@ class Coordinator:
             len(self.probing.addresses()),
             self.probing.failing,
             *self._runtime.store.slot,
+            self._dispatcher.producers.questions,
+            self.queues.serving.redelivered,
+            self.queues.serving.gauges(),
         )
 
     def parked(self, active: ActiveMessage, trigger: Trigger) -> None:

@@ -5,6 +5,15 @@ from __future__ import annotations
 import msgspec
 
 
+class QueueGauge(msgspec.Struct, frozen=True):
+    """The messages that a group has not done, and those with its consumers."""
+
+    group: str
+    topic: str
+    lag: int
+    in_flight: int
+
+
 class Gauges(msgspec.Struct, frozen=True):
     """Fill of every bounded part, as of now."""
 
@@ -19,3 +28,6 @@ class Gauges(msgspec.Struct, frozen=True):
     check_addresses_failing: int
     node: int = 0
     epoch: int = 0
+    questions: int = 0
+    redelivered: int = 0
+    queues: tuple[QueueGauge, ...] = ()

@@ -41,6 +41,25 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     The server's default is to do so.
     """
 
+    producer_checks_max: int = 15
+    """Answers "unknown" over a producer's own connection before its message is parked.
+
+    0 disables parking. A producer that is away gives no answer.
+    """
+    producer_asked_max: int = 16
+    """Questions that are with one producer at a time."""
+    producer_answer_ms: int = 30_000
+    """Time for an answer; then another producer of the name is asked, if there is one."""
+    queues_made_on_use: bool = True
+    """Topics of queues and groups of consumers are made by their first use."""
+    queue_undone_max: int = 10_000
+    """Messages of one queue that a group was given and has not done.
+
+    Beyond, it gets no new ones.
+    """
+    queue_held_bytes_max: int = 64 * 1024 * 1024
+    """Bodies read ahead for consumers, all groups together."""
+
     in_flight_max: int = 2_048
     """Branch calls under way, all destinations together.
 

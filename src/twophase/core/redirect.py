@@ -18,6 +18,7 @@ import msgspec
 from twophase.core.address import IDENTITY_PARAMETER, TOPIC_PREFIX
 from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.message import Branch, Message, databases_asked
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.core.topic import subscriber_ids
 
 CHECK_BACK_ID: Final = "00"
@@ -73,6 +74,9 @@ def redirect(message: Message, done: int, redirection: Redirection) -> tuple[Mes
     branches = list(message.branches)
     for number, index, call_id, before in chosen:
         after = _replaced(before, redirection)
+        if before.startswith(QUEUE_PREFIX) or after.startswith(QUEUE_PREFIX):
+            # Only the decision appends: elsewhere a queue is not called, and nothing would come of it.
+            raise InvalidRequest("a branch of a queue is not redirected, and no branch to a queue.", gid=message.gid)
         if after != before:
             moves.append(Move(call_id, before, after))
             branches[number] = _called_at(branches[number], index, after)

@@ -11,7 +11,6 @@ import asyncio
 import gc
 import os
 import random
-import resource
 import signal
 import sys
 import time
@@ -19,7 +18,6 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
 import structlog
 import uvloop
 
@@ -34,6 +32,7 @@ from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
 from twophase.destinations.jsonrpc import JsonRpcDestination
+from twophase.destinations.queue import QueueDestination
 from twophase.http_client.byte_budget import ByteBudget
 from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
@@ -56,6 +55,7 @@ from twophase.server.api.topics_http import TopicRoutes
 from twophase.server.browsers import BrowserGuard, names_in
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.trace import TraceHeaders, names_of
+from twophase.server.connections import affordable, calls_max
 from twophase.server.destinations import contexts_of
 from twophase.server.ending import end_at_last
 from twophase.server.http_port.listener import Listener
@@ -64,6 +64,7 @@ from twophase.server.identity.refusals import Refusals
 from twophase.server.identity.token_changes import TokenChanges
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
+from twophase.server.rocketmq.opening import rocketmq_port_of
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import is_open_to_others, open_store
 from twophase.server.tls import ServerTls, tls_of
@@ -76,7 +77,6 @@ EXIT_CONFIGURATION: Final = 2
 EXIT_STORE: Final = 3
 EXIT_FENCED: Final = 4
 _END_AFTER_DRAIN_S: Final = 5
-_FILES_BESIDE_CONNECTIONS: Final = 256
 _GC_THRESHOLD: Final = 50_000
 
 _log = structlog.get_logger("twophase.server")
@@ -136,13 +136,23 @@ class Server:
         decoder = Decoder(self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms)
         served = self._served(decoder, clock, store.lease_ms)
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
+        self._browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
         self.listener, self._grpc = self._ports(decoder, clock, [*served, *self.openapi.served()])
+        self._rocketmq = rocketmq_port_of(
+            settings,
+            self.coordinator.queues,
+            clock,
+            self.metrics.refused,
+            self.gate,
+            self._browsers,
+            self._budget,
+            self._tls,
+        )
         self.urls: list[str] = []
 
     def _ports(self, decoder: Decoder, clock: Clock, served: list[Served]) -> tuple[Listener, GrpcPort]:
         """Return the HTTP and the gRPC port, which share gate, budget and certificate."""
-        settings, on_refused = self.settings, self.metrics.refused
-        browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
+        settings, on_refused, browsers = self.settings, self.metrics.refused, self._browsers
         listener = Listener(
             self.coordinator,
             decoder,
@@ -214,6 +224,8 @@ class Server:
             address = f"{self.settings.host}:{self.settings.http_port}"
             raise ConfigurationError(f"host, http_port: cannot listen on {address}: {error.strerror}.") from error
         self.urls += await self._grpc.start(shares_port=shares_ports)
+        if self._rocketmq is not None:
+            self.urls += await self._rocketmq.start(self.coordinator.gauges().epoch)
         hosts = [urlsplit(url).hostname for url in self.urls if url.startswith("http")]
         for url in self.urls:
             for host in hosts:
@@ -269,11 +281,15 @@ class Server:
         """Accept no more, finish what is under way, within `drain_timeout_ms`."""
         ends_s = time.monotonic() + self.settings.drain_timeout_ms / 1000
         self.listener.stop_accepting()
-        grpc = asyncio.ensure_future(self._grpc.drain(self.settings.drain_timeout_ms / 1000))
+        timeout_s = self.settings.drain_timeout_ms / 1000
+        ports = [self._grpc.drain(timeout_s)]
+        if self._rocketmq is not None:
+            ports.append(self._rocketmq.drain(timeout_s))
+        draining = asyncio.gather(*ports)
         await self.coordinator.drain(self.settings.drain_timeout_ms)
         if not await self.listener.closed(max(0.1, ends_s - time.monotonic())):
             _log.warning("drain: clients did not take their answers in time", connections=self.listener.connections)
-        await grpc
+        await draining
 
     async def stop(self) -> None:
         """Cut what is left and close the store.
@@ -282,6 +298,8 @@ class Server:
         """
         self.listener.stop()
         await self._grpc.stop()
+        if self._rocketmq is not None:
+            await self._rocketmq.stop()
         if self._exchange is not None:
             await self._exchange.stop()
         await self._refusals.stop()
@@ -302,11 +320,12 @@ class Server:
     def _usual_destinations(self, names: Names) -> dict[str, Destination]:
         settings, allowed = self.settings, self._allowed
         per_host = max(settings.in_flight_per_destination_max, *allowed.in_flight.values(), 0)
-        destination = HttpDestination(self._http_client(names, per_host, _calls_max(settings)), allowed)
+        destination = HttpDestination(self._http_client(names, per_host, calls_max(settings)), allowed)
         destinations: dict[str, Destination] = {
             "http": destination,
             "https": destination,
             "json-rpc": JsonRpcDestination(destination, strict=settings.strict),
+            "queue": QueueDestination(),
         }
         if grpc_port.installed():
             grpc = GrpcDestination(
@@ -323,14 +342,6 @@ class Server:
         if not url:
             return None  # dtm: a branch without an address succeeds without a call
         return why_not_callable(self._destinations, url)
-
-
-def _calls_max(settings: Settings) -> int:
-    """Return the connections for branch calls and as many for check-backs.
-
-    Neither waits for the other's connections.
-    """
-    return 2 * settings.in_flight_max
 
 
 def run(settings: Settings, assignment: Assignment | None = None) -> int:
@@ -359,7 +370,7 @@ def warn_of_unknown_variables() -> None:
 
 
 async def _serve(settings: Settings, assignment: Assignment | None) -> int:
-    settings = _affordable(settings)
+    settings = affordable(settings)
     loop = asyncio.get_running_loop()
     stop_requested = asyncio.Event()
     end_after_s = settings.drain_timeout_ms / 1000 + _END_AFTER_DRAIN_S
@@ -425,18 +436,3 @@ def _refuse(error: TwophaseError, code: int) -> int:
     text = error.at_start() if isinstance(error, StoreError) else str(error)
     print(printable(without_credentials(text)), file=sys.stderr, flush=True)  # noqa: T201 -- for the person who started it
     return code
-
-
-def _affordable(settings: Settings) -> Settings:
-    """Return the settings, with connections bounded by the open files allowed."""
-    beside = _calls_max(settings) + settings.grpc_connections_max + _FILES_BESIDE_CONNECTIONS
-    needed = settings.connections_max + beside
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    allowed = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-    if allowed >= needed:
-        return settings
-    connections_max = max(allowed - beside, allowed // 2, 1)
-    _log.warning("too few open files are allowed", allowed=allowed, needed=needed, connections_max=connections_max)
-    return msgspec.structs.replace(settings, connections_max=connections_max)

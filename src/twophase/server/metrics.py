@@ -349,6 +349,16 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
         ("check_backs_waiting", "Check-backs that wait for a permit.", gauges.check_backs_waiting),
         ("check_addresses", "Check addresses that are probed.", gauges.check_addresses),
         ("check_addresses_failing", "Check addresses that cannot answer.", gauges.check_addresses_failing),
+        ("questions", "Check-backs that are with producers over their own connections.", gauges.questions),
     )
     for name, text, value in values:
         yield GaugeMetricFamily(f"twophase_{name}", text, value=value)
+    text = "Messages of queues that were given to a consumer again."
+    yield CounterMetricFamily("twophase_queue_redelivered", text, value=gauges.redelivered)
+    lag = GaugeMetricFamily("twophase_queue_lag", "Messages that a group has not done.", labels=["group", "topic"])
+    taken = GaugeMetricFamily("twophase_queue_in_flight", "Messages that consumers have.", labels=["group", "topic"])
+    for queue in gauges.queues:
+        lag.add_metric([queue.group, queue.topic], queue.lag)
+        taken.add_metric([queue.group, queue.topic], queue.in_flight)
+    yield lag
+    yield taken

@@ -31,6 +31,11 @@ def why_not_together(settings: Settings) -> str | None:
             f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
             " file. Set store to a postgresql:// URL, or workers to 1."
         )
+    if settings.workers > 1 and settings.rocketmq_port != "off":
+        return (
+            "rocketmq_port: one process serves the queues of a store, and workers would each have its own part of the"
+            " clients. Set workers to 1."
+        )
     if settings.bytes_under_way_max < 8 * max(settings.answer_bytes_max, SHARE_LEAST // 2):
         return (
             f"bytes_under_way_max: must be at least {4 * SHARE_LEAST}, and eight times answer_bytes_max: calls may keep"

@@ -10,9 +10,9 @@ A value that cannot work is refused before anything is opened, by an error that 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -98,6 +98,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             " or the grpc extra is not installed"
         ),
     ] = "auto"
+    rocketmq_port: Annotated[
+        Port | Literal["off"],
+        Meta(description="port for RocketMQ 5 clients, usually 8081; 0 picks a free one; off: none"),
+    ] = "off"
     grpc_connections_max: Annotated[
         Count,
         Meta(
@@ -171,6 +175,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=REQUEST_TIMEOUT_MS_MAX.value)],
         Meta(description="longest request_timeout that a message may ask for; so long a call may keep its place"),
     ] = REQUEST_TIMEOUT_MS_MAX.value
+    queues_made_on_use: Annotated[
+        bool, Meta(description="the first use of a topic of queues, or of a group of consumers, makes it")
+    ] = _BOUNDS.queues_made_on_use
+    producer_checks_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=ATTEMPTS_MAX.value,
+            description='answers "unknown" of a producer over its own connection before its message is parked; 0: no'
+            " limit. Silence is no answer",
+        ),
+    ] = _BOUNDS.producer_checks_max
+    producer_answer_ms: Annotated[
+        Milliseconds, Meta(description="how long a producer asked over its own connection may take to answer")
+    ] = _BOUNDS.producer_answer_ms
     timeout_to_fail_ms: Annotated[
         Milliseconds, Meta(description="how long a prepared message waits for its submit before the first check-back")
     ] = _BOUNDS.timeout_to_fail_ms
@@ -333,6 +352,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             probe_check_addresses=self.probe_check_addresses,
             request_timeout_ms=self.request_timeout_ms,
             timeout_to_fail_ms=self.timeout_to_fail_ms,
+            queues_made_on_use=self.queues_made_on_use,
+            producer_checks_max=self.producer_checks_max,
+            producer_answer_ms=self.producer_answer_ms,
             in_flight_max=self.in_flight_max,
             in_flight_per_destination_max=self.in_flight_per_destination_max,
             in_flight_per_owner_max=self.in_flight_per_owner_max,
@@ -347,31 +369,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             retention_ms=self.retention_ms,
             retention_interval_ms=self.retention_interval_ms,
         )
-
-
-class Described(msgspec.Struct, frozen=True):
-    """One setting, for help texts and documentation."""
-
-    name: str
-    variable: str
-    default: str
-    description: str
-
-
-def describe() -> Iterator[Described]:
-    """Yield all settings, in their order.
-
-    >>> next(describe()).variable
-    'TWOPHASE_STORE'
-    """
-    hints = get_type_hints(Settings, include_extras=True)
-    for field in msgspec.structs.fields(Settings):
-        notes = [meta.description for meta in get_args(hints[field.name])[1:] if meta.description]
-        yield Described(field.name, PREFIX + field.name.upper(), _shown(field.default), notes[0])
-
-
-def _shown(default: object) -> str:
-    return "[]" if default == () else str(default) or '""'
 
 
 def load(

@@ -18,6 +18,7 @@ The rules an engine keeps:
   the engine raises `StoreFenced` and nothing is written (19); `seq` of a node's history rows comes from there: it grows
   by exactly one a row, in commit order, and is never used twice;
 * times the store sets (`created_ms`, `decided_ms`, `finished_ms`) come from its own clock: `FlushResult.at_ms`;
+* an item's `Batch.appends` are written when it applies, and only then;
 * an `Insert` of one of our own gids that was born before the history horizon, as it stands in the same commit, is
   refused: by the row, when one still stands, else as `Forgotten`. History that has been cleaned must not give a gid a
   second life (15). Nor is a history row of one of our gids removed before the horizon has passed its birth: the gid's
@@ -40,6 +41,8 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
+
+from twophase.stores.queue_store import QueueStore
 
 if TYPE_CHECKING:
     from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch, TokensSeen
@@ -88,7 +91,7 @@ class Overview(msgspec.Struct, frozen=True):
     oldest_tried_ms: int | None = None
 
 
-class Store(Protocol):
+class Store(QueueStore, Protocol):
     """One engine.
 
     Every method may raise `StoreError`; all are called from one event loop.

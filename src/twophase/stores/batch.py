@@ -6,6 +6,7 @@ import msgspec
 
 from twophase.core.audit_log import AuditEntry
 from twophase.core.lifecycle import State
+from twophase.stores.queue_rows import Append, Progress
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow
 
 
@@ -93,19 +94,34 @@ class Redirect(msgspec.Struct, frozen=True):
     body: bytes
 
 
-Item = Insert | Decide | Reschedule | Park | Finish | Redirect
+class Complete(msgspec.Struct, frozen=True):
+    """A new plain message that has nothing to call.
+
+    It enters history at once, succeeded. It is refused when the gid is taken. `done` and `owner`: as in its row.
+    """
+
+    gid: str
+    done: int
+    body: bytes
+    owner: str = ""
+
+
+Item = Insert | Decide | Reschedule | Park | Finish | Redirect | Complete
 
 
 class Batch(msgspec.Struct):
     """The changes that one flush makes durable.
 
     `audited`: the operator's act behind an item, by the item's index. Its row of the audit log is written with the
-    item, and not when the item is refused.
+    item, and not when the item is refused. `appends`: the entries of queues that come with an item, by its index; they
+    are written as `audited` is. `progress`: what groups of consumers have done.
     """
 
     items: list[Item]
     attempts: list[Attempt]
     audited: dict[int, AuditEntry] = {}
+    appends: dict[int, tuple[Append, ...]] = {}
+    progress: list[Progress] = []
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -130,8 +146,10 @@ NotApplied = LiveRow | HistoryRow | Rejected | Forgotten | None
 class FlushResult(msgspec.Struct):
     """The outcome of a flush.
 
-    Every item whose index in the batch is not in `refused` was applied.
+    Every item whose index in the batch is not in `refused` was applied. `numbers` has the offsets of an applied item's
+    `appends`; an index is missing where the answer of a flush was lost.
     """
 
     at_ms: int
     refused: dict[int, NotApplied]
+    numbers: dict[int, tuple[int, ...]] = {}

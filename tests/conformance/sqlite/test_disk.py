@@ -194,7 +194,7 @@ def limit(size):
 async def main():
     store = SqliteStore(sys.argv[1])
     await store.start()
-    limit(400_000)
+    limit(500_000)
     written = 0
     try:
         while written < 1000:

@@ -19,7 +19,7 @@ from twophase.stores.sqlite import SqliteStore, statements
 from twophase.stores.sqlite.connection import open_writer
 from twophase.stores.sqlite.statements import RowsStatement
 
-TABLES = {"message", "history", "attempt", "node", "store_meta", "audit_log", "audit_head"}
+TABLES = {"message", "history", "attempt", "node", "store_meta", "audit_log", "audit_head", "queue_entry"}
 ROWS, A_BATCH = 50_000, 10_000
 WALL_S_MAX = 20
 """Bound on a start: far more than a busy machine adds to it.
@@ -38,6 +38,9 @@ HOT = {
     statements.ATTEMPT: set[str](),
     statements.TAKEN: {"message", "history_gid"},
     statements.UNMATCHED: {"message"},
+    statements.COMPLETE: {"message"},
+    statements.QUEUE_APPEND: set[str](),
+    statements.QUEUE_REPORT: set[str](),
     statements.FORGET_HISTORY: {"history"},
     statements.FORGET_ATTEMPTS: {"attempt"},
 }
@@ -54,7 +57,17 @@ SINGLE = {
     "horizon": {"store_meta"},
     "note_takeover": set(),
     "raise_horizon": {"store_meta"},
-    "oldest_history": {"history"},
+    "oldest_history": {"history", "queue_entry_gid"},
+    "queue_advance": set[str](),
+    "queue_next": {"queue_counter"},
+    "queue_define": set[str](),
+    "queue_page": {"entry", "message", "history_gid"},
+    "queue_entries": {"entry", "message", "history_gid"},
+    "queue_ends": {"queue_counter"},
+    "queue_place": {"queue_entry_gid"},
+    "queue_progress": {"queue_progress"},
+    "queue_forget": {"queue_entry"},
+    "queue_old": {"queue_entry", "queue_progress"},
     "oldest_attempts": {"attempt", "attempt_gid", "message"},
     "later": {"message", "message_due"},
     "search_live": {"message"},
@@ -182,6 +195,8 @@ def test_every_statement_has_a_plan_test_and_names_its_index() -> None:
         "overview",
         "oldest_undecided",
         "waiting_by_owner",
+        "queue_counters",
+        "queue_definitions",
         "size",
     }
     assert [path.name for path in folder.glob("*.sql") if "-- Served by:" not in path.read_text()] == []

@@ -11,7 +11,8 @@ from tests.support.items import abort, failed_call, prepare
 from twophase.core.audit_log import AuditEntry, AuditSearch
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
-from twophase.stores.batch import Batch, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Batch, Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.queue_rows import Append, Definition, Progress
 from twophase.stores.rows import Subscriber
 from twophase.stores.search import Search
 
@@ -36,6 +37,7 @@ async def execute_all(store: Store, name: str, *, sizes: Sequence[int] = SIZES, 
             for items in _lives(gids):
                 await store.flush(Batch(list(items), [failed_call(gids[0])]))
             await _act(store, f"{name}-{time}-{size}-act", size)
+            await _queue(store, f"{name}-{time}-{size}-queued", size)
         await _read_all(store, f"{name}-{time}-{sizes[0]}-0")
     while await store.adopt(60):
         pass
@@ -78,6 +80,26 @@ async def _act(store: Store, name: str, size: int) -> None:
     await store.audit_chain(0, 100)
     await store.audit_search(AuditSearch(who="eve"), 0, 100)
     await store.purge(await store.now_ms() + 60_000, 1)
+
+
+async def _queue(store: Store, name: str, size: int) -> None:
+    """Append to queues, some of it refused, and read and clean them."""
+    gids = [f"{name}-{number}" for number in range(size)]
+    entries: dict[int, tuple[Append, ...]] = {
+        index: (Append("orders", index % 2, 0), Append("bills", 0, 1)) for index in range(size)
+    }
+    progress = [Progress("group", "orders", queue, 0, b"") for queue in range(2)]
+    completes: list[Item] = [Complete(gid, 1, b"body") for gid in gids]
+    await store.flush(Batch(completes, [], {}, entries, progress))
+    await store.flush(Batch(completes, [], {}, entries, progress))
+    await store.define_queue(Definition("topic", "orders", name))
+    await store.queue_definitions()
+    await store.queue_page("orders", 0, 0, 100)
+    await store.queue_entries("orders", 1, list(range(100)))
+    await store.queue_ends("orders")
+    await store.queue_place(gids[0], 0)
+    await store.queue_progress("group", "orders")
+    await store.purge_queues(1, 100)
 
 
 async def _read_all(store: Store, gid: str) -> None:

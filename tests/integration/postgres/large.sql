@@ -1,4 +1,4 @@
--- 1 000 000 final messages, 60 000 live ones of the nodes that run, 100 000 attempts.
+-- 1 000 000 final messages, 60 000 live ones of the nodes that run, 100 000 attempts, 100 000 entries of queues.
 insert into history
     (seq, created_ms, decided_ms, finished_ms, done, node, attempts, state, gid, decided_by, reason, body)
 select
@@ -15,3 +15,6 @@ from generate_series(1, 60000) i, node where node.owner <> '';
 insert into attempt (at_ms, status, latency_ms, gid, kind, branch_id, target, result, error)
 select i, 500, 1, 'old-' || lpad(i::text, 8, '0'), 'branch', '01', 'http://b/in', 'failure', 'refused'
 from generate_series(1, 100000) i;
+
+insert into queue_entry (number, stored_ms, queue, branch, topic, gid)
+select i + 1000000, i, i % 2, 7, 'orders', 'old-' || lpad(i::text, 8, '0') from generate_series(1, 100000) i;

@@ -22,7 +22,7 @@ SETTINGS = {
 }
 """Settings to which a database must be altered."""
 
-LARGE = frozenset({"message", "history", "attempt"})
+LARGE = frozenset({"message", "history", "attempt", "queue_entry"})
 _SCANS = frozenset({"Seq Scan", "Index Scan", "Index Only Scan", "Bitmap Heap Scan", "Bitmap Index Scan", "Tid Scan"})
 
 

@@ -63,8 +63,8 @@ class Full:
 
     @property
     def port(self) -> Any:
-        assert self.api._port is not None
-        return self.api._port
+        assert self.api._listener._port is not None
+        return self.api._listener._port
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_a_watch_holds_no_reserved_place(full: Full) -> None:
         await full.raw()
     for _ in range(RESERVED_MAX + 4):
         assert await _end_of_watch(await full.channel()) == ([], Code.UNAVAILABLE)
-    assert not full.api._services.streams  # type: ignore[union-attr]  # it is started
+    assert not full.api._listener._services.streams  # type: ignore[union-attr]  # it is started
     assert await _check(await full.channel()) == _SERVING
 
 

@@ -154,7 +154,7 @@ def _expected(route: str, client: Scope | None, verb: str = "") -> str:
 def test_every_route_is_in_the_table_and_nothing_else_is() -> None:
     http = {route.path for route in HTTP_ROUTES}
     table = {route.partition(" ")[2] if route.partition(" ")[0] in {"GET", "DELETE"} else route for route in ROUTES}
-    other = {route for route in table if route.startswith(("json-rpc ", "/dtmgimp.", "/grpc."))}
+    other = {route for route in table if route.startswith(("json-rpc ", "/dtmgimp.", "/grpc.", "/apache."))}
     assert table - other == http
     assert {f"json-rpc {name}" for name in METHODS} == {route for route in other if route.startswith("json-rpc")}
 
@@ -162,8 +162,8 @@ def test_every_route_is_in_the_table_and_nothing_else_is() -> None:
 async def test_every_grpc_method_that_is_served_is_in_the_table(api: Api) -> None:
     grpc_api = api.server.server._grpc._api
     assert grpc_api is not None
-    assert grpc_api._services is not None
-    served = set(grpc_api._services._methods)
+    assert grpc_api._listener._services is not None
+    served = set(grpc_api._listener._services._methods)
     assert {route for route in ROUTES if route.startswith(("/dtmgimp.", "/grpc."))} == served
 
 

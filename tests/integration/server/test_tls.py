@@ -240,8 +240,8 @@ async def test_handshakes_count_among_grpc_connections(tmp_path: Path, certifica
         silent = [await _silent(port) for _ in range(3 * most)]
         api = one.server._grpc._api
         assert api is not None
-        assert api._handshakes is not None
-        waiting = api._handshakes
+        assert api._listener._handshakes is not None
+        waiting = api._listener._handshakes
         await _until(lambda: len(waiting) == most)
         context = certificates.context()
         context.set_alpn_protocols(["h2"])
@@ -260,11 +260,11 @@ async def test_handshakes_of_one_address_count_among_its_share_of_grpc(
         port = int(one.server.urls[1].rpartition(":")[2])
         api = one.server._grpc._api
         assert api is not None
-        assert api._handshakes is not None
+        assert api._listener._handshakes is not None
         silent = [await _silent(port) for _ in range(3 * many)]
         for other in silent[: 2 * many]:
             assert await other.is_closed(timeout_s=_PATIENCE_S)
-        assert len(api._handshakes) == many
+        assert len(api._listener._handshakes) == many
         context = certificates.context()
         context.set_alpn_protocols(["h2"])
         for other in (*silent, await _connect(port, context)):

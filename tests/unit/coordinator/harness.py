@@ -19,7 +19,8 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
 from twophase.core.options import Options
 from twophase.core.schedule import Schedule
-from twophase.destinations.base import Answer, Call
+from twophase.destinations.base import Answer, Call, Destination
+from twophase.destinations.queue import QueueDestination
 from twophase.stores.base import Purged
 from twophase.stores.batch import Batch, FlushResult
 from twophase.stores.rows import Attempt, LiveRow
@@ -207,9 +208,8 @@ class Harness:
 
     def _build(self) -> Coordinator:
         alerts = Alerts(Webhook(HOOK), self.hook, after=3, timeout_ms=1_000, observer=self.watcher)
-        return Coordinator(
-            self.store, {"http": self.destination}, self.settings, self.clock, lambda: 0.0, self.watcher, alerts
-        )
+        destinations: dict[str, Destination] = {"http": self.destination, "queue": QueueDestination()}
+        return Coordinator(self.store, destinations, self.settings, self.clock, lambda: 0.0, self.watcher, alerts)
 
     def _tick(self) -> None:
         self.coordinator.tick()

@@ -129,13 +129,16 @@ async def test_a_cleaning_that_fails_is_reported_and_the_next_one_goes_on(harnes
         async def now_ms(self) -> int:
             return 100 * DAY_MS
 
+        async def purge_queues(self, before_ms: int, limit: int) -> int:
+            return 0
+
         async def purge(self, before_ms: int, limit: int) -> Purged:
             asked.append(before_ms)
             if failures:
                 raise failures.pop()
             return Purged(0, 0, more=False, horizon_ms=before_ms)
 
-    retention = Retention(Runtime(Failing(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Failing(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # three methods
     await retention.start()
     await harness.until(lambda: len(asked) == 1)
     harness.clock.advance(60_001)
@@ -154,12 +157,15 @@ async def test_after_each_step_the_store_is_left_alone_several_times_as_long(har
         async def now_ms(self) -> int:
             return 100 * DAY_MS
 
+        async def purge_queues(self, before_ms: int, limit: int) -> int:
+            return 0
+
         async def purge(self, before_ms: int, limit: int) -> Purged:
             began_s.append(asyncio.get_running_loop().time())
             await asyncio.sleep(0.02)
             return Purged(limit, 0, more=len(began_s) == 1, horizon_ms=before_ms)
 
-    retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # three methods
     await retention.start()
     await harness.until(lambda: len(began_s) == 2)
     await retention.stop()
@@ -174,13 +180,16 @@ async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(harness: Harnes
         async def now_ms(self) -> int:
             return 100 * DAY_MS
 
+        async def purge_queues(self, before_ms: int, limit: int) -> int:
+            return 0
+
         async def purge(self, before_ms: int, limit: int) -> Purged:
             limits.append(limit)
             await asyncio.sleep(0.02)
             return Purged(limit, 0, more=len(limits) < 3, horizon_ms=before_ms)
 
     settings = msgspec.structs.replace(KEPT, retention_interval_ms=10, purge_share=1.0)
-    retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, settings, harness.watcher))  # type: ignore[arg-type] # two methods
+    retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, settings, harness.watcher))  # type: ignore[arg-type] # three methods
     await retention.start()
     await harness.until(lambda: len(limits) >= 3)
     await retention.stop()
@@ -198,6 +207,9 @@ async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(harness:
     class Strained:
         async def now_ms(self) -> int:
             return 100 * DAY_MS
+
+        async def purge_queues(self, before_ms: int, limit: int) -> int:
+            return 0
 
         async def purge(self, before_ms: int, limit: int) -> Purged:
             limits.append(limit)

@@ -133,3 +133,11 @@ def test_a_message_without_a_check_address_may_be_given_one() -> None:
     message, _ = redirect(Message("g", SENT.branches), 0, Redirection("http://new/check", check=True))
 
     assert (message.check_url, message.prepared_check_url) == ("http://new/check", "")
+
+
+@pytest.mark.parametrize(("branch", "to"), [("01", "http://new/a"), ("02", "queue://orders")])
+def test_a_queue_is_redirected_nowhere_and_nothing_to_a_queue(branch: str, to: str) -> None:
+    sent = Message("g", (Branch("queue://orders", b"1"), Branch("http://old/b")), CHECK)
+
+    with pytest.raises(InvalidRequest):
+        redirect(sent, 0, Redirection(to, branch_id=branch))

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from twophase.cli import app as command_line
 from twophase.cli import entry
 from twophase.core.limits import LIMITS
-from twophase.server.settings import describe
+from twophase.server.setting_table import describe
 
 ROOT = Path(__file__).parents[3]
 

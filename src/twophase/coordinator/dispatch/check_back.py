@@ -19,6 +19,7 @@ import msgspec
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
 from twophase.coordinator.dispatch.calls import Calls
 from twophase.coordinator.dispatch.evidence import attempt_of, not_allowed
+from twophase.coordinator.dispatch.producers import PRODUCER_PREFIX, Producers
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
@@ -67,7 +68,9 @@ class CheckBack:
         machine: StateMachine,
         calls: Calls,
         alerts: Alerts,
+        producers: Producers,
     ) -> None:
+        self._producers = producers
         self._memory = memory
         self._machine = machine
         self._calls = calls
@@ -86,6 +89,9 @@ class CheckBack:
         if not url:
             self._note(active, Answer(0, error=_NO_ADDRESS), Verdict.UNKNOWN)
             self._machine.handle(active, Trigger(Event.PARK, reason=_NO_ADDRESS))
+            return
+        if url.startswith(PRODUCER_PREFIX):
+            self._producers.ask(active)
             return
         on_answer = partial(self._answered, active, url)
         may_wait = not self._memory.crowded or not self._memory.overcrowded

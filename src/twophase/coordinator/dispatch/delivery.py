@@ -24,6 +24,7 @@ from twophase.coordinator.dispatch.evidence import attempt_of, tellable
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Reply, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.appends import appends_of
 from twophase.coordinator.state.machine import ATTEMPTS_USED_UP, StateMachine
 from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
@@ -81,6 +82,7 @@ class Delivery:
         self._strict = runtime.settings.strict
         self._clock = runtime.clock
         self._observer = runtime.observer
+        self._queue_counts = runtime.queue_counts
         self._carried: tuple[tuple[str, str], ...] = ()
 
     def carry(self, *headers: tuple[str, str]) -> None:
@@ -98,6 +100,10 @@ class Delivery:
             first_call_ms = self._times.first_call_ms(active.message, active.created_ms)
             if first_call_ms > self._clock.now_ms():
                 self._machine.wait_until(active, first_call_ms)
+                return
+            entries = appends_of(active.message, self._queue_counts)
+            if entries and len(entries) == len(active.message.branches):
+                self._machine.handle(active, Trigger(_ALL_SUCCEEDED, entries=entries))
                 return
         round_ = active.round = _Round()
         if active.done == active.all_done:

@@ -13,6 +13,7 @@ from twophase.coordinator.dispatch.check_back import CheckBack
 from twophase.coordinator.dispatch.delivery import Delivery
 from twophase.coordinator.dispatch.force_stop import ForceStop
 from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
+from twophase.coordinator.dispatch.producers import Producers
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.active_set import ActiveSet
@@ -47,7 +48,8 @@ class Dispatcher:
         self.branch_calls = Calls(destinations, _limiter(runtime))
         self.check_calls = Calls(destinations, _limiter(runtime), identities_max=1)
         self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)
-        self._check_back = CheckBack(runtime, memory, machine, self.check_calls, alerts)
+        self.producers = Producers(runtime, memory, machine)
+        self._check_back = CheckBack(runtime, memory, machine, self.check_calls, alerts, self.producers)
         self.force_stop = ForceStop(settings, machine, self._check_back)
 
     @property
@@ -69,11 +71,13 @@ class Dispatcher:
         """
         self.branch_calls.drain()
         self.check_calls.drain()
+        self.producers.draining = True
 
     def resume(self) -> None:
         """Start calls again."""
         self.branch_calls.resume()
         self.check_calls.resume()
+        self.producers.draining = False
 
 
 def _limiter(runtime: Runtime) -> ConcurrencyLimiter:

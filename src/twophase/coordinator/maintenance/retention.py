@@ -98,6 +98,11 @@ class Retention:
         more = True
         while more:
             step_s = time.monotonic()
+            more = bool(await self._store.purge_queues(before_ms, settings.purge_rows))
+            await asyncio.sleep((time.monotonic() - step_s) * (1 / settings.purge_share - 1))
+        more = True
+        while more:
+            step_s = time.monotonic()
             behind = (step_s - began_s) * 1000 > settings.retention_interval_ms
             step = await self._purge(before_ms, settings.purge_rows * (_STEPS_WHEN_BEHIND if behind else 1))
             took_s = time.monotonic() - step_s

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from twophase.coordinator.state.active_message import ActiveMessage, Reply, Trigger, deliver
+from twophase.coordinator.state.appends import all_done, appends_of, is_delayed
 from twophase.coordinator.state.context import Context
 from twophase.coordinator.state.merging import merge
 from twophase.core import failpoint
@@ -20,9 +21,10 @@ from twophase.core.lifecycle import Action, Event, State
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.core.message import Message, encode, may_be_called_early
 from twophase.core.options import Durability
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
-from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.rows import Attempt, AttemptKind, DecidedBy
 
 # Names of this module: see `machine`.
@@ -33,6 +35,7 @@ _BY_SUBMIT: Final = DecidedBy.SUBMIT
 _ALL_SUCCEEDED: Final = Event.ALL_SUCCEEDED
 _CHECK_BACK: Final = Durability.CHECK_BACK
 _EARLY_RETRY_MS: Final = 1_000
+CHECKS_USED_UP: Final = "its producers have answered 'unknown' as often as producer_checks_max allows"
 
 Act = Callable[[Context, ActiveMessage, Trigger, State], None]
 """Called with (context, message, trigger, the state the table leads to)."""
@@ -69,13 +72,37 @@ def _insert(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
     options, settings = message.options, context.runtime.settings
     if next_state is _PREPARED:
         due_in_ms = options.timeout_to_fail_ms or settings.timeout_to_fail_ms
-    elif options.not_before_ms:
-        due_in_ms = max(options.delay_ms, options.not_before_ms - context.runtime.clock.now_ms())
     else:
         due_in_ms = options.delay_ms
+        if options.not_before_ms:
+            due_in_ms = max(due_in_ms, options.not_before_ms - context.runtime.clock.now_ms())
+        for branch in message.branches:
+            if QUEUE_PREFIX in branch.url:
+                _append_new(context, active, trigger, message, due_in_ms, owner)
+                return
     context.group_commit.add(
         active, trigger, Insert(message.gid, next_state, due_in_ms, encode(message), trigger.created_ms, owner)
     )
+
+
+def _append_new(
+    context: Context, active: ActiveMessage, trigger: Trigger, message: Message, due_in_ms: int, owner: str
+) -> None:
+    """Store a plain message with its entries of queues.
+
+    They end a message that has nothing else. What waits for a time is appended when it is due, unless other branches
+    are beside it.
+    """
+    entries = appends_of(message, context.runtime.queue_counts)
+    item: Item = Insert(message.gid, _SUBMITTED, due_in_ms, encode(message), trigger.created_ms, owner)
+    if len(entries) == len(message.branches):
+        if is_delayed(message):
+            entries = ()
+        else:
+            item = Complete(message.gid, all_done(message), encode(message), owner)
+    context.group_commit.add(active, trigger, item)
+    if entries:
+        context.group_commit.append(trigger, entries)
 
 
 def _expanded(context: Context, trigger: Trigger, message: Message) -> Message | None:
@@ -122,6 +149,10 @@ def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
                 merged = context.topics.expand_late(merged)
             trigger.merged = message = merged
             body = encode(merged)
+    for branch in message.branches:
+        if QUEUE_PREFIX in branch.url:
+            _decide_with_queues(context, active, trigger, message, body)
+            return
     options = active.message.options
     # The first condition is all that most messages need, and saves a call.
     if (
@@ -137,11 +168,32 @@ def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
         _decide_early(context, active, trigger)
         return
     options = message.options
-    due_in_ms = 0
-    if options.delay_ms or options.not_before_ms:
-        due_ms = context.memory.times.earliest_due_ms(_SUBMITTED, message, active.created_ms)
-        due_in_ms = max(0, due_ms - context.runtime.clock.now_ms())
+    due_in_ms = _delay_ms(context, active, message) if options.delay_ms or options.not_before_ms else 0
     context.group_commit.add(active, trigger, Decide(message.gid, active.version, due_in_ms, trigger.decided_by, body))
+
+
+def _delay_ms(context: Context, active: ActiveMessage, message: Message) -> int:
+    due_ms = context.memory.times.earliest_due_ms(_SUBMITTED, message, active.created_ms)
+    return max(0, due_ms - context.runtime.clock.now_ms())
+
+
+def _decide_with_queues(
+    context: Context, active: ActiveMessage, trigger: Trigger, message: Message, body: bytes | None
+) -> None:
+    """Store the decision as `_append_new` stores a plain message."""
+    entries = appends_of(message, context.runtime.queue_counts)
+    only_queues = len(entries) == len(message.branches)
+    due_in_ms = _delay_ms(context, active, message) if is_delayed(message) else 0
+    item: Item = Decide(message.gid, active.version, due_in_ms, trigger.decided_by, body)
+    if only_queues and is_delayed(message):
+        entries = ()
+    elif only_queues and body is None:
+        item = Finish(
+            message.gid, active.version, State.SUCCEEDED, "", trigger.decided_by, active.attempts, all_done(message)
+        )
+    context.group_commit.add(active, trigger, item)
+    if entries:
+        context.group_commit.append(trigger, entries)
 
 
 def _decide_early(context: Context, active: ActiveMessage, trigger: Trigger) -> None:
@@ -183,9 +235,15 @@ def _finish(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
         active.done,
     )
     context.group_commit.add(active, trigger, item, urgent=bool(trigger.on_reply or active.waiters))
+    if trigger.entries:
+        context.group_commit.append(trigger, trigger.entries)
 
 
 def _reschedule(context: Context, active: ActiveMessage, trigger: Trigger, next_state: State) -> None:
+    if trigger.answered and next_state is _PREPARED and _is_answered_enough(context, active):
+        trigger.reason = CHECKS_USED_UP
+        _park(context, active, trigger, next_state)
+        return
     if not active.owned:
         return
     runtime = context.runtime
@@ -201,6 +259,15 @@ def _reschedule(context: Context, active: ActiveMessage, trigger: Trigger, next_
     else:
         item = Reschedule(active.message.gid, active.version, due_ms, active.attempts, active.done)
     context.group_commit.add(active, trigger, item, urgent=False)
+
+
+def _is_answered_enough(context: Context, active: ActiveMessage) -> bool:
+    """Count a producer's answer "unknown"; True when the bound is reached."""
+    active.attempts += 1
+    now_ms, message = context.runtime.clock.now_ms(), active.message
+    kind = AttemptKind.CHECK_BACK
+    context.group_commit.record(Attempt(message.gid, kind, "00", message.check_url, now_ms, 0, 0, "unknown", ""))
+    return 0 < context.runtime.settings.producer_checks_max <= active.attempts
 
 
 def _park(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -> None:

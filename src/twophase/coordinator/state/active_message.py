@@ -23,6 +23,7 @@ from twophase.core.redirect import Move, Redirection
 from twophase.core.topic import expansion_of
 from twophase.core.verdict import BranchResult
 from twophase.core.wheel import Slot
+from twophase.stores.queue_rows import Append
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -115,6 +116,9 @@ class Trigger(msgspec.Struct, eq=False):
     `owner`: the client of the request; None for one that may act on every owner's messages.
     `redirection`: the address that an operator wants; `moves`: the changes that follow from it.
     `audited`: an operator's act, whose row goes with the change.
+    `answered`: a producer's own "unknown", over its connection; it counts as a try.
+    `entries`: those of queues that a delayed message brings when it is due; `appended`, `numbers`: the entries of its
+    change and their numbers, when they are durable.
     """
 
     event: Event
@@ -132,6 +136,10 @@ class Trigger(msgspec.Struct, eq=False):
     created_ms: int | None = None
     owner: Owner | None = None
     audited: Audited | None = None
+    answered: bool = False
+    entries: tuple[Append, ...] = ()
+    appended: tuple[Append, ...] = ()
+    numbers: tuple[int, ...] = ()
 
     def outdate(self, state: State) -> None:
         """Become a try without a decision: its address is no longer the message's."""

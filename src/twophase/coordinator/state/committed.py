@@ -8,7 +8,7 @@ from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.context import Context
 from twophase.core import failpoint
 from twophase.core.lifecycle import Event, State
-from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
 
 # Names of this module: see `machine`.
 _PREPARED: Final = State.PREPARED
@@ -66,10 +66,24 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
     elif isinstance(item, Reschedule):
         active.stored_due_ms = item.due_ms
         memory.schedule(active, item.due_ms)
-    elif isinstance(item, Redirect):
-        _redirected(context, active, trigger, item)
     else:
+        _seldom(context, active, trigger, item, at_ms)
+
+
+def _seldom(
+    context: Context, active: ActiveMessage, trigger: Trigger, item: Complete | Redirect | Park, at_ms: int
+) -> None:
+    if isinstance(item, Redirect):
+        _redirected(context, active, trigger, item)
+    elif isinstance(item, Park):
         _parked(context, active, item)
+    else:
+        active.state = State.SUCCEEDED
+        active.created_ms = at_ms
+        active.owner = item.owner
+        if item.owner:
+            context.runtime.owners.remove(item.owner, active.bytes)
+        context.runtime.observer.finished(active.state, trigger.decided_by)
 
 
 def _parked(context: Context, active: ActiveMessage, item: Park) -> None:

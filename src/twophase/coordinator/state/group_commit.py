@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import Protocol
 
 from twophase.coordinator.runtime import Runtime
@@ -21,6 +22,7 @@ from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
 from twophase.stores.batch import Batch, FlushResult, Item, NotApplied
+from twophase.stores.queue_rows import Append, Progress
 from twophase.stores.rows import Attempt, AttemptKind
 
 _ATTEMPTS_MAX = 10_000
@@ -36,6 +38,8 @@ _SHORTER = 4
 Each request waits for two flushes: the one under way, and its own.
 """
 _NOT_DONE = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
+_REPORT_S = 1.0
+"""Time that progress without a waiting consumer may wait for a flush."""
 
 
 class Outcomes(Protocol):
@@ -58,6 +62,32 @@ class Outcomes(Protocol):
         ...
 
 
+class Readers(Protocol):
+    """The consumers of queues, whose progress rides with flushes.
+
+    `queues.serving` implements it.
+    """
+
+    def take_progress(self) -> list[Progress]:
+        """Return what groups have done since the last call; the next flush writes it."""
+        ...
+
+    def progress_flushed(self, error: StoreError | None) -> None:
+        """Take note that what was taken is durable; with an error its outcome is unknown."""
+        ...
+
+    def appended(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Take note of new entries.
+
+        `ends`: the next number of each queue; 0 where the flush's answer was lost.
+        """
+        ...
+
+    def forget(self, error: StoreError) -> None:
+        """Forget everything: this node has lost its slot, or stops."""
+        ...
+
+
 class GroupCommit:
     """Collects changes, flushes them in batches, and reports each one's outcome.
 
@@ -77,12 +107,19 @@ class GroupCommit:
         self._items: list[Item] = []
         self._about: list[tuple[ActiveMessage, Trigger]] = []
         self._attempts: list[Attempt] = []
+        self._appends: dict[Trigger, tuple[Append, ...]] = {}
+        """The entries of queues that come with a waiting change, by its trigger."""
+        self.readers: Readers | None = None
+        self._reporting = False
+        """True when the readers have progress to write."""
         self._flush: asyncio.Task[None] | None = None
         """The flush that is with the store."""
         self._unfinished: set[asyncio.Task[None]] = set()
         """That flush, and those whose outcomes are still being reported."""
         self._urgent = False
         self._linger: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        """The flush of progress for which nothing waits."""
         self._began = ""
         """The owner whose turn it was first when the last flush had no room for all."""
         self._in_flush = 0
@@ -118,6 +155,26 @@ class GroupCommit:
         """Return True when half of the changes that may wait are of this owner."""
         return self._of.get(owner, 0) >= self._of_owner_max
 
+    def append(self, trigger: Trigger, entries: tuple[Append, ...]) -> None:
+        """Write entries of queues with the change that was added last."""
+        assert self._about[-1][1] is trigger, "they come with a change"
+        self._appends[trigger] = entries
+
+    def report(self, *, urgent: bool) -> None:
+        """Write the readers' progress with the next flush; `urgent`: someone waits for it."""
+        self._reporting = True
+        if self._flush is not None or self._urgent or self._linger is not None:
+            return  # a flush comes soon
+        if urgent:
+            self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
+        elif self._later is None:
+            self._later = asyncio.get_running_loop().call_later(_REPORT_S, self._report_later)
+
+    def _report_later(self) -> None:
+        self._later = None
+        if self._reporting:
+            self.report(urgent=True)
+
     def record(self, attempt: Attempt) -> None:
         """Write an attempt with the next flush, and report it.
 
@@ -133,7 +190,7 @@ class GroupCommit:
 
     async def drained(self) -> None:
         """Wait until nothing waits for the store."""
-        while not self._halted and (self._unfinished or self._items or self._attempts):
+        while not self._halted and (self._unfinished or self._items or self._attempts or self._reporting):
             if self._flush is None:
                 self._start()
             if self._unfinished:
@@ -163,6 +220,10 @@ class GroupCommit:
             await asyncio.wait(self._unfinished)
         self._of.clear()
         self._items.clear()
+        self._appends.clear()
+        self._reporting = False
+        if self.readers is not None:
+            self.readers.forget(error)
         self.waiting = 0
         self._attempts.clear()
         about, self._about = self._about, []
@@ -171,7 +232,7 @@ class GroupCommit:
     def _start(self) -> None:
         self._urgent = False
         self._linger = None
-        if self._halted or self._flush is not None or not (self._items or self._attempts):
+        if self._halted or self._flush is not None or not (self._items or self._attempts or self._reporting):
             return
         if self._goes_whole():
             items, self._items = self._items, []
@@ -181,10 +242,21 @@ class GroupCommit:
             items, about = self._take_in_turns()
         attempts, self._attempts = self._attempts, []
         self._in_flush = len(items)
-        audited = entries_of(items, about) if self.acts else {}
-        self._flush = asyncio.get_running_loop().create_task(self._run(Batch(items, attempts, audited), about))
+        batch = Batch(items, attempts, entries_of(items, about) if self.acts else {})
+        if self._appends or self._reporting:
+            self._add_queues(batch, about)
+        self._flush = asyncio.get_running_loop().create_task(self._run(batch, about))
         self._unfinished.add(self._flush)
         self._flush.add_done_callback(self._unfinished.discard)
+
+    def _add_queues(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]]) -> None:
+        """Give a batch its entries of queues, and what groups have done."""
+        if self._appends:
+            with_entries = [(index, trigger) for index, (_, trigger) in enumerate(about) if trigger in self._appends]
+            batch.appends = {index: self._appends.pop(trigger) for index, trigger in with_entries}
+        if self._reporting and self.readers is not None:
+            batch.progress = self.readers.take_progress()
+        self._reporting = False
 
     def _goes_whole(self) -> bool:
         """Return True when everything that waits goes into one flush.
@@ -221,7 +293,10 @@ class GroupCommit:
             self._flush = None
             self.waiting -= self._in_flush
             self._in_flush = 0
-            self._failed(as_store_error(cause), about)
+            error = as_store_error(cause)
+            if batch.progress and self.readers is not None:
+                self.readers.progress_flushed(error)
+            self._failed(error, about)
         else:
             if failpoint.ARMED:
                 failpoint.reach("coordinator.after_flush")
@@ -230,12 +305,30 @@ class GroupCommit:
             self._in_flush = 0
             if batch.audited:
                 _note_written(batch, about, result)
+            if batch.appends or batch.progress:
+                self._queues_flushed(batch, about, result)
             seconds = time.perf_counter() - started
             await self._report(batch.items, about, result)
             self._start()
             self._observer.flushed(len(about), seconds)
             return
         self._start()
+
+    def _queues_flushed(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
+        for index, numbers in result.numbers.items():
+            trigger = about[index][1]
+            trigger.numbers, trigger.appended = numbers, batch.appends[index]
+        if self.readers is None:
+            return
+        ends: dict[tuple[str, int], int] = {}
+        for index in batch.appends.keys() - result.refused.keys():
+            entries = batch.appends[index]
+            for entry, number in zip(entries, result.numbers.get(index, (-1,) * len(entries)), strict=True):
+                place = entry.topic, entry.queue
+                ends[place] = max(ends.get(place, 0), number + 1)
+        self.readers.appended(ends)
+        if batch.progress:
+            self.readers.progress_flushed(None)
 
     async def _report(self, items: list[Item], about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
         """Report durable changes, some at a time.

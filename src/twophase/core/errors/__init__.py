@@ -13,6 +13,9 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── PageRefused           TP-1006  a web page sends the request
     │   ├── WrongHost             TP-1007  sent to a name that is not the server's
     │   ├── CallNotSigned         TP-1010  a branch call or check-back without a valid signature
+    │   ├── QueueNotFound         TP-1020  no such topic or group of consumers
+    │   ├── WrongMessageKind      TP-1021  the topic takes other kinds of messages
+    │   ├── ReceiptInvalid        TP-1022  no delivery has this receipt
     │   ├── Unauthenticated       TP-1101  a token is needed
     │   └── Forbidden             TP-1102  the token does not allow it
     ├── Refused                   TP-2000  the lifecycle refuses the request
@@ -21,7 +24,8 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── ContraryDecision      TP-2003  the opposite was decided before
     │   ├── UnknownMessage        TP-2004  no message of that gid
     │   ├── ForgottenMessage      TP-2005  older than history: cannot tell
-    │   └── NotYetDelivered       TP-2006  wait_result: decided, not delivered yet
+    │   ├── NotYetDelivered       TP-2006  wait_result: decided, not delivered yet
+    │   └── ReceiptStale          TP-2020  delivered again, or done, since
     ├── Unavailable               TP-3000  cannot be served now; nothing was changed unless stated
     │   ├── Overloaded            TP-3001  a bound is reached, come back later
     │   │   └── QuotaExceeded     TP-3006  the bound is the token's
@@ -29,7 +33,8 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── CoordinatorUnreachable TP-3003 no usable answer from the coordinator
     │   │   ├── TlsFailed         TP-3007  no TLS connection, so nothing was sent
     │   │   └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
-    │   └── ServerFault           TP-3005  a fault of the coordinator's own
+    │   ├── ServerFault           TP-3005  a fault of the coordinator's own
+    │   └── QueuesUnavailable     TP-3020  this node does not serve consumers of queues
     ├── StoreError                TP-4000  the coordinator's own database
     │   ├── StoreLocked           TP-4001  another server owns the file
     │   ├── StoreCorrupt          TP-4002  the file is damaged
@@ -108,7 +113,11 @@ from twophase.core.errors.requests import (
     NotYetDelivered,
     Overloaded,
     PageRefused,
+    QueueNotFound,
+    QueuesUnavailable,
     QuotaExceeded,
+    ReceiptInvalid,
+    ReceiptStale,
     Refused,
     ServerFault,
     ShuttingDown,
@@ -121,6 +130,7 @@ from twophase.core.errors.requests import (
     UnknownMessage,
     UnsupportedType,
     WrongHost,
+    WrongMessageKind,
 )
 from twophase.core.errors.store import (
     NotAStore,
@@ -204,7 +214,11 @@ __all__ = [
     "Overloaded",
     "PageRefused",
     "PublishError",
+    "QueueNotFound",
+    "QueuesUnavailable",
     "QuotaExceeded",
+    "ReceiptInvalid",
+    "ReceiptStale",
     "Refused",
     "RolledBack",
     "RowChanged",
@@ -241,4 +255,5 @@ __all__ = [
     "UnsupportedType",
     "WrongDatabase",
     "WrongHost",
+    "WrongMessageKind",
 ]

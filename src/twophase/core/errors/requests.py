@@ -52,6 +52,27 @@ class DestinationRefused(InvalidRequest):
     remedy = "Use an address that its settings destinations and private_destinations allow; nothing was stored."
 
 
+class QueueNotFound(InvalidRequest):
+    """There is no such topic or group of consumers."""
+
+    code = "TP-1020"
+    remedy = "Make it first, or let the coordinator make it on first use; nothing was changed."
+
+
+class WrongMessageKind(InvalidRequest):
+    """The topic does not take messages of this kind."""
+
+    code = "TP-1021"
+    remedy = "Send it to a topic that takes its kind; nothing was stored."
+
+
+class ReceiptInvalid(InvalidRequest):
+    """No delivery has this receipt."""
+
+    code = "TP-1022"
+    remedy = "Use the receipt that came with the message; nothing was changed."
+
+
 class CallNotSigned(InvalidRequest):
     """A call is not signed by a key that this service knows."""
 
@@ -146,6 +167,13 @@ class NotYetDelivered(Refused):
     remedy = "Do not repeat it: the coordinator keeps calling. `twophase explain GID` shows its progress."
 
 
+class ReceiptStale(Refused):
+    """The message was delivered again, extended or done since."""
+
+    code = "TP-2020"
+    remedy = "Use the newest receipt; the delivery that has it counts."
+
+
 class Unavailable(TwophaseError):
     """The request cannot be served now."""
 
@@ -166,6 +194,14 @@ class QuotaExceeded(Overloaded):
     """The owner of the token has used up its quota."""
 
     code = "TP-3006"
+
+
+class QueuesUnavailable(Unavailable):
+    """This node does not serve consumers of queues now."""
+
+    code = "TP-3020"
+    fate = Fate.UNCHANGED
+    remedy = "Run one node on this store; a node that has ended counts until its lease is over. Then ask again."
 
 
 class ShuttingDown(Unavailable):

@@ -3,18 +3,16 @@
 Requests are read as over HTTP, and the coordinator is called back in the same way. In place of HTTP's status stands the
 gRPC code that dtm's clients take for the same: ABORTED for FAILURE above all. Code, state and remedy, which dtm does
 not have, stand in the trailing metadata. What is no request is refused before any work: another content type, an
-unknown method, bytes that are no protobuf, a message beyond the limit. Sockets are never shared with another process.
+unknown method, bytes that are no protobuf, a message beyond the limit.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-import structlog
 from google.protobuf import empty_pb2
 
 from twophase.core.audit_log import Actor
@@ -37,7 +35,6 @@ from twophase.core.message import Message
 from twophase.grpc_server.calls import ALL_TAKEN
 from twophase.grpc_server.http2.headers import Fields
 from twophase.grpc_server.http2.limits import Limits
-from twophase.grpc_server.http2.port import Port
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.services import Services, UnaryCoroutine, UnaryMethod
 from twophase.grpc_server.status import Ended, Status, ended, success
@@ -61,12 +58,12 @@ from twophase.server.codecs.options import OPTION_FIELDS
 from twophase.server.codecs.trace import Trace
 from twophase.server.codecs.values import too_many_values
 from twophase.server.codecs.wire import WireRequest, parse_steps
-from twophase.server.handshakes import Handshakes
+from twophase.server.grpc_listener import GrpcListener, crashed
 from twophase.server.http_port.port import Requests
 from twophase.server.identity.caller import Caller
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.scopes import scopes_of
-from twophase.server.tls import HTTP_2, ServerTls
+from twophase.server.tls import ServerTls
 
 if TYPE_CHECKING:
     from twophase.coordinator.state.active_message import Reply
@@ -77,7 +74,6 @@ if TYPE_CHECKING:
 
 Parsed = TypeVar("Parsed")
 
-_log = structlog.get_logger("twophase.grpc")
 _EMPTY: Final = empty_pb2.Empty().SerializeToString()
 _EMPTY_REQUEST: Final = "the request is empty: a protobuf message dtmgimp.DtmRequest is needed."
 _CODES: Final = {
@@ -99,9 +95,6 @@ _NOT_SERVED: Final = {
     "RegisterBranch": "branches of SAGA and TCC transactions are not served here, only 2-phase messages.",
     "PrepareWorkflow": "workflow transactions are not served here, only 2-phase messages.",
 }
-_GOING_AWAY: Final = Ended(Status.UNAVAILABLE, "the server is going away.")
-_FAREWELL_S: Final = 0.1
-"""Pause in which health watchers learn that the server leaves."""
 _SUCCESS: Final = success(_EMPTY)
 _ANSWERS_KEPT_MAX: Final = 4096
 
@@ -149,28 +142,25 @@ class GrpcApi:
         browsers: BrowserGuard | None = None,
         budget: ByteBudget | None = None,
     ) -> None:
-        self._budget = budget
-        self._browsers = browsers or BrowserGuard()
         self._requests = requests
         self._decoder = decoder
         self._clock = clock
         self._topics = topics
         self._refused = on_refused
-        self._tls = tls
+        self._has_tls = tls is not None
         self._gate = gate or Gate()
-        self._gate.on_reread.append(self._forget)
         self._calls_max = calls_max
-        self._limits = Limits(
+        limits = Limits(
             connections_max=connections_max,
             per_address_percent=per_address_percent,
             header_list_bytes_max=REQUEST_HEADER_BYTES_MAX.value,
             idle_s=idle_timeout_ms / 1000,
         )
+        on_turned_away = partial(on_refused, Overloaded.code)
+        self._listener = GrpcListener(limits, on_turned_away=on_turned_away, tls=tls, browsers=browsers, budget=budget)
+        self._gate.on_reread.append(self._listener.forget)
         self._successes: dict[int, Response] = {0: _SUCCESS}
         self._operators = Operators(SERVICE)
-        self._services: Services | None = None
-        self._port: Port[Any] | None = None
-        self._handshakes: Handshakes | None = None
 
     async def start(self, host: str, port: int, *, shares_port: bool = False) -> str:
         """Listen; port 0 takes a free one. Returns the URL.
@@ -180,52 +170,17 @@ class GrpcApi:
         Raises:
             OSError: the address cannot be used.
         """
-        self._services = services = self._make_services()
-        on_turned_away = partial(self._refused, Overloaded.code)
-        self._port = Port(
-            services.read, self._limits, _crashed, on_turned_away, self._budget, read_reserved=services.read_reserved
-        )
-        before = None
-        if self._tls is not None:
-            self._handshakes = self._before(self._tls, self._port)
-            before = self._handshakes.before
-        bound = await self._port.start(host, port, before, shares_port=shares_port)
-        self._browsers.listens(host, *self._port.addresses)
+        bound = await self._listener.start(self._make_services(), host, port, shares_port=shares_port)
         await self._operators.serving()
-        scheme = "grpc" if self._tls is None else "grpcs"
-        shown = f"[{host}]" if ":" in host else host
-        return f"{scheme}://{shown}:{bound}"
+        return f"{'grpcs' if self._has_tls else 'grpc'}://{bound}"
 
     async def drain(self, timeout_s: float) -> None:
         """Accept no more requests, end those under way, within `timeout_s`."""
-        if self._port is None or self._services is None:
-            return
-        await self._operators.leaving()
-        self._port.leave()
-        if self._handshakes is not None:
-            self._handshakes.stop()
-        if self._services.streams:
-            await asyncio.sleep(min(_FAREWELL_S, timeout_s))
-            self._services.end_streams(_GOING_AWAY)
-        await self._port.closed(timeout_s)
+        await self._listener.drain(timeout_s, self._operators.leaving)
 
     async def stop(self) -> None:
         """Cut what is left. Safe to call twice."""
-        port, self._port = self._port, None
-        if port is not None:
-            port.stop()
-        if self._handshakes is not None:
-            self._handshakes.stop()
-        if self._services is not None:
-            await self._services.stop()
-
-    def _before(self, tls: ServerTls, port: Port[Any]) -> Handshakes:
-        return Handshakes(
-            partial(tls.context, HTTP_2),
-            port.free,
-            timeout_s=self._limits.handshake_s,
-            shutdown_s=self._limits.linger_s,
-        )
+        await self._listener.stop()
 
     def _make_services(self) -> Services:
         services = Services(
@@ -237,7 +192,7 @@ class GrpcApi:
             too_many=self._too_many,
             unknown=_unknown,
             on_refused=partial(self._refused, InvalidRequest.code),
-            on_crash=_crashed,
+            on_crash=crashed,
             crash_end=_ended(ServerFault(), refusal(ServerFault())),
         )
         services.turns = self._decoder.turns
@@ -262,25 +217,18 @@ class GrpcApi:
     def _keep(self, fields: Fields) -> Kept:
         return Kept(self._decoder.trace.among(fields), self._gate.among(fields))
 
-    def _forget(self) -> None:
-        if self._port is not None:
-            self._port.forget()
-
     def _caller(self, call: UnaryCall) -> Caller:
         """Return the sender of a call.
 
         Its metadata names the sender, or else the certificate of its connection.
         """
         caller: Caller = call.head.kept.caller
-        if caller is self._gate.unknown and self._tls is not None:
+        if caller is self._gate.unknown and self._has_tls:
             return self._gate.with_certificate(call.connection.certificate)
         return caller
 
     def _refuse_browsers(self, fields: Fields) -> Response | None:
-        error = self._browsers.why_not(fields, needs_host=False)
-        for name, value in fields:
-            if error is None and name == b":authority":
-                error = self._browsers.why_not_host(value)
+        error = self._listener.why_not(fields)
         return None if error is None else _refusal(error, refusal(error))
 
     def _guarded(self, path: str, method: Hot) -> UnaryMethod:
@@ -387,10 +335,6 @@ def _unknown(path: str) -> Response:
     shown = "/t/…" if path.startswith("/t/") else path
     error = InvalidRequest(f"there is no method {shown!r}; the service is {SERVICE}.")
     return _refusal(error, refusal(error), Status.UNIMPLEMENTED)
-
-
-def _crashed(error: Exception) -> None:
-    _log.error("a request failed on a fault of the server", exc_info=error)
 
 
 def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:

@@ -15,6 +15,7 @@ from twophase.coordinator.view import MessageView
 from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import ConfigurationError, Forbidden, Unauthenticated, UnknownMessage
 from twophase.core.message import Message, scheme_of
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.allow_list import AllowList, Listed
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
@@ -25,6 +26,8 @@ from twophase.server.identity.scopes import CROSSING, EVERY_SCOPE, Scopes
 from twophase.stores.search import Search
 
 _ALLOWED_MAX: Final = 4096
+_NAMED: Final = (TOPIC_PREFIX, QUEUE_PREFIX)
+"""Addresses of topics; one is listed by its whole name."""
 
 
 class Caller:
@@ -66,7 +69,7 @@ class Caller:
         self.crosses = not limited or bool(scopes & CROSSING)
         self._meter = meter
         self._refusals = refusals
-        self._topics = {one for one in destinations if one.startswith(TOPIC_PREFIX)}
+        self._topics = {one for one in destinations if one.startswith(_NAMED)}
         self._bound = bool(destinations)
         self._allowed: set[str] = set()
         try:
@@ -249,8 +252,8 @@ class Caller:
         return None if self.crosses else self.name
 
     def _is_listed(self, url: str, protocol: str) -> bool:
-        if url.startswith(TOPIC_PREFIX):
-            return url in self._topics
+        if url.startswith(_NAMED):
+            return url.partition("?")[0] in self._topics
         if not self._has_urls:
             return False
         scheme, separator, rest = url.partition("://")

@@ -16,6 +16,8 @@ class Scope(enum.StrEnum):
 
     PRODUCE = "produce"
     """Prepare, submit and abort messages, and ask for one's own."""
+    CONSUME = "consume"
+    """Receive messages of queues, and acknowledge them."""
     OBSERVE = "observe"
     """See messages without payloads and header values, and the state of the server."""
     PAYLOAD = "payload"
@@ -38,11 +40,13 @@ CHANGING: Final[Scopes] = frozenset({Scope.OPERATE, Scope.TOPICS})
 FREE: Final[Scopes] = frozenset()
 """Scopes of a route for every client; it shows nothing of messages."""
 _PRODUCE: Final = frozenset({Scope.PRODUCE})
+_CONSUME: Final = frozenset({Scope.CONSUME})
 _OBSERVE: Final = frozenset({Scope.OBSERVE})
 _OPERATE: Final = frozenset({Scope.OPERATE})
 _TOPICS: Final = frozenset({Scope.TOPICS})
 _ADMIN: Final = frozenset({Scope.ADMIN})
 _OBSERVE_OR_TOPICS: Final = _OBSERVE | _TOPICS
+_PRODUCE_OR_CONSUME: Final = _PRODUCE | _CONSUME
 _PRODUCE_OR_OBSERVE: Final = _PRODUCE | _OBSERVE
 
 ROUTES: Final[Mapping[str, Scopes]] = {
@@ -107,6 +111,18 @@ ROUTES: Final[Mapping[str, Scopes]] = {
     "/dtmgimp.Dtm/Subscribe": _TOPICS,
     "/dtmgimp.Dtm/Unsubscribe": _TOPICS,
     "/dtmgimp.Dtm/DeleteTopic": _TOPICS,
+    "/apache.rocketmq.v2.MessagingService/QueryRoute": _PRODUCE_OR_CONSUME,
+    "/apache.rocketmq.v2.MessagingService/QueryAssignment": _CONSUME,
+    "/apache.rocketmq.v2.MessagingService/Heartbeat": _PRODUCE_OR_CONSUME,
+    "/apache.rocketmq.v2.MessagingService/NotifyClientTermination": _PRODUCE_OR_CONSUME,
+    "/apache.rocketmq.v2.MessagingService/Telemetry": _PRODUCE_OR_CONSUME,
+    "/apache.rocketmq.v2.MessagingService/SendMessage": _PRODUCE,
+    "/apache.rocketmq.v2.MessagingService/EndTransaction": _PRODUCE,
+    "/apache.rocketmq.v2.MessagingService/RecallMessage": _PRODUCE,
+    "/apache.rocketmq.v2.MessagingService/ReceiveMessage": _CONSUME,
+    "/apache.rocketmq.v2.MessagingService/AckMessage": _CONSUME,
+    "/apache.rocketmq.v2.MessagingService/ChangeInvisibleDuration": _CONSUME,
+    "/apache.rocketmq.v2.MessagingService/ForwardMessageToDeadLetterQueue": _CONSUME,
     "/grpc.health.v1.Health/Check": FREE,
     "/grpc.health.v1.Health/Watch": FREE,
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": FREE,

@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 from twophase.core.audit_log import AuditEntry
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.lifecycle import FINAL, State
-from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.auditing import Acts, act_columns
+from twophase.stores.postgres.queueing import NO_QUEUES, QueueColumns, queue_columns
+from twophase.stores.queue_rows import Append, Progress
 from twophase.stores.rows import Attempt
 
 Column = list[Any] | None
@@ -24,6 +26,7 @@ _NO_DECIDES: tuple[Column, ...] = (None,) * 5
 _NO_CHANGES: tuple[Column, ...] = (None,) * 6
 _NO_INSERTS: tuple[Column, ...] = (None,) * 4
 _NO_ATTEMPTS: tuple[Column, ...] = (None,) * 9
+_NO_ENTRIES: list[int] = []
 
 
 class Columns:
@@ -35,20 +38,36 @@ class Columns:
         items: (index in the batch, item); one item a gid: the caller keeps that.
         attempts: evidence to append.
         audited: acts of operators, by index in the batch; those of other items are left out.
+        appends: entries of queues, likewise.
+        progress: of groups of consumers.
     """
 
-    __slots__ = ("acts", "arrays", "births", "gids", "oldest_born_ms", "order", "owners", "redirects")
+    __slots__ = (
+        "acts",
+        "arrays",
+        "births",
+        "entries_of",
+        "gids",
+        "oldest_born_ms",
+        "order",
+        "owners",
+        "queues",
+        "redirects",
+    )
 
     def __init__(
         self,
         items: Sequence[tuple[int, Item]],
         attempts: Sequence[Attempt],
         audited: Mapping[int, AuditEntry] | None = None,
+        appends: Mapping[int, tuple[Append, ...]] | None = None,
+        progress: Sequence[Progress] = (),
     ) -> None:
         finishes: list[Finish] = []
         decides: list[Decide] = []
         changes: list[Reschedule | Park] = []
         inserts: list[Insert] = []
+        completes: list[Complete] = []
         self.redirects: set[int] = set()
         """Items that no arrays are for: they go in a flush of their own."""
         indexes: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
@@ -65,6 +84,10 @@ class Columns:
                 indexes[0].append(index)
             elif kind is Redirect:
                 self.redirects.add(index)
+            elif kind is Complete:
+                completes.append(item)  # type: ignore[arg-type]
+                inserts.append(_without_body(item))  # type: ignore[arg-type]
+                indexes[3].append(index)
             else:
                 changes.append(item)  # type: ignore[arg-type]
                 indexes[2].append(index)
@@ -73,13 +96,16 @@ class Columns:
         """The batch's index of the function's first, second … place."""
         self.acts: Acts | None = _acts(self.order, audited) if audited else None
         """The arrays of operators' acts; None where there is no act."""
+        self.queues, self.entries_of = NO_QUEUES, _NO_ENTRIES
+        """The arrays of queues, and the item of each new entry."""
+        if appends or progress or completes:
+            self.queues, self.entries_of = queue_columns(completes, self.order, items, appends or {}, progress)
         self.gids: list[str] = insert_columns[0] or []
         """The gids of the new messages."""
-        self.births: Column = None
+        self.births: Column
         """Columns of the new messages, where one of them was begun elsewhere."""
         births = [item.created_ms for item in inserts]
-        if births.count(None) < len(births):
-            self.births = births
+        self.births = births if births.count(None) < len(births) else None
         owners = [item.owner for item in inserts]
         self.owners: Column = _short(owners) if any(owners) else None
         """The owners of the new messages, where one of them has one."""
@@ -95,6 +121,9 @@ class Columns:
     @property
     def arguments(self) -> tuple[Column | int, ...]:
         """The statement's parameters behind the node's slot and the clock."""
+        if self.queues is not NO_QUEUES:
+            acts = self.acts or act_columns(())
+            return (self.oldest_born_ms, *self.arrays, self.births, self.owners, *acts, *self.queues)
         births = () if self.births is None else (self.births,)
         arguments = (self.oldest_born_ms, *self.arrays, *births, self.owners)
         return arguments if self.acts is None else (*arguments, *self.acts)
@@ -102,6 +131,8 @@ class Columns:
     @property
     def statement(self) -> str:
         """The text that is executed."""
+        if self.queues is not NO_QUEUES:
+            return statements.FLUSH_QUEUES
         if self.acts is not None:
             return statements.FLUSH_AUDITED if self.births is None else statements.FLUSH_BORN_AUDITED
         return statements.FLUSH if self.births is None else statements.FLUSH_BORN
@@ -119,6 +150,8 @@ class RedirectColumns:
     __slots__ = ("arguments", "order")
 
     statement: ClassVar[str] = statements.REDIRECT
+    queues: ClassVar[QueueColumns] = NO_QUEUES
+    entries_of: ClassVar[Sequence[int]] = ()
 
     def __init__(
         self,
@@ -229,6 +262,14 @@ def _insert_columns(items: list[Insert]) -> tuple[Column, ...]:
         _short([item.due_in_ms for item in items]),
         [item.body for item in items],
     )
+
+
+def _without_body(item: Complete) -> Insert:
+    """Return a message that only takes the gid.
+
+    `append.sql` moves it into history, with its body.
+    """
+    return Insert(item.gid, State.SUBMITTED, 0, b"", owner=item.owner)
 
 
 def _short(values: list[Any]) -> list[Any]:

@@ -98,7 +98,7 @@ class Sweep:
         seen = self._seen.get(node, self._gone.get(node, 0))
         page = limit * _LOOKED_AT_MAX
         rows = await connection.fetch(statements.OLDEST_HISTORY, node, seen, page)
-        for seq, gid, finished_ms in rows:
+        for seq, gid, finished_ms, queued in rows:
             fate = bound.fate(gid, finished_ms)
             if fate is Fate.ENDS_PASS:
                 return
@@ -106,7 +106,7 @@ class Sweep:
                 found.more = True
                 return
             self._seen[node] = seq
-            if fate is Fate.GOES:
+            if fate is Fate.GOES and not queued:
                 found.nodes.append(node)
                 found.seqs.append(seq)
                 found.rows.append((gid, finished_ms))
@@ -134,7 +134,7 @@ class Sweep:
         oldest: list[int] = []
         for (node,) in await connection.fetch(statements.NODES):
             rows = await connection.fetch(statements.OLDEST_HISTORY, node, self._gone.get(node, 0), 1)
-            for seq, _, finished_ms in rows:
+            for seq, _, finished_ms, _ in rows:
                 self._gone[node] = seq - 1
                 oldest.append(finished_ms)
         return min(oldest, default=None)

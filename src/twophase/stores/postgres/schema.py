@@ -22,10 +22,19 @@ from twophase.stores.migrations import Migration, released
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 
 _FOLDER = importlib.resources.files("twophase.stores.postgres")
-_TABLES: Final = {"message": 1, "history": 1, "attempt": 1, "node": 1, "store_meta": 1, "topic": 2, "audit_log": 6}
+_TABLES: Final = {
+    "message": 1,
+    "history": 1,
+    "attempt": 1,
+    "node": 1,
+    "store_meta": 1,
+    "topic": 2,
+    "audit_log": 6,
+    "queue_entry": 7,
+}
 """Each with the version that brought it."""
 _FUNCTIONS: Final = ("twophase_flush", "twophase_adopt")
 _LOCK: Final = 0x32504D53
@@ -47,7 +56,7 @@ def schema() -> str:
     """Return the statements that make a new store of the newest version."""
     return "\n".join(
         (_FOLDER / f"{name}.sql").read_text()
-        for name in ("schema", "flush", "flush_born", "flush_of_4", "adopt", "audit")
+        for name in ("schema", "flush", "flush_born", "flush_of_4", "adopt", "audit", "append")
     )
 
 

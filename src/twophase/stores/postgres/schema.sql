@@ -94,7 +94,7 @@ create table store_meta (
     value bigint not null,
     constraint store_meta_pkey primary key (name)
 );
-insert into store_meta (name, value) values ('schema_version', 6), ('history_horizon_ms', 0);
+insert into store_meta (name, value) values ('schema_version', 7), ('history_horizon_ms', 0);
 
 -- Topics: who is called for `topic://name`. `id` is the revision that made it, so a topic that is made anew is another;
 -- `version` counts its changes.
@@ -150,3 +150,43 @@ create table token_seen (
 
 -- Grows by one with every noticed change of tokens, in the same commit.
 insert into store_meta (name, value) values ('tokens_revision', 0);
+
+-- Topics of queues, and groups of consumers; `text` has their settings.
+create table queue_definition (
+    kind text collate "C" not null,
+    name text collate "C" not null,
+    text text not null,
+    constraint queue_definition_pkey primary key (kind, name)
+);
+
+-- The next number of each queue. A flush that appends locks the row until its commit, so that numbers are seen in their
+-- order and without gaps.
+create table queue_counter (
+    next_number bigint not null,
+    queue integer not null,
+    topic text collate "C" not null,
+    constraint queue_counter_pkey primary key (topic, queue)
+) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+-- What is in the queues. The body stands in the row of `gid`, live or history. No branch is ever there twice.
+create table queue_entry (
+    number bigint not null,
+    stored_ms bigint not null,
+    queue integer not null,
+    branch integer not null,
+    topic text collate "C" not null,
+    gid text collate "C" not null,
+    constraint queue_entry_pkey primary key (topic, queue, number)
+) with (autovacuum_vacuum_scale_factor = 0.05);
+create unique index queue_entry_gid on queue_entry (gid, branch);
+
+-- What a group of consumers has done of a queue: all below `next_number`, and what `unfinished` says.
+create table queue_progress (
+    next_number bigint not null,
+    changed_ms bigint not null,
+    queue integer not null,
+    consumers text collate "C" not null,
+    topic text collate "C" not null,
+    unfinished bytea not null,
+    constraint queue_progress_pkey primary key (topic, queue, consumers)
+) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);

@@ -22,6 +22,7 @@ FLUSH: Final = read("flush")
 FLUSH_BORN: Final = read("flush_born")
 FLUSH_AUDITED: Final = read("flush_audited")
 FLUSH_BORN_AUDITED: Final = read("flush_born_audited")
+FLUSH_QUEUES: Final = read("flush_queues")
 REDIRECT: Final = read("redirect")
 SETTLE: Final = read("settle")
 
@@ -63,6 +64,15 @@ AUDIT_SEARCH: Final = read("audit_search")
 
 TOKENS: Final = read("tokens")
 NOTE_TOKENS: Final = read("note_tokens")
+
+QUEUE_PAGE: Final = read("queue_page")
+QUEUE_ENTRIES: Final = read("queue_entries")
+QUEUE_ENDS: Final = read("queue_ends")
+QUEUE_PLACE: Final = read("queue_place")
+QUEUE_PROGRESS: Final = read("queue_progress")
+QUEUE_DEFINITIONS: Final = read("queue_definitions")
+QUEUE_DEFINE: Final = read("queue_define")
+QUEUE_FORGET: Final = read("queue_forget")
 
 TOPICS: Final = read("topics")
 CHANGE_TOPIC: Final = read("change_topic")

@@ -17,13 +17,14 @@ from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.postgres import auditing, node_slots, purge, reader, searching, statements
+from twophase.stores.postgres import auditing, node_slots, purge, queueing, reader, searching, statements
 from twophase.stores.postgres.auditing import act_columns
 from twophase.stores.postgres.failures import FAILURES, store_error
 from twophase.stores.postgres.grouped import GroupedReads
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
 from twophase.stores.postgres.writer import Writer
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Secrets, Subscriber, Topics
 from twophase.stores.search import Found, Search
 from twophase.stores.topic_rows import subscribers_text
@@ -275,6 +276,46 @@ class PostgresStore:
         """See `Store.audit_search`."""
         readers = await self._settled_readers()
         return await readers.ask(lambda connection: auditing.search(connection, search, position, limit))
+
+    async def queue_definitions(self) -> Sequence[Definition]:
+        """See `QueueStore.queue_definitions`."""
+        readers = await self._settled_readers()
+        return await readers.ask(queueing.definitions)
+
+    async def define_queue(self, wanted: Definition) -> Definition:
+        """See `QueueStore.define_queue`. It passes no fence: no node owns a topic."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.define(connection, wanted), "making a topic or a group")
+
+    async def queue_page(self, topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+        """See `QueueStore.queue_page`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.page(connection, topic, queue, least, limit))
+
+    async def queue_entries(self, topic: str, queue: int, numbers: Sequence[int]) -> Sequence[Entry]:
+        """See `QueueStore.queue_entries`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.entries(connection, topic, queue, numbers))
+
+    async def queue_ends(self, topic: str) -> dict[int, int]:
+        """See `QueueStore.queue_ends`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.ends(connection, topic))
+
+    async def queue_place(self, gid: str, branch: int) -> Place | None:
+        """See `QueueStore.queue_place`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.place(connection, gid, branch))
+
+    async def queue_progress(self, group: str, topic: str) -> Sequence[Progress]:
+        """See `QueueStore.queue_progress`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.progress(connection, group, topic))
+
+    async def purge_queues(self, before_ms: int, limit: int) -> int:
+        """See `QueueStore.purge_queues`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.forget(connection, before_ms, limit), "cleaning")
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`."""

@@ -18,14 +18,16 @@ from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
 from twophase.core.gid import born_ms
 from twophase.core.hooks import Clock
-from twophase.stores.batch import Batch, FlushResult, Forgotten, Insert, Item, NotApplied, Redirect, Rejected
+from twophase.stores.batch import Batch, Complete, FlushResult, Forgotten, Insert, Item, NotApplied, Redirect, Rejected
 from twophase.stores.postgres import reader, statements
 from twophase.stores.postgres.columns import Columns, RedirectColumns
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is_data, is_lost, store_error
 from twophase.stores.postgres.node_slots import NodeSlot, Settled
+from twophase.stores.postgres.queueing import NO_QUEUES, numbers_of
 from twophase.stores.postgres.reader import NodeEpoch
 from twophase.stores.postgres.reconnecting import Deadline, ReconnectingConnection
+from twophase.stores.queue_rows import Append, Progress
 from twophase.stores.rows import Attempt
 
 T = TypeVar("T")
@@ -40,6 +42,7 @@ class Answer(msgspec.Struct, frozen=True):
 
     at_ms: int
     refused: dict[int, Rejected | Forgotten | None]
+    numbers: dict[int, tuple[int, ...]] = {}
 
 
 class _BadData(Exception):
@@ -71,6 +74,10 @@ class Writer:
         self._horizon_ms = 0
         self._audited: Mapping[int, AuditEntry] = {}
         """The operators' acts of the flush under way, by index in its batch."""
+        self._appends: Mapping[int, tuple[Append, ...]] = {}
+        """The entries of queues of the flush under way, by index in its batch."""
+        self._progress: Sequence[Progress] = ()
+        """That of its groups. Each part of a flush may write it."""
 
     @property
     def node_epoch(self) -> NodeEpoch:
@@ -114,7 +121,7 @@ class Writer:
         async with self._reconnecting.lock:
             deadline = self._reconnecting.deadline()
             clock_ms = self._clock_ms()
-            self._audited = batch.audited
+            self._audited, self._appends, self._progress = batch.audited, batch.appends, batch.progress
             try:
                 answer = await self._put(list(enumerate(items)), batch.attempts, clock_ms, deadline)
             except _BadData as error:
@@ -122,7 +129,7 @@ class Writer:
             refused: dict[int, NotApplied] = {}
             if answer.refused:
                 refused = await self._reasons(items, answer.refused, deadline)
-            return FlushResult(answer.at_ms, refused)
+            return FlushResult(answer.at_ms, refused, answer.numbers)
 
     async def heartbeat(self) -> int:
         """Renew the lease, see `Store.heartbeat`."""
@@ -186,7 +193,7 @@ class Writer:
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
     ) -> Answer:
         while True:
-            columns = Columns(items, attempts, self._audited)
+            columns = Columns(items, attempts, self._audited, self._appends, self._progress)
             if columns.redirects:
                 return await self._put_redirects_first(items, attempts, clock_ms, deadline)
             if columns.oldest_born_ms < self._horizon_ms:
@@ -211,10 +218,10 @@ class Writer:
                 return await self._put_in_parts(items, attempts, clock_ms, deadline, str(error))
             done = await self._send(Columns((), ()), clock_ms, deadline)
             return Answer(done.at_ms, {items[0][0]: Rejected(str(error))})
-        if not rest:
+        if not rest and not self._progress:
             return first
         then = await self._put(rest, (), first.at_ms, deadline)
-        return Answer(then.at_ms, first.refused | then.refused)
+        return Answer(then.at_ms, first.refused | then.refused, then.numbers)
 
     async def _put_without_forgotten(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
@@ -223,7 +230,8 @@ class Writer:
         forgotten = {index for index, item in items if _is_forgotten(item, horizon_ms)}
         rest = [one for one in items if one[0] not in forgotten]
         answer = await self._put(rest, attempts, clock_ms, deadline)
-        return Answer(answer.at_ms, answer.refused | dict.fromkeys(forgotten, Forgotten(horizon_ms)))
+        refused = answer.refused | dict.fromkeys(forgotten, Forgotten(horizon_ms))
+        return Answer(answer.at_ms, refused, answer.numbers)
 
     async def _put_in_parts(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline, error: str
@@ -241,13 +249,15 @@ class Writer:
             return Answer(done.at_ms, {items[0][0]: Rejected(error)})
         middle = (len(items) + 1) // 2 if not attempts else len(items)
         refused: dict[int, Rejected | Forgotten | None] = {}
+        numbers: dict[int, tuple[int, ...]] = {}
         for part in (items[:middle], items[middle:]):
             if part:
                 half = await self._put(part, (), at_ms, deadline)
                 at_ms = half.at_ms
                 refused |= half.refused
+                numbers |= half.numbers
         assert at_ms is not None, "there was something to write"
-        return Answer(at_ms, refused)
+        return Answer(at_ms, refused, numbers)
 
     async def _send(self, columns: Columns | RedirectColumns, clock_ms: int | None, deadline: Deadline) -> Answer:
         """One call, and as many more as it takes to know that exactly one was committed."""
@@ -274,7 +284,11 @@ class Writer:
                     raise self._fenced()
                 slot.flushes += 1
                 at_ms, self._horizon_ms, *refused = answer
-                return _answer(at_ms, refused, columns)
+                if columns.queues is NO_QUEUES:
+                    return _answer(at_ms, refused, columns)
+                end = refused.index(-1)
+                answer = _answer(at_ms, refused[:end], columns)
+                return Answer(at_ms, answer.refused, numbers_of(columns.entries_of, refused[end + 1 :]))
 
     async def _after(self, error: BaseException, deadline: Deadline) -> Settled | None:
         """Return the outcome of a failed call that happened all the same.
@@ -384,7 +398,7 @@ def _answer(at_ms: int, refused: Sequence[int], columns: Columns | RedirectColum
 
 
 def _is_forgotten(item: Item, horizon_ms: int) -> bool:
-    if not isinstance(item, Insert):
+    if not isinstance(item, (Insert, Complete)):
         return False
     born = born_ms(item.gid)
     return born is not None and born < horizon_ms

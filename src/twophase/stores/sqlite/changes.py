@@ -16,7 +16,7 @@ from typing import Final
 
 from twophase.core.gid import born_ms, lowest_gid
 from twophase.core.lifecycle import FINAL, STORED, State
-from twophase.stores.batch import Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
 from twophase.stores.rows import Attempt
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
@@ -46,7 +46,7 @@ class CountShort(Exception):
 class Changes:
     """The items of a batch by kind."""
 
-    __slots__ = ("births", "decides", "finishes", "inserts", "parks", "redirects", "reschedules")
+    __slots__ = ("births", "completes", "decides", "finishes", "inserts", "parks", "redirects", "reschedules")
 
     def __init__(self) -> None:
         self.finishes: list[Change] = []
@@ -55,6 +55,7 @@ class Changes:
         self.parks: list[Change] = []
         self.redirects: list[Change] = []
         self.inserts: list[Change] = []
+        self.completes: list[Change] = []
         self.births: list[Change] = []
         """The births of new messages that were begun elsewhere."""
 
@@ -106,6 +107,8 @@ def sort_by_kind(items: Sequence[Item]) -> Changes:
                 changes.parks.append((index, row))
             case Redirect():
                 changes.redirects.append((index, (item.gid, item.version, item.due_ms, item.done, item.body)))
+            case Complete():
+                changes.completes.append((index, (item.gid, item.done, item.body, item.owner or None)))
     return changes
 
 
@@ -132,6 +135,7 @@ class Applying:
         self.lost: set[int] = set()
         self.forgotten: set[int] = set()
         self.rejected: dict[int, Rejected] = {}
+        self.numbers: dict[int, tuple[int, ...]] = {}
 
     def without_forgotten(self, changes: Changes) -> Changes:
         """Put aside new messages whose gid was born before the horizon (15).
@@ -139,7 +143,8 @@ class Applying:
         They go into `lost` and `forgotten`.
         """
         lowest = lowest_gid(self.horizon_ms)
-        forgotten = {index for index, row in changes.inserts if row[0] < lowest and born_ms(row[0]) is not None}  # type: ignore[operator,arg-type] # a gid is text
+        new = changes.inserts + changes.completes if changes.completes else changes.inserts
+        forgotten = {index for index, row in new if row[0] < lowest and born_ms(row[0]) is not None}  # type: ignore[operator,arg-type] # a gid is text
         if not forgotten:
             return changes
         self.forgotten = forgotten
@@ -152,7 +157,8 @@ class Applying:
         for kind in (changes.finishes, changes.reschedules, changes.parks, changes.redirects):
             expecting += [(index, (index, row[0], row[1], 0)) for index, row in kind]
         self._ask(statements.UNMATCHED, expecting)
-        self._ask(statements.TAKEN, [(index, (index, row[0])) for index, row in changes.inserts])
+        new = changes.inserts + changes.completes
+        self._ask(statements.TAKEN, [(index, (index, row[0])) for index, row in new])
         return changes.without(self.lost)
 
     def apply(self, changes: Changes) -> None:
@@ -169,6 +175,7 @@ class Applying:
             (statements.PARK, changes.parks),
             (statements.REDIRECT, changes.redirects),
             (statements.INSERT, changes.inserts),
+            (statements.COMPLETE, changes.completes),
         ):
             if part:
                 self._put(statement, part)
@@ -215,8 +222,8 @@ class Applying:
             return
         rows = list(map(_row_of, changes))
         try:
-            if statement is statements.FINISH:
-                changed = self._finish(rows)
+            if statement is statements.FINISH or statement is statements.COMPLETE:
+                changed = self._end(statement, rows)
             else:
                 changed = statement.run(self._connection, self._constants, rows).rowcount
         except DATA_ERRORS as error:
@@ -230,9 +237,9 @@ class Applying:
             if changed != len(changes):
                 raise CountShort(f"{statement.name}: {changed} of {len(changes)}")
 
-    def _finish(self, rows: Sequence[Row]) -> int:
+    def _end(self, statement: RowsStatement, rows: Sequence[Row]) -> int:
         numbered = [(number, *row) for number, row in enumerate(rows, 1)]
-        changed = statements.FINISH.run(self._connection, (self._node, self.seq, self.at_ms), numbered).rowcount
+        changed = statement.run(self._connection, (self._node, self.seq, self.at_ms), numbered).rowcount
         self.seq += changed
         return changed
 

@@ -72,14 +72,14 @@ class Sweep:
         """(gid, finished_ms) by seq, and whether there may be more."""
         found: dict[int, tuple[str, int]] = {}
         rows = connection.execute(statements.OLDEST_HISTORY, (NODE, self._seq, limit * _LOOKED_AT_MAX))
-        for seq, gid, finished_ms in rows:
+        for seq, gid, finished_ms, queued in rows:
             fate = bound.fate(gid, finished_ms)
             if fate is Fate.ENDS_PASS:
                 break
             if len(found) == limit:
                 return found, True
             self._seq = seq
-            if fate is Fate.GOES:
+            if fate is Fate.GOES and not queued:
                 found[seq] = gid, finished_ms
         else:
             if self._seq and self._behind(connection, statements.OLDEST_HISTORY, (NODE, self._seq, 1)):

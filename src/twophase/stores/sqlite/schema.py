@@ -16,7 +16,7 @@ from twophase.stores.migrations import Migration, released
 
 APPLICATION_ID = 0x32504D53
 """The four letters 2PMS in the header of every file of twophase."""
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 _FOLDER = importlib.resources.files("twophase.stores.sqlite")
 

@@ -20,9 +20,10 @@ from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock, WallClock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
 from twophase.stores.search import Found, Search
-from twophase.stores.sqlite import auditing, purge, reader, schema, searching
+from twophase.stores.sqlite import auditing, purge, queueing, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
@@ -251,6 +252,47 @@ class SqliteStore:
     async def audit_search(self, search: AuditSearch, position: int, limit: int) -> AuditPage:
         """See `Store.audit_search`."""
         return await self._read(lambda connection: auditing.search(connection, search, position, limit), is_page=True)
+
+    async def queue_definitions(self) -> Sequence[Definition]:
+        """See `QueueStore.queue_definitions`."""
+        return await self._read(queueing.definitions)
+
+    async def define_queue(self, wanted: Definition) -> Definition:
+        """See `QueueStore.define_queue`. A write like a flush, under the same fence."""
+        if self._write_thread is None or self._writer is None:
+            raise _not_open(self._path)
+        await self._write_thread.call(functools.partial(self._writer.define_queue, wanted))
+        named = (wanted.kind, wanted.name)
+        return next(one for one in await self._read(queueing.definitions) if (one.kind, one.name) == named)
+
+    async def queue_page(self, topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+        """See `QueueStore.queue_page`."""
+        return await self._read(lambda connection: queueing.page(connection, topic, queue, least, limit), is_page=True)
+
+    async def queue_entries(self, topic: str, queue: int, numbers: Sequence[int]) -> Sequence[Entry]:
+        """See `QueueStore.queue_entries`."""
+        return await self._read(lambda connection: queueing.entries(connection, topic, queue, numbers), is_page=True)
+
+    async def queue_ends(self, topic: str) -> dict[int, int]:
+        """See `QueueStore.queue_ends`."""
+        return await self._read(lambda connection: queueing.ends(connection, topic))
+
+    async def queue_place(self, gid: str, branch: int) -> Place | None:
+        """See `QueueStore.queue_place`."""
+        return await self._read(lambda connection: queueing.place(connection, gid, branch))
+
+    async def queue_progress(self, group: str, topic: str) -> Sequence[Progress]:
+        """See `QueueStore.queue_progress`."""
+        return await self._read(lambda connection: queueing.progress(connection, group, topic))
+
+    async def purge_queues(self, before_ms: int, limit: int) -> int:
+        """See `QueueStore.purge_queues`."""
+        old = await self._read(lambda connection: queueing.old(connection, before_ms, limit))
+        if old:
+            if self._write_thread is None or self._writer is None:
+                raise _not_open(self._path)
+            await self._write_thread.call(functools.partial(self._writer.forget_entries, old))
+        return len(old)
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`: there is no lease to renew."""

@@ -15,7 +15,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,13 +25,14 @@ from twophase.core.audit_log import AuditEntry, TokensSeen
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.batch import Batch, Finish, FlushResult, Forgotten, NotApplied
+from twophase.stores.queue_rows import Definition
 from twophase.stores.rows import Subscriber
-from twophase.stores.sqlite import auditing, reader, schema, statements
+from twophase.stores.sqlite import auditing, queueing, reader, schema, statements
 from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite.changes import Applying, CountShort, sort_by_kind
 from twophase.stores.sqlite.failures import OPENING, is_busy, reported, store_error
 from twophase.stores.sqlite.purge import Removable
-from twophase.stores.sqlite.statements import NODE, ROWS_MAX
+from twophase.stores.sqlite.statements import NODE, ROWS_MAX, Row
 from twophase.stores.topic_rows import subscribers_text
 
 _SLOW_S: Final = 0.05
@@ -172,7 +173,7 @@ class Writer:
                     refused[index] = reader.get(connection, batch.items[index].gid)
         for index in done.forgotten:
             refused[index] = refused[index] or Forgotten(done.horizon_ms)
-        return FlushResult(done.at_ms, refused)
+        return FlushResult(done.at_ms, refused, done.numbers)
 
     def forget(self, found: Removable) -> int:
         """Raise the history horizon, then remove the rows, in one commit.
@@ -200,18 +201,30 @@ class Writer:
             self._commit(connection, commit_count)
         return horizon_ms
 
-    def note_takeover(self, at_ms: int, *, again: bool) -> None:
-        """Note a takeover in a commit of its own, see `Store.note_takeover`."""
+    def forget_entries(self, old: list[Row]) -> None:
+        """Remove entries of queues in a commit of its own, see `QueueStore.purge_queues`."""
+        self._alone("cleaning", lambda connection: queueing.forget(connection, old))
+
+    def define_queue(self, wanted: Definition) -> None:
+        """Make a topic or a group in a commit of its own, see `QueueStore.define_queue`."""
+        self._alone("making a topic or a group", lambda connection: queueing.define(connection, wanted))
+
+    def _alone(self, doing: str, write: Callable[[sqlite3.Connection], object]) -> None:
         self._check_files()
-        with reported(self._path, "taking over"):
+        with reported(self._path, doing):
             connection = self._ready()
             try:
                 _, commit_count, _ = self._begin(connection, 0)
-                connection.execute(statements.NOTE_TAKEOVER, (at_ms, int(again)))
+                write(connection)
             except BaseException:
                 self._roll_back(connection)
                 raise
             self._commit(connection, commit_count)
+
+    def note_takeover(self, at_ms: int, *, again: bool) -> None:
+        """Note a takeover in a commit of its own, see `Store.note_takeover`."""
+        noted = (at_ms, int(again))
+        self._alone("taking over", lambda connection: connection.execute(statements.NOTE_TAKEOVER, noted))
 
     def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Write acts in a commit of their own, see `Store.append_audit`."""
@@ -281,6 +294,11 @@ class Writer:
                 not_applied = applying.lost | applying.rejected.keys()
                 acts = [entry for index, entry in batch.audited.items() if index not in not_applied]
                 auditing.append(connection, applying.at_ms, NODE, acts)
+            if batch.appends:
+                refused = applying.lost.union(applying.rejected)
+                applying.numbers = queueing.append(connection, applying.at_ms, batch.items, batch.appends, refused)
+            if batch.progress:
+                queueing.report(connection, applying.at_ms, batch.progress)
             if applying.seq != seq:
                 connection.execute(statements.CORRECT_SEQ, (NODE, applying.seq))
         except BaseException:

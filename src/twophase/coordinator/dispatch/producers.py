@@ -1,0 +1,209 @@
+"""Asks producers over connections that they keep.
+
+Their messages have the check address `producer://NAME?client=ID`.
+
+Keeps I5 and I9 for producers that no address reaches. The question goes to the client that sent the message, else to
+any that answers for the name. Only an answer counts as a try: a message whose producers are away waits, is never given
+up, and is asked about as soon as one attaches. A client has a bounded number of questions at a time, because many
+answer one by one; one that does not answer in time is asked again about this message only after the others. A message
+that was answered with "unknown" as often as the setting allows is parked, with an alert: visible, and never decided by
+silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+from urllib.parse import parse_qsl, quote, unquote
+
+import msgspec
+
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import ActiveMessage
+from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.machine import StateMachine
+from twophase.core.lifecycle import State
+from twophase.core.queue_message import QUEUE_PREFIX, QueueMessage, message_of
+
+PRODUCER_PREFIX: Final = "producer://"
+_AWAY_MS: Final = 30_000
+"""Pause before a message whose producers are away is looked at again."""
+_WAITING_MAX: Final = 100_000
+"""Messages that are remembered for an attach; others wait for their time."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A check-back that goes over a producer's own connection.
+
+    `asked`: the number of answers there were before.
+    """
+
+    message: QueueMessage
+    transaction_id: str
+    asked: int
+
+
+class Client(Protocol):
+    """A connection of a producer or a consumer.
+
+    `producers`: the names for which it answers questions, as `full_name` gives them. When they change, it is attached
+    again.
+    """
+
+    client_id: str
+    producers: frozenset[str]
+
+    def ask(self, question: Question) -> bool:
+        """Send a question; False when it cannot be sent now. It never waits."""
+        ...
+
+
+class _Attached(msgspec.Struct, frozen=True, eq=False):
+    """A client, as of one attach."""
+
+    client: Client
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    """A question without an answer."""
+
+    name: str
+    client: Client
+    until_ms: int
+
+
+def check_address(producers: str, client_id: str) -> str:
+    """Return the check address of a message whose producers keep a connection.
+
+    >>> check_address("shop/orders", "host@7")
+    'producer://shop/orders?client=host%407'
+    """
+    return f"{PRODUCER_PREFIX}{quote(producers, safe='/')}?client={quote(client_id, safe='')}"
+
+
+class Producers:
+    """The clients that answer, and the questions that are with them."""
+
+    def __init__(self, runtime: Runtime, memory: ActiveSet, machine: StateMachine) -> None:
+        self._memory = memory
+        self._machine = machine
+        self._clock = runtime.clock
+        self._settings = runtime.settings
+        self._clients: dict[str, dict[str, _Attached]] = {}
+        """By the name for which they answer, then by client id.
+
+        The one that was asked longest ago is first.
+        """
+        self._asked: dict[str, _Asked] = {}
+        """By gid."""
+        self._waiting: dict[str, dict[str, ActiveMessage]] = {}
+        """Messages by the name whose clients are away or busy, then by gid."""
+        self._waits_for: dict[str, str] = {}
+        """That name by gid."""
+        self.draining = False
+
+    @property
+    def questions(self) -> int:
+        """The number of questions without an answer."""
+        return len(self._asked)
+
+    def attach(self, client: Client) -> Callable[[], None]:
+        """Ask this client from now on; returns its detach.
+
+        A client id that attaches again takes the place of the one before, whose detach then changes nothing.
+        """
+        names, attached = client.producers, _Attached(client)
+        for name in names:
+            self._clients.setdefault(name, {})[client.client_id] = attached
+        for name in names:
+            self._ask_waiting(name)
+
+        def detach() -> None:
+            for name in names:
+                clients = self._clients.get(name, {})
+                if clients.get(client.client_id) is attached:
+                    del clients[client.client_id]
+                if not clients:
+                    self._clients.pop(name, None)
+
+        return detach
+
+    def ask(self, active: ActiveMessage) -> None:
+        """Ask about a prepared message that is due; without a client it waits."""
+        assert active.state is State.PREPARED, "only a prepared message is asked about"
+        if self.draining or active.detached:
+            return
+        name, preferred = _names(active.message.check_url)
+        now_ms = self._clock.now_ms()
+        self._forget(active.message.gid)
+        before = self._asked.pop(active.message.gid, None)
+        question = Question(_queue_message(active), active.message.gid, active.attempts)
+        for client in self._in_turn(name, preferred, before, now_ms):
+            if client.ask(question):
+                until_ms = now_ms + self._settings.producer_answer_ms
+                self._asked[active.message.gid] = _Asked(name, client, until_ms)
+                clients = self._clients[name]
+                clients[client.client_id] = clients.pop(client.client_id)
+                self._memory.schedule(active, until_ms)
+                return
+        if len(self._waits_for) < _WAITING_MAX:
+            self._waiting.setdefault(name, {})[active.message.gid] = active
+            self._waits_for[active.message.gid] = name
+        self._machine.defer(active, _AWAY_MS)
+
+    def answered(self, gid: str) -> None:
+        """Note an answer or a decision; the client takes another question."""
+        self._forget(gid)
+        asked = self._asked.pop(gid, None)
+        if asked is not None:
+            self._ask_waiting(asked.name)
+
+    def _forget(self, gid: str) -> None:
+        name = self._waits_for.pop(gid, None)
+        if name is not None:
+            del self._waiting[name][gid]
+            if not self._waiting[name]:
+                del self._waiting[name]
+
+    def _in_turn(self, name: str, preferred: str, before: _Asked | None, now_ms: int) -> list[Client]:
+        """Return the clients that may be asked.
+
+        The message's own is first, and the one that did not answer is last.
+        """
+        clients = self._clients.get(name)
+        if not clients:
+            return []
+        with_questions: dict[str, int] = {}
+        for gid, asked in list(self._asked.items()):
+            if asked.until_ms < now_ms:
+                del self._asked[gid]
+            else:
+                with_questions[asked.client.client_id] = with_questions.get(asked.client.client_id, 0) + 1
+        asked_max = self._settings.producer_asked_max
+        free = [one.client for id_, one in clients.items() if with_questions.get(id_, 0) < asked_max]
+        silent = before.client.client_id if before is not None else ""
+        return sorted(free, key=lambda one: (one.client_id == silent, one.client_id != preferred))
+
+    def _ask_waiting(self, name: str) -> None:
+        """Ask about messages that waited, as far as the name's clients are free."""
+        while name in self._waiting:
+            gid, active = next(iter(self._waiting[name].items()))
+            self._forget(gid)
+            if active.detached or active.busy or active.parked or active.state is not State.PREPARED:
+                continue
+            self.ask(active)
+            if gid in self._waits_for:
+                return  # none is free any more
+
+
+def _names(check_url: str) -> tuple[str, str]:
+    """Return the name of the producers, and the client that is asked first."""
+    name, _, query = check_url[len(PRODUCER_PREFIX) :].partition("?")
+    return unquote(name), dict(parse_qsl(query)).get("client", "")
+
+
+def _queue_message(active: ActiveMessage) -> QueueMessage:
+    for branch in active.message.branches:
+        if branch.url.startswith(QUEUE_PREFIX):
+            return message_of(branch.url, branch.payload)
+    return QueueMessage("", "", active.message.gid, b"")

@@ -1,0 +1,28 @@
+"""Queues of topics, which consumers fetch from.
+
+Beside them: questions that go over a producer's own connection.
+"""
+
+from twophase.coordinator.queues.contract import (
+    Client,
+    Decision,
+    Delivered,
+    GroupInfo,
+    Question,
+    QueueApi,
+    Sent,
+    TopicInfo,
+)
+from twophase.core.queue_message import QueueMessage
+
+__all__ = [
+    "Client",
+    "Decision",
+    "Delivered",
+    "GroupInfo",
+    "Question",
+    "QueueApi",
+    "QueueMessage",
+    "Sent",
+    "TopicInfo",
+]

@@ -1,0 +1,227 @@
+"""The contract between a wire format for queues and the engine.
+
+Nothing here knows a wire format. Times are milliseconds by the coordinator's clock. Errors are those of
+`twophase.errors`; a wire gives each its own code.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from twophase.coordinator.dispatch.producers import Client, Question
+from twophase.coordinator.state.active_message import Owner
+from twophase.core.errors import TwophaseError
+from twophase.core.queue_message import QueueMessage
+
+__all__ = ["Client", "Decision", "Delivered", "GroupInfo", "Question", "QueueApi", "Sent", "TopicInfo"]
+
+
+class TopicInfo(msgspec.Struct, frozen=True):
+    """A topic: the number of its queues, and the kinds of messages that it takes."""
+
+    name: str
+    namespace: str
+    queues: int
+    kinds: frozenset[str]
+
+
+class GroupInfo(msgspec.Struct, frozen=True):
+    """A group of consumers: the bound on deliveries, and the pauses between."""
+
+    name: str
+    namespace: str
+    attempts_max: int
+    backoff_ms: tuple[int, ...]
+
+    def pause_ms(self, attempt: int) -> int:
+        """Return the pause behind a delivery, counted from 1.
+
+        >>> GroupInfo("billing", "", 17, (1_000, 5_000)).pause_ms(3)
+        5000
+        """
+        return self.backoff_ms[min(max(attempt, 1), len(self.backoff_ms)) - 1]
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """The place of a message that is durable in its queue.
+
+    A delayed message has none yet: its `offset` is -1.
+    """
+
+    queue: int
+    offset: int
+    transaction_id: str
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """A message that a consumer has for some time.
+
+    Arguments:
+        handle: the receipt, opaque; stale after `extend` and after another delivery.
+        attempt: deliveries of it to the group, this one included.
+        stored_ms: when it was appended.
+        invisible_ms: how long no other consumer gets it; 0: as long as the client is attached.
+    """
+
+    message: QueueMessage
+    queue: int
+    offset: int
+    handle: str
+    attempt: int
+    stored_ms: int
+    invisible_ms: int
+    transaction_id: str
+
+
+class Decision(enum.Enum):
+    """A producer's word about its local transaction."""
+
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    UNKNOWN = "unknown"
+
+
+class QueueApi(Protocol):
+    """Queues as a wire format uses them.
+
+    Every method may raise `StoreError` and `Unavailable`.
+    """
+
+    async def topic(self, namespace: str, name: str) -> TopicInfo:
+        """Return a topic, which is made on first use where the setting allows it.
+
+        Raises:
+            InvalidRequest: no such name.
+            QueueNotFound: it does not exist, and is not made.
+        """
+        ...
+
+    async def group(self, namespace: str, name: str) -> GroupInfo:
+        """Return a group of consumers, made on first use as a topic is. Raises as `topic`."""
+        ...
+
+    async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
+        """Append messages; when this returns they are durable.
+
+        The same (namespace, topic, message id) again appends nothing, and returns where the first one is.
+        """
+        ...
+
+    async def half(
+        self,
+        message: QueueMessage,
+        *,
+        producers: str,
+        client_id: str,
+        check_after_ms: int | None,
+        caller: Owner | None,
+    ) -> str:
+        """Keep a message whose producer has yet to decide.
+
+        Returns the transaction id, which is valid for ever and on every node.
+
+        The same (namespace, topic, message id) again changes nothing.
+
+        Arguments:
+            producers: the name whose producers are asked when no decision comes.
+            client_id: the producer that is asked first.
+            check_after_ms: when it is asked first; None: the coordinator's default.
+
+        Raises:
+            InvalidRequest, QueueNotFound, WrongMessageKind, Overloaded: nothing was kept.
+        """
+        ...
+
+    async def end(
+        self,
+        transaction_id: str,
+        decision: Decision,
+        *,
+        checked: bool,
+        client_id: str,
+        caller: Owner | None,
+    ) -> None:
+        """Decide about a half message; repeating it is safe.
+
+        Arguments:
+            checked: it answers a question. Then UNKNOWN counts as a try; else it changes nothing.
+
+        Raises:
+            ContraryDecision: the opposite was decided before.
+            UnknownMessage: no such message.
+        """
+        ...
+
+    async def receive(
+        self,
+        namespace: str,
+        group: str,
+        topic: str,
+        *,
+        expression: str,
+        limit: int,
+        invisible_ms: int,
+        wait_ms: int,
+        client_id: str,
+        auto_renew: bool,
+        fifo: bool,
+    ) -> list[Delivered]:
+        """Take up to `limit` messages; wait `wait_ms` for the first.
+
+        A cancelled call takes none.
+
+        Arguments:
+            expression: `*`, or tags as `a || b`; what has another tag is done for this group.
+            auto_renew: they are the client's as long as it is attached, whatever `invisible_ms`.
+            fifo: a message waits until those of its message group before it are done.
+
+        Raises:
+            InvalidRequest, QueueNotFound, QueuesUnavailable: nothing was taken.
+            StoreFenced, ShuttingDown: this node serves nothing now.
+        """
+        ...
+
+    async def ack(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """Take note that a message is done; when this returns that is durable.
+
+        Raises:
+            ReceiptStale: it was delivered again, or extended, since.
+            ReceiptInvalid: nothing made this handle.
+        """
+        ...
+
+    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+        """Keep a message for `invisible_ms` from now; then it is delivered again.
+
+        Returns the new receipt.
+
+        Raises as `ack`.
+        """
+        ...
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """Move a message into the group's dead letters, topic `%DLQ%group`.
+
+        Raises as `ack`.
+        """
+        ...
+
+    async def recall(self, namespace: str, topic: str, transaction_id: str, caller: Owner | None) -> None:
+        """Take back a delayed message that is not in its queue yet.
+
+        Raises:
+            StateConflict: it is there already.
+            UnknownMessage: no such message.
+        """
+        ...
+
+    def attach(self, client: Client) -> Callable[[], None]:
+        """Ask this client from now on.
+
+        Returns its detach, which releases the leases that it renews by itself.
+        """
+        ...

@@ -1,0 +1,281 @@
+"""A group's place in one queue: what is done and what is given out.
+
+It performs no I/O and has no clock. Everything below `done.start` is done. A number that was read and is not done is in
+`undone`: it waits for a consumer, or one has it until a time. Only what is done and how often the rest was given out is
+kept in the store, so a restart gives out again what was given out and not acknowledged, and nothing else.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from twophase.coordinator.queues.ranges import Ranges
+from twophase.core.queue_message import QueueMessage
+from twophase.stores.queue_rows import Progress
+
+FOR_EVER_MS: Final = 2**62
+"""The end of a lease that lasts as long as its client is attached."""
+_TIMES_SPARE: Final = 1_000
+"""Times of earlier receipts that may be kept beside those that count."""
+
+
+class Held(msgspec.Struct, frozen=True):
+    """An entry in memory, ready to be given out."""
+
+    message: QueueMessage
+    gid: str
+    stored_ms: int
+
+
+class Undone(msgspec.Struct, eq=False):
+    """An entry that is not done.
+
+    Arguments:
+        attempts: how often it was given out.
+        receipt: of the last time; 0 for none in this process.
+        until_ms: until then a consumer has it, or it rests; 0: it waits for a consumer.
+        client_id: the consumer that has it as long as it is attached; empty for none.
+        group: its message group, empty for none.
+        held: None until it is read, and while a consumer has it.
+        listed: it is among the numbers that wait; it may be there although an extension came late.
+    """
+
+    attempts: int = 0
+    receipt: int = 0
+    until_ms: int = 0
+    client_id: str = ""
+    group: str = ""
+    held: Held | None = None
+    listed: bool = False
+
+
+class Kept(msgspec.Struct, frozen=True, array_like=True):
+    """The stored form of what is above the first number that is not done."""
+
+    done: list[tuple[int, int]] = []
+    attempts: dict[int, int] = {}
+
+
+_decode: Final = msgspec.msgpack.Decoder(Kept).decode
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class Cursor:
+    """See the module.
+
+    Arguments:
+        progress: as it is stored; a new group begins with the oldest entry.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        kept = _decode(progress.unfinished) if progress.unfinished else Kept()
+        self._progress = progress
+        self.done = Ranges(progress.next_number, kept.done)
+        self._attempts_before = dict(kept.attempts)
+        """Deliveries before this process, by number, until the entry is read."""
+        self.read_to = progress.next_number
+        """The first number that was not read yet."""
+        self.undone: dict[int, Undone] = {}
+        self._waiting: deque[int] = deque()
+        """Numbers that wait for a consumer."""
+        self._times: list[tuple[int, int, int]] = []
+        """(until_ms, number, receipt) of those that do not, as a heap."""
+        self._of_group: dict[str, deque[int]] = {}
+        """The undone numbers of each message group, in their order."""
+        self.held_bytes = 0
+        self.changed = False
+        """True when there is something to store that was not reported yet."""
+        self.exhausted = False
+        """True when there was nothing behind `read_to` at the last reading."""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The group, the topic and the queue."""
+        return self._progress.group, self._progress.topic, self._progress.queue
+
+    def progress(self) -> Progress:
+        """Return what is to be stored."""
+        attempts = {number: one.attempts for number, one in self.undone.items() if one.attempts}
+        kept = Kept(self.done.pairs(), self._attempts_before | attempts)
+        group, topic, queue = self.key
+        return Progress(group, topic, queue, self.done.start, _encode(kept))
+
+    def read(self, entries: Sequence[tuple[int, Held]]) -> None:
+        """Take entries that were read from `read_to` on.
+
+        Numbers that are missing were cleaned.
+        """
+        for number, held in entries:
+            self._cleaned(number)
+            self.read_to = number + 1
+            if number in self.done:
+                continue
+            attempts = self._attempts_before.pop(number, 0)
+            self.undone[number] = Undone(attempts, group=held.message.message_group)
+            if held.message.message_group:
+                self._of_group.setdefault(held.message.message_group, deque()).append(number)
+            self._hold(self.undone[number], held)
+            self._list(number, self.undone[number])
+
+    def _cleaned(self, up_to: int) -> None:
+        while self.read_to < up_to:
+            if self.read_to in self.done:
+                self.read_to = max(self.read_to + 1, self.done.start)
+                continue
+            ends = [begin for begin, _ in self.done.pairs() if begin > self.read_to]
+            end = min([up_to, *ends])
+            self.done.add_up_to(self.read_to, end)
+            self.read_to = end
+            self.changed = True
+
+    def unread(self, limit: int) -> list[int]:
+        """Return the first numbers that wait and are not in memory."""
+        found: list[int] = []
+        for number in self._waiting:
+            one = self.undone.get(number)
+            if one is not None and one.held is None and not one.until_ms:
+                found.append(number)
+                if len(found) == limit:
+                    break
+        return found
+
+    def read_again(self, numbers: Sequence[int], entries: Sequence[tuple[int, Held]]) -> None:
+        """Take entries that were read by number; missing ones were cleaned."""
+        there = dict(entries)
+        for number in numbers:
+            one = self.undone.get(number)
+            if one is None or one.held is not None:
+                continue
+            if number in there:
+                self._hold(one, there[number])
+            else:
+                self.finish(number)
+
+    def _hold(self, one: Undone, held: Held) -> None:
+        one.held = held
+        self.held_bytes += len(held.message.body)
+
+    def _list(self, number: int, one: Undone) -> None:
+        if not one.listed:
+            one.listed = True
+            self._waiting.append(number)
+
+    def _let_go(self, one: Undone) -> None:
+        if one.held is not None:
+            self.held_bytes -= len(one.held.message.body)
+            one.held = None
+
+    def expire(self, now_ms: int) -> None:
+        """Let those whose time is over wait for a consumer again."""
+        while self._times and self._times[0][0] <= now_ms:
+            _, number, receipt = heapq.heappop(self._times)
+            one = self.undone.get(number)
+            if one is not None and one.receipt == receipt and one.until_ms:
+                one.until_ms = 0
+                self._list(number, one)
+
+    def next_ms(self) -> int:
+        """Return when the next time is over; `FOR_EVER_MS` for never."""
+        return min(self._times[0][0], FOR_EVER_MS) if self._times else FOR_EVER_MS
+
+    def take(self, wanted: Callable[[QueueMessage], bool], limit: int, *, fifo: bool) -> list[tuple[int, Undone, Held]]:
+        """Return up to `limit` entries that wait and are in memory.
+
+        Those with other tags are done. The caller gives each out, or ends it.
+
+        Arguments:
+            fifo: an entry waits while one of its message group before it is not done.
+        """
+        taken: list[tuple[int, Undone, Held]] = []
+        stays: list[int] = []
+        while self._waiting and len(taken) < limit:
+            number = self._waiting.popleft()
+            one = self.undone.get(number)
+            if one is None:
+                continue
+            one.listed = False
+            if one.until_ms:
+                continue
+            if one.held is None or (fifo and one.group and self._of_group[one.group][0] != number):
+                stays.append(number)
+                one.listed = True
+                if not fifo:
+                    break  # it is read next
+            elif not wanted(one.held.message):
+                self.finish(number)
+            else:
+                taken.append((number, one, one.held))
+        self._waiting.extendleft(reversed(stays))
+        return taken
+
+    def give_out(self, number: int, receipt: int, until_ms: int, client_id: str = "") -> int:
+        """Give an entry that was taken to a consumer; return how often it was given out."""
+        one = self.undone[number]
+        self._let_go(one)
+        one.attempts += 1
+        one.client_id = client_id
+        self.postpone(number, receipt, until_ms)
+        return one.attempts
+
+    def waits(self, number: int, one: Undone) -> bool:
+        """Return True for an entry that was taken, and is still to be given out.
+
+        Its earlier receipt may have ended or extended it since.
+        """
+        return self.undone.get(number) is one and not one.until_ms
+
+    def put_back(self, number: int, one: Undone) -> None:
+        """Let an entry that was taken wait on, before all others."""
+        if self.waits(number, one) and not one.listed:
+            one.listed = True
+            self._waiting.appendleft(number)
+
+    def postpone(self, number: int, receipt: int, until_ms: int) -> None:
+        """Leave an entry with its consumer until a time, under another receipt."""
+        one = self.undone[number]
+        one.receipt, one.until_ms = receipt, until_ms
+        if until_ms < FOR_EVER_MS:
+            heapq.heappush(self._times, (until_ms, number, receipt))
+            if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
+                self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
+                heapq.heapify(self._times)
+
+    def release(self, client_id: str) -> None:
+        """Let everything wait again that a client has as long as it is attached."""
+        for number, one in self.undone.items():
+            if one.client_id == client_id and one.until_ms == FOR_EVER_MS:
+                one.until_ms = one.receipt = 0
+                self._list(number, one)
+
+    def given(self, number: int, receipt: int) -> bool:
+        """Return True when this is the last receipt of an entry that is not done."""
+        one = self.undone.get(number)
+        return one is not None and one.receipt == receipt != 0
+
+    def finish(self, number: int) -> None:
+        """Note that an entry is done."""
+        one = self.undone.pop(number)
+        self.changed = True
+        self._let_go(one)
+        if one.group:
+            order = self._of_group[one.group]
+            while order and order[0] not in self.undone:
+                order.popleft()
+            if not order:
+                del self._of_group[one.group]
+        self.done.add(number)
+
+    @property
+    def waiting(self) -> int:
+        """The number of entries that wait for a consumer."""
+        return len(self._waiting)
+
+    @property
+    def in_flight(self) -> int:
+        """The number of entries that consumers have, or that rest."""
+        return sum(one.until_ms > 0 for one in self.undone.values())

@@ -1,0 +1,328 @@
+"""Queues on the engine: sends, half messages, decisions, and consumers.
+
+It implements `QueueApi`. A message of a queue is a message of the coordinator, so the promises of those hold here: I1
+to I3, I7 and I8. Repeating a send or a half is recognised by the gid, which comes from the message id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from twophase.coordinator.admission import Admission
+from twophase.coordinator.background import end
+from twophase.coordinator.dispatch.producers import Client, Producers, check_address
+from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, TopicInfo
+from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.serving import Dead, Serving
+from twophase.coordinator.runtime import Runtime
+from twophase.coordinator.state.active_message import OnReply, Owner, Reply, Trigger, answers
+from twophase.coordinator.state.machine import StateMachine
+from twophase.core.errors import (
+    ContentConflict,
+    ContraryDecision,
+    InvalidRequest,
+    ShuttingDown,
+    StateConflict,
+    StoreFenced,
+    TwophaseError,
+    UnknownMessage,
+)
+from twophase.core.lifecycle import Event, State
+from twophase.core.message import Branch, Message
+from twophase.core.options import Options
+from twophase.core.queue_message import DEAD_LETTERS, GID_PREFIX, QueueMessage, address_of, full_name, gid_of
+from twophase.stores.rows import DecidedBy, LiveRow
+
+_EVENTS: Final = {
+    Decision.COMMIT: Event.CHECK_COMMITTED,
+    Decision.ROLLBACK: Event.CHECK_ROLLED_BACK,
+    Decision.UNKNOWN: Event.CHECK_UNDECIDED,
+}
+_DECIDED: Final = frozenset({State.SUBMITTED, State.SUCCEEDED})
+_BURIALS_MAX: Final = 1_000
+
+
+class Queues:
+    """See the module.
+
+    Arguments:
+        runtime: the surroundings.
+        admission, machine: of the coordinator.
+        producers: asks over connections.
+    """
+
+    def __init__(self, runtime: Runtime, admission: Admission, machine: StateMachine, producers: Producers) -> None:
+        self._store = runtime.store
+        self._admission = admission
+        self._machine = machine
+        self._producers = producers
+        self._definitions = Definitions(runtime)
+        self.serving = Serving(runtime, machine.group_commit)
+        self._burials: set[asyncio.Task[None]] = set()
+
+    async def start(self) -> None:
+        """Read the topics and groups."""
+        await self._definitions.load()
+
+    async def stop(self) -> None:
+        """Give out nothing more. A second call is safe."""
+        self.serving.stop()
+        for task in list(self._burials):
+            await end(task)
+
+    async def topic(self, namespace: str, name: str) -> TopicInfo:
+        """See `QueueApi.topic`."""
+        return await self._definitions.topic(namespace, name)
+
+    async def group(self, namespace: str, name: str) -> GroupInfo:
+        """See `QueueApi.group`."""
+        return await self._definitions.group(namespace, name)
+
+    # Producers.
+
+    async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
+        """See `QueueApi.send`."""
+        begun = [await self._send_one(message, caller) for message in messages]
+        return [one if isinstance(one, TwophaseError) else await self._sent(*one) for one in begun]
+
+    async def _send_one(
+        self, message: QueueMessage, caller: Owner | None
+    ) -> tuple[Trigger, asyncio.Future[Reply]] | TwophaseError:
+        try:
+            await self._require(message)
+        except TwophaseError as error:
+            return error
+        return self._submit(message, gid_of(message.namespace, message.topic, message.message_id), caller)
+
+    async def _require(self, message: QueueMessage) -> None:
+        if not message.message_id:
+            raise InvalidRequest("a message of a queue has a message id, by which a repeated one is recognised.")
+        await self._definitions.require(message.namespace, message.topic, message.kind)
+
+    def _submit(self, message: QueueMessage, gid: str, caller: Owner | None) -> tuple[Trigger, asyncio.Future[Reply]]:
+        branch = Branch(address_of(message), message.body)
+        whole = Message(gid, (branch,), options=Options(not_before_ms=message.deliver_at_ms))
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        on_reply = answers(replied)
+        trigger = Trigger(Event.SUBMIT, whole, on_reply, DecidedBy.SUBMIT, owner=caller)
+        active = self._admission.admit(whole, on_reply, is_submit=True, owner=caller)
+        if active is not None:
+            self._machine.handle(active, trigger)
+        return trigger, replied
+
+    async def _sent(self, trigger: Trigger, replied: asyncio.Future[Reply]) -> Sent | TwophaseError:
+        reply = await replied
+        assert trigger.request is not None, "it is sent"
+        gid = trigger.request.gid
+        if reply.error is not None and not _is_repeated(reply, _DECIDED):
+            return reply.error
+        place = await self._store.queue_place(gid, 0) if reply.error is not None or not trigger.numbers else None
+        if place is not None:
+            return Sent(place.queue, place.number, gid)
+        queue = trigger.appended[0].queue if trigger.appended else 0
+        return Sent(queue, trigger.numbers[0] if trigger.numbers else -1, gid)
+
+    async def half(
+        self,
+        message: QueueMessage,
+        *,
+        producers: str,
+        client_id: str,
+        check_after_ms: int | None,
+        caller: Owner | None,
+    ) -> str:
+        """See `QueueApi.half`."""
+        await self._require(message)
+        gid = gid_of(message.namespace, message.topic, message.message_id)
+        whole = Message(
+            gid,
+            (Branch(address_of(message), message.body),),
+            check_address(producers, client_id),
+            Options(timeout_to_fail_ms=check_after_ms or 0),
+        )
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        on_reply = answers(replied)
+        active = self._admission.admit(whole, on_reply, owner=caller)
+        if active is not None:
+            self._machine.handle(active, Trigger(Event.PREPARE, whole, on_reply, owner=caller))
+        reply = await replied
+        if reply.error is not None and not _is_repeated(reply, {*_DECIDED, State.PREPARED, State.FAILED}):
+            raise reply.error
+        return gid
+
+    async def end(
+        self,
+        transaction_id: str,
+        decision: Decision,
+        *,
+        checked: bool,
+        client_id: str,  # noqa: ARG002 -- any producer may answer; the wire knows who did
+        caller: Owner | None,
+    ) -> None:
+        """See `QueueApi.end`."""
+        if decision is Decision.UNKNOWN and not checked:
+            return
+        state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
+        self._producers.answered(transaction_id)
+        if state <= State.FORGOTTEN:
+            raise UnknownMessage(f"no message {transaction_id!r} found.", gid=transaction_id)
+        contrary = state is State.FAILED if decision is Decision.COMMIT else state in _DECIDED
+        if contrary and decision is not Decision.UNKNOWN:
+            raise ContraryDecision(f"it is {state}: the opposite was decided before.", gid=transaction_id)
+
+    async def _decide(self, gid: str, decision: Decision, *, checked: bool, caller: Owner | None) -> State:
+        """Return the state behind the decision; ABSENT where there is no such message."""
+        if not gid.startswith(GID_PREFIX):
+            return State.ABSENT
+        by = DecidedBy.CHECK_BACK if checked else DecidedBy.SUBMIT
+        if decision is Decision.ROLLBACK and not checked:
+            by = DecidedBy.ABORT
+        reason = f"the producer answered {decision.value}" if checked else ""
+        event = _EVENTS[decision]
+        answered = decision is Decision.UNKNOWN
+        reply = await self._handle(
+            gid, lambda on_reply: Trigger(event, None, on_reply, by, reason, owner=caller, answered=answered)
+        )
+        if reply.error is not None:
+            raise reply.error
+        return reply.state
+
+    async def _handle(self, gid: str, trigger: Callable[[OnReply], Trigger]) -> Reply:
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        on_reply = answers(replied)
+        active = self._admission.find(gid, on_reply)
+        if active is not None:
+            self._machine.handle(active, trigger(on_reply))
+        return await replied
+
+    async def recall(self, namespace: str, topic: str, transaction_id: str, caller: Owner | None) -> None:
+        """See `QueueApi.recall`."""
+        full_name(namespace, topic)
+        row = await self._store.get(transaction_id) if transaction_id.startswith(GID_PREFIX) else None
+        if row is None:
+            raise UnknownMessage(f"no message {transaction_id!r} found, cannot recall.", gid=transaction_id)
+        if not isinstance(row, LiveRow) or row.state is not State.SUBMITTED:
+            raise StateConflict(f"it is {row.state}, cannot recall.", gid=transaction_id)
+        reply = await self._handle(
+            transaction_id,
+            lambda on_reply: Trigger(
+                Event.FORCE_STOP, None, on_reply, DecidedBy.ABORT, "its producer recalled it", owner=caller
+            ),
+        )
+        if reply.error is not None:
+            raise reply.error
+
+    def attach(self, client: Client) -> Callable[[], None]:
+        """See `QueueApi.attach`."""
+        self.serving.attach(client)
+        detach = self._producers.attach(client)
+
+        def leave() -> None:
+            detach()
+            self.serving.detach(client)
+
+        return leave
+
+    # Consumers.
+
+    async def receive(
+        self,
+        namespace: str,
+        group: str,
+        topic: str,
+        *,
+        expression: str,
+        limit: int,
+        invisible_ms: int,
+        wait_ms: int,
+        client_id: str,
+        auto_renew: bool,
+        fifo: bool,
+    ) -> list[Delivered]:
+        """See `QueueApi.receive`."""
+        if not self._admission.is_open:
+            raise ShuttingDown if self._admission.draining else StoreFenced
+        queues = (await self.topic(namespace, topic)).queues
+        attempts_max = (await self.group(namespace, group)).attempts_max
+        found, dead = await self.serving.receive(
+            full_name(namespace, group),
+            full_name(namespace, topic),
+            queues,
+            expression=expression,
+            limit=limit,
+            invisible_ms=0 if auto_renew else invisible_ms,
+            wait_ms=wait_ms,
+            client_id=client_id,
+            attempts_max=attempts_max,
+            fifo=fifo,
+        )
+        for one in dead:
+            self._bury_soon(namespace, group, one)
+        return found
+
+    async def ack(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """See `QueueApi.ack`."""
+        await self.serving.ack(full_name(namespace, group), full_name(namespace, topic), handle)
+
+    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+        """See `QueueApi.extend`."""
+        return self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """See `QueueApi.dead_letter`."""
+        dead = await self.serving.dead(full_name(namespace, group), full_name(namespace, topic), handle)
+        await self._bury(namespace, group, dead)
+
+    def _bury_soon(self, namespace: str, group: str, dead: Dead) -> None:
+        if len(self._burials) >= _BURIALS_MAX:
+            return  # it waits for a consumer again in a minute
+        task = asyncio.get_running_loop().create_task(self._bury(namespace, group, dead), name="twophase burial")
+        self._burials.add(task)
+        task.add_done_callback(partial(_buried, self._burials))
+
+    async def _bury(self, namespace: str, group: str, dead: Dead) -> None:
+        """Move a message into the group's dead letters.
+
+        It is there once, because the letter's gid comes from the message's.
+
+        Raises:
+            TwophaseError: it stays where it is.
+        """
+        message = dead.held.message
+        letters = f"{DEAD_LETTERS}{group}"
+        await self._definitions.topic(namespace, letters)
+        origin = (("DLQ_ORIGIN_TOPIC", message.topic), ("DLQ_ORIGIN_MESSAGE_ID", message.message_id))
+        letter = msgspec.structs.replace(
+            message,
+            topic=letters,
+            namespace=namespace,
+            kind="normal",
+            message_group="",
+            deliver_at_ms=0,
+            properties=message.properties + origin,
+        )
+        gid = gid_of(namespace, letters, message.message_id, dead.held.gid)
+        sent = await self._sent(*self._submit(letter, gid, None))
+        if isinstance(sent, TwophaseError):
+            raise sent
+        await self.serving.buried(dead)
+
+
+def _buried(burials: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
+    """Forget a burial.
+
+    One that failed is tried again when the message waits for a consumer the next time.
+    """
+    burials.discard(task)
+    if not task.cancelled():
+        task.exception()
+
+
+def _is_repeated(reply: Reply, states: frozenset[State] | set[State]) -> bool:
+    """Return True when a request was refused because its message is there already."""
+    return isinstance(reply.error, (StateConflict, ContentConflict)) and reply.state in states

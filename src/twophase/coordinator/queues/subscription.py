@@ -1,0 +1,189 @@
+"""A group's consumers of one topic: its cursors, and those that wait for messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, Held, Undone
+from twophase.core.errors import InvalidRequest
+from twophase.core.message import decode
+from twophase.core.queue_message import QueueMessage, message_of
+from twophase.stores.base import Store
+from twophase.stores.queue_rows import Entry, Progress
+
+PAGE_ENTRIES = 64
+_BLOCKED_MAX = 512
+"""Entries of one queue in memory that wait behind others of their group."""
+
+Taken = tuple[Cursor, int, Undone, Held]
+
+
+class Subscription:
+    """See the module. One taking is under way at a time.
+
+    Arguments:
+        store: has the entries.
+        progress: of the group in each queue of the topic.
+        undone_max: a cursor with more reads no new entries.
+    """
+
+    def __init__(self, store: Store, progress: Mapping[int, Progress], undone_max: int) -> None:
+        self._store = store
+        self._undone_max = undone_max
+        self.cursors = {queue: Cursor(one) for queue, one in progress.items()}
+        self._appends = dict.fromkeys(self.cursors, 0)
+        self._ends = dict.fromkeys(self.cursors, 0)
+        self._turn = 0
+        self._lock = asyncio.Lock()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def idle(self) -> bool:
+        """True when no consumer waits, and none has anything."""
+        return not self._waiters and not any(cursor.undone for cursor in self.cursors.values())
+
+    @property
+    def in_flight(self) -> int:
+        """The number of entries that consumers have, or that rest."""
+        return sum(cursor.in_flight for cursor in self.cursors.values())
+
+    @property
+    def lag(self) -> int:
+        """The number of entries that are not done, as far as they are known here."""
+        return sum(cursor.done.missing_below(self._ends[queue]) for queue, cursor in self.cursors.items())
+
+    def appended(self, queue: int, end: int) -> None:
+        """Look for new entries of a queue. `end`: its next number, 0 for unknown."""
+        if queue in self.cursors:
+            self._ends[queue] = max(self._ends[queue], end)
+            self._appends[queue] += 1
+            self.cursors[queue].exhausted = False
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the consumer look that has waited longest."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def wake_all(self) -> None:
+        """Let every consumer look."""
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+
+    async def wait(self, seconds: float, now_ms: int) -> None:
+        """Wait for something to look for, no longer than this."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self.watch(now_ms)
+        try:
+            await asyncio.wait((waiter,), timeout=seconds)
+        except asyncio.CancelledError:
+            if waiter.done():
+                self.wake()  # it was this one's turn
+            raise
+        finally:
+            if not waiter.done():
+                self._waiters.remove(waiter)
+
+    def watch(self, now_ms: int) -> None:
+        """Wake a consumer when the next entry waits for one again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        next_ms = min(cursor.next_ms() for cursor in self.cursors.values())
+        if self._waiters and next_ms < FOR_EVER_MS:
+            pause_s = max(1, next_ms - now_ms) / 1000
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self.wake)
+
+    async def take(
+        self,
+        wanted: Callable[[QueueMessage], bool],
+        limit: int,
+        now_ms: Callable[[], int],
+        page_entries: Callable[[], int],
+        *,
+        fifo: bool,
+    ) -> list[Taken]:
+        """Take up to `limit` entries; when this is cancelled, none.
+
+        Arguments:
+            page_entries: how many entries may be read at once.
+        """
+        taken: list[Taken] = []
+        async with self._lock:
+            try:
+                for queue in self._in_turn():
+                    cursor = self.cursors[queue]
+                    cursor.expire(now_ms())
+                    more = True
+                    while more and len(taken) < limit:
+                        found = cursor.take(wanted, limit - len(taken), fifo=fifo)
+                        taken += [(cursor, *one) for one in found]
+                        more = len(taken) < limit and await self._read(cursor, queue, page_entries())
+            except BaseException:
+                for cursor, number, one, _ in reversed(taken):
+                    cursor.put_back(number, one)
+                raise
+        return [one for one in taken if one[0].waits(one[1], one[2])]
+
+    def _in_turn(self) -> list[int]:
+        """Return the queues, each time beginning with the next."""
+        queues = sorted(self.cursors)
+        self._turn = (self._turn + 1) % len(queues)
+        return queues[self._turn :] + queues[: self._turn]
+
+    async def _read(self, cursor: Cursor, queue: int, limit: int) -> bool:
+        """Read entries; False when nothing more can be read now."""
+        _, topic, _ = cursor.key
+        numbers = cursor.unread(limit)
+        if numbers:
+            entries = await self._store.queue_entries(topic, queue, numbers)
+            cursor.read_again(numbers, [(entry.number, held_of(entry)) for entry in entries])
+            return True
+        if cursor.exhausted or len(cursor.undone) >= self._undone_max or cursor.waiting >= _BLOCKED_MAX:
+            return False
+        appends = self._appends[queue]
+        entries = await self._store.queue_page(topic, queue, cursor.read_to, limit)
+        cursor.read([(entry.number, held_of(entry)) for entry in entries])
+        cursor.exhausted = not entries and appends == self._appends[queue]
+        return bool(entries)
+
+
+def held_of(entry: Entry) -> Held:
+    """Return an entry as it is given out."""
+    branch = decode(entry.body).branches[entry.branch]
+    message = message_of(branch.url, branch.payload)
+    if not message.message_id:
+        message = msgspec.structs.replace(message, message_id=entry.gid)
+    return Held(message, entry.gid, entry.stored_ms)
+
+
+def wanted_by(expression: str) -> Callable[[QueueMessage], bool]:
+    """Return the test of a filter expression.
+
+    Raises:
+        InvalidRequest: neither `*` nor tags.
+
+    >>> wanted_by("paid || sent")(QueueMessage("orders", "", "1", b"", tag="sent"))
+    True
+    >>> wanted_by("amount > 3")
+    Traceback (most recent call last):
+    twophase.core.errors.requests.InvalidRequest: TP-1000: 'amount > 3' is no filter: write * or tags as a || b...
+    """
+    text = expression.strip()
+    if text in {"", "*"}:
+        return lambda _: True
+    tags = frozenset(tag.strip() for tag in text.split("||"))
+    if any(not tag or any(character.isspace() for character in tag) for tag in tags):
+        raise InvalidRequest(f"{text[:64]!r} is no filter: write * or tags as a || b.")
+    return lambda message: message.tag in tags

@@ -1,0 +1,46 @@
+"""The entries of queues that a decided message brings.
+
+Keeps I1 and I2 for queues: `actions` gives them to the flush that decides, which writes both or nothing. A branch whose
+address is not to be understood is left out, as no consumer could get it; its delivery fails, visibly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twophase.core.errors import InvalidRequest
+from twophase.core.message import Message
+from twophase.core.queue_message import QUEUE_PREFIX, full_name, message_of, queue_of
+from twophase.stores.queue_rows import Append
+
+
+def appends_of(message: Message, queue_counts: Mapping[str, int]) -> tuple[Append, ...]:
+    """Return an entry for each branch of a message that goes to a queue.
+
+    Messages of one message group are in one queue, and others are spread.
+
+    Arguments:
+        queue_counts: the queues of each topic that has more than one.
+    """
+    entries: list[Append] = []
+    for index, branch in enumerate(message.branches):
+        if not branch.url.startswith(QUEUE_PREFIX) or branch.subscribers is not None:
+            continue
+        try:
+            queued = message_of(branch.url, b"")
+        except InvalidRequest:
+            continue
+        name = full_name(queued.namespace, queued.topic)
+        queue = queue_of(queued.message_group or message.gid, queue_counts.get(name, 1))
+        entries.append(Append(name, queue, index))
+    return tuple(entries)
+
+
+def is_delayed(message: Message) -> bool:
+    """Return True for a message whose branches wait for a time after the decision."""
+    return bool(message.options.delay_ms or message.options.not_before_ms)
+
+
+def all_done(message: Message) -> int:
+    """Return `done` of a message whose branches are all in queues."""
+    return (1 << len(message.branches)) - 1

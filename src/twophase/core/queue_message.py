@@ -1,0 +1,191 @@
+"""A message of a queue, and its form as a branch.
+
+A branch with the address `queue://[namespace/]topic?id=…&tag=…` is not called: its payload is appended to the topic's
+queue, and consumers fetch it. The address has all attributes, the payload is the body as the producer sent it, so that
+the engine stores a message of a queue as it stores every other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+import msgspec
+
+from twophase.core.errors import InvalidRequest
+
+QUEUE_PREFIX: Final = "queue://"
+GID_PREFIX: Final = "queue-"
+"""The gids of queues' messages begin with it."""
+DEAD_LETTERS: Final = "%DLQ%"
+"""The topic of a group's dead letters: this, then the group's name."""
+NAME_CHARACTERS_MAX: Final = 255
+_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_PROPERTY: Final = "p."
+_KINDS: Final = frozenset({"normal", "fifo", "delay", "transaction"})
+
+
+class QueueMessage(msgspec.Struct, frozen=True):
+    """A message of a queue, with its attributes.
+
+    Arguments:
+        topic: without the namespace.
+        namespace: empty for none.
+        message_id: the producer's; it names the message in its topic.
+        body: as the producer sent it.
+        kind: `normal`, `fifo`, `delay` or `transaction`.
+        tag, keys, properties: for consumers.
+        message_group: the messages of one group are delivered in order.
+        deliver_at_ms: no consumer sees it before, in ms since 1970; 0: at once.
+        born_ms, born_host: where and when the producer made it.
+        encoding: `identity` or `gzip`; the body is not read.
+        trace_context: of the producer's trace.
+    """
+
+    topic: str
+    namespace: str
+    message_id: str
+    body: bytes
+    kind: str = "normal"
+    tag: str = ""
+    keys: tuple[str, ...] = ()
+    properties: tuple[tuple[str, str], ...] = ()
+    message_group: str = ""
+    deliver_at_ms: int = 0
+    born_ms: int = 0
+    born_host: str = ""
+    encoding: str = "identity"
+    trace_context: str = ""
+
+
+def full_name(namespace: str, name: str) -> str:
+    """Return the name of a topic or group as it is stored.
+
+    Raises:
+        InvalidRequest: a character that no name has, or too many of them.
+
+    >>> full_name("", "orders"), full_name("shop", "orders")
+    ('orders', 'shop/orders')
+    """
+    for part in (namespace, name) if namespace else (name,):
+        if not _NAME.fullmatch(part):
+            raise InvalidRequest(
+                f"{part[:64]!r} is no name of a topic, group or namespace: letters, digits, %, |, _ and -, at most"
+                f" {NAME_CHARACTERS_MAX}."
+            )
+    return f"{namespace}/{name}" if namespace else name
+
+
+def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str:
+    """Return the gid of a message of a queue; the same message has the same.
+
+    `origin`: the topic from which a dead letter comes, empty for every other message.
+
+    >>> gid_of("", "orders", "01AB"), gid_of("", "orders", "01AB") == gid_of("", "order", "s01AB")
+    ('queue-906d66e3fd1d1443c0aa1a9dee2f4fa8', False)
+    """
+    named = "".join(f"{len(part)}:{part}" for part in (namespace, topic, message_id, origin))
+    return GID_PREFIX + hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def queue_of(name: str, queues: int) -> int:
+    """Return the queue of a topic for a message group, or else for a gid.
+
+    >>> queue_of("order-17", 1), queue_of("order-17", 4) == queue_of("order-17", 4)
+    (0, True)
+    """
+    return zlib.crc32(name.encode(errors="surrogatepass")) % queues
+
+
+def address_of(message: QueueMessage) -> str:
+    """Return the address of a message of a queue, with its attributes.
+
+    >>> address_of(QueueMessage("orders", "", "01AB", b"{}", tag="paid", properties=(("shop", "7"),)))
+    'queue://orders?id=01AB&tag=paid&p.shop=7'
+    """
+    namespace = f"{quote(message.namespace, safe='')}/" if message.namespace else ""
+    pairs = [("id", message.message_id)]
+    if message.kind != "normal":
+        pairs.append(("kind", message.kind))
+    if message.tag:
+        pairs.append(("tag", message.tag))
+    pairs += [("key", key) for key in message.keys]
+    if message.message_group:
+        pairs.append(("group", message.message_group))
+    if message.deliver_at_ms:
+        pairs.append(("at", str(message.deliver_at_ms)))
+    if message.born_ms:
+        pairs.append(("born", str(message.born_ms)))
+    if message.born_host:
+        pairs.append(("host", message.born_host))
+    if message.encoding != "identity":
+        pairs.append(("encoding", message.encoding))
+    if message.trace_context:
+        pairs.append(("trace", message.trace_context))
+    pairs += [(_PROPERTY + name, value) for name, value in message.properties]
+    return f"{QUEUE_PREFIX}{namespace}{quote(message.topic, safe='')}?{urlencode(pairs, errors='surrogatepass')}"
+
+
+def topic_of(url: str) -> tuple[str, str]:
+    """Return the namespace and the topic of a `queue://` address.
+
+    Raises:
+        InvalidRequest: the address names no topic.
+
+    >>> topic_of("queue://shop/orders?tag=paid"), topic_of("queue://%25DLQ%25billing")
+    (('shop', 'orders'), ('', '%DLQ%billing'))
+    """
+    namespace, _, topic = url.partition("?")[0][len(QUEUE_PREFIX) :].rpartition("/")
+    namespace, topic = unquote(namespace), unquote(topic)
+    full_name(namespace, topic)
+    return namespace, topic
+
+
+def message_of(url: str, body: bytes) -> QueueMessage:
+    """Return the message that a `queue://` branch stands for.
+
+    It is the inverse of `address_of`.
+
+    Raises:
+        InvalidRequest: the address names no topic, another kind, or a time that is no number.
+
+    >>> message_of("queue://orders?tag=paid&key=7&key=8&p.shop=7", b"{}").keys
+    ('7', '8')
+    """
+    namespace, topic = topic_of(url)
+    one: dict[str, str] = {}
+    keys: list[str] = []
+    properties: list[tuple[str, str]] = []
+    for name, value in parse_qsl(url.partition("?")[2], keep_blank_values=True, errors="surrogatepass"):
+        if name == "key":
+            keys.append(value)
+        elif name.startswith(_PROPERTY):
+            properties.append((name[len(_PROPERTY) :], value))
+        else:
+            one[name] = value
+    kind = one.get("kind", "normal")
+    if kind not in _KINDS:
+        raise InvalidRequest(f"{kind[:64]!r} is no kind of message; there are {', '.join(sorted(_KINDS))}.")
+    try:
+        deliver_at_ms, born_ms = int(one.get("at", "0")), int(one.get("born", "0"))
+    except ValueError:
+        raise InvalidRequest("at and born of a queue:// address are whole milliseconds since 1970.") from None
+    return QueueMessage(
+        topic,
+        namespace,
+        one.get("id", ""),
+        body,
+        kind,
+        one.get("tag", ""),
+        tuple(keys),
+        tuple(properties),
+        one.get("group", ""),
+        deliver_at_ms,
+        born_ms,
+        one.get("host", ""),
+        one.get("encoding", "identity"),
+        one.get("trace", ""),
+    )

@@ -1,0 +1,187 @@
+"""The requests of consumers.
+
+They are ReceiveMessage, AckMessage, ChangeInvisibleDuration and ForwardMessageToDeadLetterQueue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from twophase.coordinator.queues import Delivered, QueueApi
+from twophase.core.errors import QueueNotFound, ReceiptStale, TwophaseError
+from twophase.core.hooks import Clock
+from twophase.grpc_server.streaming import StreamingCall
+from twophase.rocketmq_wire.answers import (
+    encode_acknowledged,
+    encode_delivered_at,
+    encode_delivery,
+    encode_extended,
+    encode_received_status,
+    encode_status,
+)
+from twophase.rocketmq_wire.codes import Code, Filter
+from twophase.rocketmq_wire.descriptors import SERVICE
+from twophase.rocketmq_wire.requests import parse_ack, parse_dead_letter, parse_extend, parse_receive
+from twophase.rocketmq_wire.values import Receipt, ReceiveRequest, Resource, Status
+from twophase.server.identity.scopes import scopes_of
+from twophase.server.rocketmq.caller import Client
+from twophase.server.rocketmq.checking import delivered, group_in, topic_in
+from twophase.server.rocketmq.refusals import OK, Refused, status_of
+from twophase.server.rocketmq.routing import Handler
+
+RECEIVE: Final = f"/{SERVICE}/ReceiveMessage"
+BATCH_MAX: Final = 32
+WAIT_MS: Final = 20_000
+"""Length of a long poll that names none."""
+WAIT_MS_MAX: Final = 60_000
+INVISIBLE_MS_LEAST: Final = 10_000
+INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
+_EXTENDED_MS_LEAST: Final = 1_000
+"""The official Node.js client gives a message back with 0."""
+_WITHOUT_STREAM_MS: Final = 60_000
+"""Lease of a client that asks for renewal and has no stream.
+
+The end of its stream would show that it is gone.
+"""
+_MARGIN_MS: Final = 500
+"""Time before the client's deadline at which a long poll is answered."""
+_EMPTY: Final = Status(Code.MESSAGE_NOT_FOUND, "no message arrived in time.")
+
+
+class Consuming:
+    """The requests of consumers."""
+
+    def __init__(self, queues: QueueApi, clock: Clock) -> None:
+        self._queues = queues
+        self._clock = clock
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return the handlers by the names of their methods, but for `receive`."""
+        return {
+            "AckMessage": self._ack,
+            "ChangeInvisibleDuration": self._extend,
+            "ForwardMessageToDeadLetterQueue": self._dead_letter,
+        }
+
+    async def receive(self, client: Client, raw: bytes, call: StreamingCall) -> None:
+        """Answer a ReceiveMessage: a status, the messages, and the time of delivery.
+
+        Raises:
+            TwophaseError, BrokenMessage: it is refused; nothing was sent.
+        """
+        request = parse_receive(raw)
+        found = await self._received(client, request)
+        await call.send(encode_received_status(OK if found else _EMPTY))
+        for one in found:
+            await call.send(encode_delivery(*delivered(one)))
+        await self.end(call)
+
+    async def end(self, call: StreamingCall) -> None:
+        """Send what ends every answer to a ReceiveMessage, a refusal too."""
+        await call.send(encode_delivered_at(self._clock.now_ms()))
+
+    async def _received(self, client: Client, request: ReceiveRequest) -> list[Delivered]:
+        group, topic = _group_and_topic(client, request.group, request.topic)
+        if request.filter_kind == Filter.SQL:
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "filter_expression: tags are served, SQL is not.")
+        if request.limit < 1:
+            raise Refused(Code.BAD_REQUEST, "batch_size: it must be at least 1.")
+        invisible_ms, auto_renew = _lease(client, request)
+        try:
+            info = await self._queues.topic(topic.namespace, topic.name)
+        except QueueNotFound as error:
+            raise Refused(Code.TOPIC_NOT_FOUND, error.message) from error
+        receiving = asyncio.ensure_future(
+            self._queues.receive(
+                group.namespace,
+                group.name,
+                topic.name,
+                expression=request.expression or "*",
+                limit=min(request.limit, BATCH_MAX),
+                invisible_ms=invisible_ms,
+                wait_ms=_wait_ms(client, request),
+                client_id=client.session.client_id,
+                auto_renew=auto_renew,
+                fifo=info.kinds == {"fifo"},
+            )
+        )
+        try:
+            found = await client.session.poll(receiving)
+        except QueueNotFound as error:
+            raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
+        client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, "")  # a token may be revoked during a long poll
+        return found
+
+    async def _ack(self, client: Client, raw: bytes) -> bytes:
+        request = parse_ack(raw)
+        group, topic = _group_and_topic(client, request.group, request.topic)
+        if not request.receipts:
+            raise Refused(Code.BAD_REQUEST, "entries: there is none.")
+        entries = [(receipt, await self._acknowledged(group, topic, receipt)) for receipt in request.receipts]
+        first = entries[0][1]
+        if any(status.code != first.code for _, status in entries):
+            first = Status(Code.MULTIPLE_RESULTS, "some of the receipts were refused; each entry has its own status.")
+        return encode_acknowledged(first, entries)
+
+    async def _acknowledged(self, group: Resource, topic: Resource, receipt: Receipt) -> Status:
+        try:
+            await self._queues.ack(group.namespace, group.name, topic.name, receipt.handle)
+        except ReceiptStale:
+            return OK  # as RocketMQ answers: whoever has the message now, acknowledges it
+        except TwophaseError as error:
+            return status_of(error)
+        return OK
+
+    async def _extend(self, client: Client, raw: bytes) -> bytes:
+        request = parse_extend(raw)
+        try:
+            group, topic = _group_and_topic(client, request.group, request.topic)
+            if not 0 <= request.invisible_ms <= INVISIBLE_MS_MAX:
+                raise Refused(
+                    Code.ILLEGAL_INVISIBLE_TIME,
+                    f"invisible_duration: it is not between 0 and {INVISIBLE_MS_MAX} ms.",
+                )
+            invisible_ms = max(request.invisible_ms, _EXTENDED_MS_LEAST)
+            handle = await self._queues.extend(group.namespace, group.name, topic.name, request.handle, invisible_ms)
+        except TwophaseError as error:
+            # The Python client takes over the receipt before it looks at the status.
+            return encode_extended(status_of(error), request.handle)
+        return encode_extended(OK, handle)
+
+    async def _dead_letter(self, client: Client, raw: bytes) -> bytes:
+        request = parse_dead_letter(raw)
+        group, topic = _group_and_topic(client, request.group, request.topic)
+        with contextlib.suppress(ReceiptStale):  # another delivery decides; Python's client would repeat for ever
+            await self._queues.dead_letter(group.namespace, group.name, topic.name, request.handle)
+        return encode_status("ForwardMessageToDeadLetterQueueResponse", OK)
+
+
+def _group_and_topic(client: Client, group: Resource, topic: Resource) -> tuple[Resource, Resource]:
+    group, topic = group_in(group), topic_in(topic)
+    if group.namespace != topic.namespace:
+        raise Refused(Code.ILLEGAL_CONSUMER_GROUP, "group: its namespace is not the topic's.")
+    client.require_topic(topic)
+    return group, topic
+
+
+def _lease(client: Client, request: ReceiveRequest) -> tuple[int, bool]:
+    """Return how long messages are the client's.
+
+    The second is True for as long as its stream lives.
+    """
+    if request.auto_renew:
+        return (0, True) if client.session.is_live else (_WITHOUT_STREAM_MS, False)
+    invisible_ms = request.invisible_ms or 0
+    if not INVISIBLE_MS_LEAST <= invisible_ms <= INVISIBLE_MS_MAX:
+        raise Refused(
+            Code.ILLEGAL_INVISIBLE_TIME,
+            f"invisible_duration: it is not between {INVISIBLE_MS_LEAST} and {INVISIBLE_MS_MAX} ms.",
+        )
+    return invisible_ms, False
+
+
+def _wait_ms(client: Client, request: ReceiveRequest) -> int:
+    wait_ms = WAIT_MS if request.wait_ms is None else min(max(request.wait_ms, 0), WAIT_MS_MAX)
+    return min(wait_ms, max(client.timeout_ms - _MARGIN_MS, 0)) if client.timeout_ms else wait_ms

@@ -1,0 +1,94 @@
+"""Telemetry: the stream of a client's settings, and of questions to a producer.
+
+A client sends its settings first, and again every five minutes; each time it is answered with the same settings and the
+server's part. A question needs no answer here: the producer answers it by EndTransaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final
+
+from twophase.coordinator.background import end
+from twophase.coordinator.queues import QueueApi
+from twophase.core.errors import QueueNotFound, TwophaseError
+from twophase.grpc_server.status import Ended
+from twophase.grpc_server.streaming import StreamingCall
+from twophase.rocketmq_wire.answers import encode_settings, encode_telemetry_status
+from twophase.rocketmq_wire.codes import ClientType, Code
+from twophase.rocketmq_wire.requests import BrokenMessage, parse_settings
+from twophase.rocketmq_wire.values import ClientSettings, ServerSettings
+from twophase.server.rocketmq.caller import Client
+from twophase.server.rocketmq.checking import BODY_MAX, group_in, topic_in
+from twophase.server.rocketmq.consuming import BATCH_MAX, WAIT_MS
+from twophase.server.rocketmq.refusals import Refused, status_of
+from twophase.server.rocketmq.routing import require_client_type
+from twophase.server.rocketmq.sessions import NAMES_MAX, Outbox
+
+SEND_ATTEMPTS: Final = 3
+BACKOFF_FIRST_MS: Final = 10
+BACKOFF_CAP_MS: Final = 1_000
+PRODUCER_GROUP: Final = "producer.group"
+"""The property of a client's settings that names its group of producers."""
+
+
+class Telemetry:
+    """The streams of clients."""
+
+    def __init__(self, queues: QueueApi) -> None:
+        self._queues = queues
+
+    async def serve(self, client: Client, call: StreamingCall) -> None:
+        """Serve one stream until the client ends it."""
+        outbox = Outbox()
+        session = client.session
+        writing = asyncio.ensure_future(_write(call, outbox))
+        try:
+            async for raw in call:
+                try:
+                    settings = parse_settings(raw)
+                    if settings is not None:
+                        outbox.put(await self._answer(client, settings))
+                        session.opened(outbox)
+                except (TwophaseError, BrokenMessage) as error:
+                    outbox.put(encode_telemetry_status(status_of(error)))
+        finally:
+            session.closed(outbox)
+            await end(writing)
+
+    async def _answer(self, client: Client, settings: ClientSettings) -> bytes:
+        require_client_type(settings.client_type)
+        if settings.publishes is settings.subscribes or settings.publishes != (
+            settings.client_type == ClientType.PRODUCER
+        ):
+            raise Refused(Code.BAD_REQUEST, "settings: a producer has publishing in them, a consumer subscription.")
+        if len(settings.topics) > NAMES_MAX:
+            raise Refused(Code.BAD_REQUEST, f"settings: they have more than {NAMES_MAX} topics.")
+        topics = [topic_in(topic) for topic in settings.topics]
+        for topic in topics:
+            client.require_topic(topic)
+        if settings.group is None:
+            client.session.answers_for(*topics, group=dict(settings.properties).get(PRODUCER_GROUP, ""))
+            return encode_settings(settings, _server_settings(17, (1_000,), fifo=False))
+        group = group_in(settings.group)
+        try:
+            info = await self._queues.group(group.namespace, group.name)
+        except QueueNotFound as error:
+            raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
+        kinds = [(await self._queues.topic(topic.namespace, topic.name)).kinds for topic in topics]
+        fifo = any(one == {"fifo"} for one in kinds)
+        return encode_settings(settings, _server_settings(info.attempts_max, info.backoff_ms, fifo=fifo))
+
+
+def _server_settings(attempts_max: int, backoff_ms: tuple[int, ...], *, fifo: bool) -> ServerSettings:
+    return ServerSettings(
+        BODY_MAX, SEND_ATTEMPTS, BACKOFF_FIRST_MS, BACKOFF_CAP_MS, attempts_max, backoff_ms, BATCH_MAX, WAIT_MS, fifo
+    )
+
+
+async def _write(call: StreamingCall, outbox: Outbox) -> None:
+    """Send what waits, until the stream ends."""
+    with contextlib.suppress(Ended):  # the client has gone, which the reader sees, too
+        while True:
+            await call.send(await outbox.next())

@@ -1,0 +1,24 @@
+-- Removes entries at the old end of each queue that nothing needs. $1 before, $2 limit of a queue.
+-- Served by: queue_counter whole (a row a queue), the primary keys of queue_entry and queue_progress.
+with old as (
+    select counter.topic, counter.queue, entry.number
+    from queue_counter as counter
+    cross join lateral (
+        select number, stored_ms from queue_entry
+        where topic = counter.topic and queue = counter.queue
+            and number < coalesce(
+                (
+                    select min(progress.next_number) from queue_progress as progress
+                    where progress.topic = counter.topic and progress.queue = counter.queue
+                ),
+                counter.next_number
+            )
+        order by number
+        limit $2
+    ) as entry
+    where entry.stored_ms < least(
+        $1::bigint, (select value from store_meta where name = 'archived_until_ms')
+    )
+)
+delete from queue_entry using old
+where queue_entry.topic = any (array[old.topic]) and queue_entry.queue = old.queue and queue_entry.number = old.number

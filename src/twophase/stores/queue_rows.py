@@ -1,0 +1,64 @@
+"""The rows of queues: entries, progress, topics and groups."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The most bytes of the bodies of one page of entries, but for its last."""
+
+
+class Append(msgspec.Struct, frozen=True):
+    """A new entry of a queue: one branch of the message whose change it comes with."""
+
+    topic: str
+    queue: int
+    branch: int
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """An entry of a queue, with the body of its message's row.
+
+    `number`: its offset. A queue's numbers grow by one in commit order, and a reader sees none before those below it.
+    """
+
+    number: int
+    gid: str
+    branch: int
+    stored_ms: int
+    body: bytes
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The place of an entry."""
+
+    topic: str
+    queue: int
+    number: int
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """The progress of a group in a queue.
+
+    Every entry below `next_number` is done. `unfinished` has what is done above it, and the deliveries of what is not;
+    the store does not read it.
+    """
+
+    group: str
+    topic: str
+    queue: int
+    next_number: int
+    unfinished: bytes
+
+
+class Definition(msgspec.Struct, frozen=True):
+    """A topic of queues, or a group of consumers.
+
+    `text` has its settings, which the store does not read.
+    """
+
+    kind: Literal["topic", "group"]
+    name: str
+    text: str

@@ -1,0 +1,123 @@
+"""Queues in one SQLite file: what a flush writes, and the readings.
+
+One flush is under way at a time, so the numbers that it takes are visible together.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+
+from twophase.stores.batch import Item
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress
+from twophase.stores.sqlite import statements
+from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
+
+Numbers = dict[int, tuple[int, ...]]
+"""The numbers of an item's appends, by the item's index."""
+
+
+def append(
+    connection: sqlite3.Connection,
+    at_ms: int,
+    items: Sequence[Item],
+    appends: Mapping[int, tuple[Append, ...]],
+    not_applied: set[int],
+) -> Numbers:
+    """Append the entries of the items that apply; return their numbers."""
+    counts: dict[tuple[str, int], int] = {}
+    applied = {index: appends[index] for index in sorted(appends) if index not in not_applied}
+    for entries in applied.values():
+        for entry in entries:
+            counts[entry.topic, entry.queue] = counts.get((entry.topic, entry.queue), 0) + 1
+    following: dict[tuple[str, int], int] = {}
+    for (topic, queue), count in counts.items():
+        connection.execute(statements.QUEUE_ADVANCE, (topic, queue, count))
+        (end,) = connection.execute(statements.QUEUE_NEXT, (topic, queue)).fetchone()
+        following[topic, queue] = end - count
+    numbers: Numbers = {}
+    rows: list[Row] = []
+    for index, entries in applied.items():
+        taken: list[int] = []
+        for entry in entries:
+            number = following[entry.topic, entry.queue]
+            following[entry.topic, entry.queue] = number + 1
+            rows.append((entry.topic, entry.queue, number, items[index].gid, entry.branch))
+            taken.append(number)
+        numbers[index] = tuple(taken)
+    _put(connection, statements.QUEUE_APPEND, (at_ms,), rows)
+    return numbers
+
+
+def report(connection: sqlite3.Connection, at_ms: int, progress: Sequence[Progress]) -> None:
+    """Write what groups have done."""
+    rows: list[Row] = [(one.group, one.topic, one.queue, one.next_number, one.unfinished) for one in progress]
+    _put(connection, statements.QUEUE_REPORT, (at_ms,), rows)
+
+
+def forget(connection: sqlite3.Connection, old: list[Row]) -> None:
+    """Remove entries by key."""
+    connection.executemany(statements.QUEUE_FORGET, old)
+
+
+def define(connection: sqlite3.Connection, wanted: Definition) -> None:
+    """Make a topic or a group, unless there is one of that name."""
+    connection.execute(statements.QUEUE_DEFINE, (wanted.kind, wanted.name, wanted.text))
+
+
+def definitions(connection: sqlite3.Connection) -> list[Definition]:
+    """Return all topics of queues, and all groups."""
+    return [Definition(*row) for row in connection.execute(statements.QUEUE_DEFINITIONS)]
+
+
+def page(connection: sqlite3.Connection, topic: str, queue: int, least: int, limit: int) -> list[Entry]:
+    """Return entries from a number on, row by row, until their bodies are enough."""
+    entries: list[Entry] = []
+    left = PAGE_BYTES_MAX
+    with closing(connection.execute(statements.QUEUE_PAGE, (topic, queue, least, limit))) as rows:
+        for row in rows:
+            entries.append(Entry(*row))
+            left -= len(entries[-1].body)
+            if left <= 0:
+                break
+    return entries
+
+
+def entries(connection: sqlite3.Connection, topic: str, queue: int, numbers: Sequence[int]) -> list[Entry]:
+    """Return the entries with these numbers."""
+    rows = connection.execute(statements.QUEUE_ENTRIES, (topic, queue, json.dumps(list(numbers))))
+    return [Entry(*row) for row in rows]
+
+
+def ends(connection: sqlite3.Connection, topic: str) -> dict[int, int]:
+    """Return the next number of each queue of a topic."""
+    return dict(connection.execute(statements.QUEUE_ENDS, (topic,)).fetchall())
+
+
+def place(connection: sqlite3.Connection, gid: str, branch: int) -> Place | None:
+    """Return where a message's branch is."""
+    row = connection.execute(statements.QUEUE_PLACE, (gid, branch)).fetchone()
+    return None if row is None else Place(*row)
+
+
+def progress(connection: sqlite3.Connection, group: str, topic: str) -> list[Progress]:
+    """Return a group's progress in the queues of a topic."""
+    return [Progress(*row) for row in connection.execute(statements.QUEUE_PROGRESS, (group, topic))]
+
+
+def old(connection: sqlite3.Connection, before_ms: int, limit: int) -> list[Row]:
+    """Return the keys of entries that nothing needs, at the old end of each queue."""
+    _, archived_until_ms, _ = connection.execute(statements.HORIZON).fetchone()
+    if archived_until_ms is not None:
+        before_ms = min(before_ms, archived_until_ms)
+    found: list[Row] = []
+    for topic, queue in connection.execute(statements.QUEUE_COUNTERS).fetchall():
+        found += connection.execute(statements.QUEUE_OLD, (topic, queue, before_ms, limit)).fetchall()
+    return found
+
+
+def _put(connection: sqlite3.Connection, statement: RowsStatement, constants: Row, rows: list[Row]) -> None:
+    for start in range(0, len(rows), ROWS_MAX):
+        statement.run(connection, constants, rows[start : start + ROWS_MAX])

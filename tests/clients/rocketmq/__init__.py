@@ -1,0 +1,1 @@
+"""RocketMQ's official clients, unmodified, against the port for them."""

@@ -1,0 +1,70 @@
+"""A server that is killed: what its clients do, and what they lose."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.clients.rocketmq.conftest import Start
+from tests.clients.rocketmq.languages import Command
+from tests.clients.rocketmq.programs import PATIENCE_S, Failed, Program, program
+from tests.clients.rocketmq.serving import Serving, serving
+from tests.support.identities import token_of, write
+from twophase.server.identity.scopes import Scope
+
+TOPIC = "orders"
+# Go's client notices a broken stream after up to five minutes, and no server can hurry it.
+notices_soon = pytest.mark.parametrize("command", ["python", "node", "java"], indirect=True)
+
+
+async def test_what_was_committed_or_waits_survives_kill_9(server: Serving, start: Start) -> None:
+    program = await start()
+    await program.do("producer", name="producer", topics=[TOPIC], answer="unknown")
+    await program.do("transact", name="producer", topic=TOPIC, body="one", end=["commit"])
+    half = await program.do("transact", name="producer", topic=TOPIC, body="two", end=[])
+    await server.kill()
+    await server.start()
+    # No client repeats a decision by itself, and its connection takes a moment to be there again. Go's hides the error.
+    async with asyncio.timeout(PATIENCE_S):
+        while await server.bodies(TOPIC) != ["one", "two"]:
+            await program.do("finish", name="producer", message_id=half["message_id"], end=["commit"])
+
+
+@pytest.mark.long
+@notices_soon
+async def test_a_producer_is_asked_again_after_a_restart(server: Serving, start: Start) -> None:
+    program = await start()
+    await program.do("producer", name="producer", topics=[TOPIC], answer="unknown")
+    await program.do("transact", name="producer", topic=TOPIC, body="paid", end=[])
+    await program.until("asked", "producer", 1)
+    await server.kill()
+    await program.do("answer", name="producer", answer="commit")
+    before = len(program.heard("asked", "producer"))
+    await server.start()
+    questions = await program.until("asked", "producer", before + 1)
+    assert questions[-1]["answer"] == "commit"
+
+
+async def test_a_client_with_a_token_is_served_and_one_with_a_wrong_secret_is_not(
+    command: Command, tmp_path: Path
+) -> None:
+    tokens = write(tmp_path, "shop", [Scope.PRODUCE, Scope.CONSUME])
+    async with serving(tmp_path, "--tokens", tokens) as server:
+        await server.start()
+        token = token_of("shop")
+        async with program(command, server.address, tmp_path, token, token) as trusted:
+            await _send(trusted, "paid")
+            await trusted.do("simple", name="consumer", group="billing", topic=TOPIC, wait_s=20)
+            (message,) = (await trusted.do("receive", name="consumer"))["messages"]
+            assert message["body"] == "paid"
+        async with program(command, server.address, tmp_path, token, "wrong") as stranger:
+            with pytest.raises(Failed):
+                await _send(stranger, "forged")
+        assert await server.bodies(TOPIC, token) == ["paid"]
+
+
+async def _send(program: Program, body: str) -> None:
+    await program.do("producer", name="producer", topics=[TOPIC])
+    await program.do("send", name="producer", topic=TOPIC, body=body)

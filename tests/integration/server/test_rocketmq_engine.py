@@ -1,0 +1,76 @@
+"""The port for RocketMQ's clients on a whole server: owners, TLS, settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.server.running import Running, running
+from tests.integration.server.test_rocketmq import HALF, TOPIC, Wire, message
+from tests.support.certificates import Certificates
+from tests.support.identities import token_of, write
+from twophase.core.errors import ConfigurationError
+from twophase.core.lifecycle import State
+from twophase.rocketmq_wire.codes import Code, Resolution
+from twophase.rocketmq_wire.descriptors import kind
+from twophase.server.identity.scopes import Scope
+from twophase.server.settings import load
+
+_COMMIT: dict[str, Any] = {"topic": kind("Resource")(name=TOPIC), "resolution": Resolution.COMMIT}
+
+
+def _address(server: Running, scheme: str = "rocketmq") -> str:
+    (url,) = [url for url in server.server.urls if url.startswith(f"{scheme}://")]
+    return url.removeprefix(f"{scheme}://")
+
+
+async def test_a_half_message_is_a_message_of_the_coordinator(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        gid = (await wire.ask("SendMessage", messages=[message(**HALF)])).entries[0].transaction_id
+        assert (await server.view(gid)).state is State.PREPARED
+        assert await wire.code("EndTransaction", transaction_id=gid, **_COMMIT) == Code.OK
+        assert (await server.view(gid)).state is State.SUCCEEDED
+        _, delivery, _ = await wire.receive()
+        assert delivery.message.body == b"{}"
+        await wire.close()
+
+
+async def test_another_owners_half_message_is_decided_by_nobody_else(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "shop", [Scope.PRODUCE])
+    write(tmp_path, "eve", [Scope.PRODUCE])
+    async with running(tmp_path, rocketmq_port=0, tokens=tokens) as server:
+        shop, eve = (Wire(_address(server), token_of(name)) for name in ("shop", "eve"))
+        gid = (await shop.ask("SendMessage", messages=[message(**HALF)])).entries[0].transaction_id
+        for source in (1, 2):
+            refused = await eve.code("EndTransaction", transaction_id=gid, source=source, **_COMMIT)
+            assert refused == Code.INVALID_TRANSACTION_ID
+        assert (await server.view(gid)).state is State.PREPARED
+        assert await shop.code("EndTransaction", transaction_id=gid, **_COMMIT) == Code.OK
+        await shop.close()
+        await eve.close()
+
+
+async def test_the_port_speaks_tls_where_the_others_do(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    async with running(tmp_path, rocketmq_port=0, **certificates.settings()) as server:
+        wire = Wire(_address(server, "rocketmqs"), authority=certificates.ca.read_bytes())
+        assert await wire.code("SendMessage", messages=[message()]) == Code.OK
+        await wire.close()
+
+
+async def test_topics_are_not_made_on_use_where_the_setting_is_off(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0, queues_made_on_use=False) as server:
+        wire = Wire(_address(server))
+        assert await wire.code("QueryRoute", topic=kind("Resource")(name=TOPIC)) == Code.TOPIC_NOT_FOUND
+        assert await wire.code("SendMessage", messages=[message()]) == Code.TOPIC_NOT_FOUND
+        await wire.close()
+
+
+async def test_there_is_no_port_by_default_and_none_beside_workers(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        assert not [url for url in server.server.urls if url.startswith("rocketmq")]
+    with pytest.raises(ConfigurationError, match=r"^TP-7000: rocketmq_port: one process"):
+        load({"rocketmq_port": "8081", "workers": "2", "store": "postgresql://localhost/db"}, {})

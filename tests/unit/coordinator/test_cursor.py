@@ -1,0 +1,161 @@
+"""A cursor against a model of a few sets.
+
+Each entry is done once, and with one consumer at a time.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from twophase.coordinator.queues.cursor import Cursor, Held
+from twophase.coordinator.queues.ranges import Ranges
+from twophase.core.queue_message import QueueMessage
+from twophase.stores.queue_rows import Progress
+
+_GROUPS = ("", "", "a", "b")
+
+
+def entry(number: int) -> tuple[int, Held]:
+    """Return an entry whose group and tag follow from its number."""
+    message = QueueMessage(
+        "orders",
+        "",
+        str(number),
+        bytes(number % 5),
+        tag="odd" if number % 2 else "even",
+        message_group=_GROUPS[number % 4],
+    )
+    return number, Held(message, f"g{number}", 0)
+
+
+class CursorAgainstModel(RuleBasedStateMachine):
+    """One group and one queue, with restarts and cleaned entries."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cursor = Cursor(Progress("billing", "orders", 0, 0, b""))
+        self.end = 0
+        self.cleaned: set[int] = set()
+        self.done: set[int] = set()
+        self.with_consumers: dict[int, tuple[int, int]] = {}
+        """Number to (receipt, until when)."""
+        self.deliveries: dict[int, int] = {}
+        self.stored_deliveries: dict[int, int] = {}
+        self.now_ms = 1
+        self.receipt = 0
+
+    @rule(count=st.integers(1, 6))
+    def append(self, count: int) -> None:
+        self.end += count
+
+    @rule(count=st.integers(1, 5))
+    def read(self, count: int) -> None:
+        numbers = [number for number in range(self.cursor.read_to, self.end) if number not in self.cleaned]
+        self.cursor.read([entry(number) for number in numbers[:count]])
+
+    @rule(limit=st.integers(1, 4), fifo=st.booleans(), odd_only=st.booleans(), for_ms=st.integers(1, 30))
+    def take(self, limit: int, fifo: bool, odd_only: bool, for_ms: int) -> None:
+        self._load()
+        before = set(self.cursor.undone)
+        taken = self.cursor.take(lambda message: not odd_only or message.tag == "odd", limit, fifo=fifo)
+        assert len(taken) <= limit
+        skipped = before - set(self.cursor.undone)
+        assert all(odd_only and number % 2 == 0 for number in skipped)
+        self.done |= skipped
+        for number in skipped:
+            self.with_consumers.pop(number, None)
+        for number, one, held in taken:
+            assert held == entry(number)[1]
+            assert number not in self.done
+            assert self.with_consumers.get(number, (0, 0))[1] <= self.now_ms, "one consumer at a time"
+            if fifo and one.group:
+                mates = {mate for mate in range(number) if _GROUPS[mate % 4] == one.group}
+                assert mates <= self.done | self.cleaned, "those before it are done"
+            self.receipt += 1
+            self.deliveries[number] = self.deliveries.get(number, 0) + 1
+            assert self.cursor.give_out(number, self.receipt, self.now_ms + for_ms) == self.deliveries[number]
+            self.with_consumers[number] = self.receipt, self.now_ms + for_ms
+
+    @precondition(lambda self: self.with_consumers)
+    @rule(data=st.data(), extends=st.booleans(), for_ms=st.integers(1, 30))
+    def end_one(self, data: st.DataObject, extends: bool, for_ms: int) -> None:
+        number = data.draw(st.sampled_from(sorted(self.with_consumers)))
+        receipt, _ = self.with_consumers[number]
+        assert self.cursor.given(number, receipt)
+        assert not self.cursor.given(number, receipt + 1_000_000)
+        if extends:
+            self.receipt += 1
+            self.cursor.postpone(number, self.receipt, self.now_ms + for_ms)
+            self.with_consumers[number] = self.receipt, self.now_ms + for_ms
+            assert not self.cursor.given(number, receipt)
+        else:
+            self.cursor.finish(number)
+            del self.with_consumers[number]
+            self.done.add(number)
+
+    @rule(ms=st.integers(1, 20))
+    def pass_time(self, ms: int) -> None:
+        """Let time pass; a last receipt counts until the next delivery."""
+        self.now_ms += ms
+        self.cursor.expire(self.now_ms)
+
+    @rule()
+    def restart(self) -> None:
+        progress = self.cursor.progress()
+        self.cursor = Cursor(progress)
+        self.with_consumers.clear()
+
+    @rule(count=st.integers(1, 3))
+    def clean(self, count: int) -> None:
+        """Cleaning removes what is done, from the beginning."""
+        start = len(self.cleaned)
+        self.cleaned |= set(range(start, min(start + count, self.cursor.done.start)))
+
+    def _load(self) -> None:
+        numbers = self.cursor.unread(100)
+        self.cursor.read_again(numbers, [entry(number) for number in numbers if number not in self.cleaned])
+
+    @invariant()
+    def each_entry_has_one_condition(self) -> None:
+        for number in range(self.end):
+            known = number in self.cursor.undone
+            assert (number in self.cursor.done) == (number in self.done), number
+            assert not (known and number in self.done)
+            assert known or number in self.done or number >= self.cursor.read_to
+        assert self.cursor.held_bytes == sum(
+            len(one.held.message.body) for one in self.cursor.undone.values() if one.held is not None
+        )
+
+    def teardown(self) -> None:
+        """Whatever happened, everything can be done in the end, and is done once."""
+        self.now_ms += 1_000
+        self.cursor.expire(self.now_ms)
+        self.with_consumers.clear()
+        while len(self.done) < self.end:
+            before = len(self.done)
+            self.read(100)
+            self._load()
+            for number, one, _ in self.cursor.take(lambda _: True, 100, fifo=True):
+                assert self.cursor.waits(number, one)
+                self.cursor.finish(number)
+                assert number not in self.done
+                self.done.add(number)
+            assert len(self.done) > before
+        assert self.cursor.done.start == self.end
+        assert self.cursor.done.pairs() == []
+
+
+CursorAgainstModel.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestCursor = CursorAgainstModel.TestCase
+
+
+def test_ranges_are_a_set_of_numbers() -> None:
+    ranges = Ranges()
+    for number in (5, 3, 4, 9, 0, 7):
+        assert ranges.add(number)
+    assert (ranges.start, ranges.pairs()) == (1, [(3, 6), (7, 8), (9, 10)])
+    ranges.add_up_to(1, 3)
+    assert (ranges.start, ranges.pairs()) == (6, [(7, 8), (9, 10)])
+    assert [number in ranges for number in (0, 6, 7, 8, 9)] == [True, False, True, False, True]

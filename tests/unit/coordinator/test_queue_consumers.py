@@ -1,0 +1,272 @@
+"""Consumers: leases, receipts, order and dead letters."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import msgspec
+import pytest
+
+from tests.unit.coordinator.harness import PATIENCE_S, Harness
+from tests.unit.coordinator.queueing import GROUP, TOPIC, Asked, Queueing, order
+from twophase.core.errors import InvalidRequest, ReceiptInvalid, ReceiptStale
+from twophase.stores.queue_rows import Definition
+
+
+@pytest.fixture
+def queueing(harness: Harness) -> Queueing:
+    return Queueing(harness)
+
+
+async def test_what_is_acknowledged_is_given_out_no_more(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(*(order(f"{number}") for number in range(5)))
+    await queueing.ack(*await queueing.receive(3))
+
+    harness.clock.advance(60_000)
+
+    assert await queueing.ids() == ["3", "4"]
+
+
+async def test_each_message_is_with_one_consumer_at_a_time(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(*(order(f"{number}") for number in range(100)))
+
+    found = await asyncio.gather(*(queueing.ids(7) for _ in range(20)))
+
+    assert sorted(id_ for ids in found for id_ in ids) == sorted(f"{number}" for number in range(100))
+
+
+async def test_each_group_has_its_own_progress(queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    await queueing.ack(*await queueing.receive())
+
+    other = queueing.queues.receive(
+        "",
+        "shipping",
+        TOPIC,
+        expression="*",
+        limit=1,
+        invisible_ms=1_000,
+        wait_ms=0,
+        client_id="c",
+        auto_renew=False,
+        fifo=False,
+    )
+    assert [one.message.message_id for one in await other] == ["1"]
+
+
+async def test_a_message_whose_time_is_over_is_given_out_again(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    harness.clock.advance(9_000)
+    assert await queueing.receive() == []
+    harness.clock.advance(1_500)
+
+    (second,) = await queueing.receive(invisible_ms=10_000)
+
+    assert (first.attempt, second.attempt, second.message) == (1, 2, first.message)
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(first)
+    await queueing.ack(second)
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(second)
+
+
+async def test_a_consumer_that_extends_keeps_its_message_under_another_receipt(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    harness.clock.advance(9_000)
+    handle = await queueing.queues.extend("", GROUP, TOPIC, first.handle, 10_000)
+    harness.clock.advance(9_000)
+
+    assert await queueing.receive() == []
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(first)
+    await queueing.queues.ack("", GROUP, TOPIC, handle)
+    harness.clock.advance(60_000)
+    assert await queueing.receive() == []
+
+
+@pytest.mark.parametrize("handle", ["", "garbage", "a-b-c-d", "x-1-1", "é-1-1-1"])
+async def test_a_receipt_that_nothing_made_is_invalid(queueing: Queueing, handle: str) -> None:
+    with pytest.raises((ReceiptInvalid, ReceiptStale)) as caught:
+        await queueing.queues.ack("", GROUP, TOPIC, handle)
+    assert (type(caught.value) is ReceiptStale) == (handle == "é-1-1-1")
+
+
+async def test_a_refused_message_comes_after_its_pause(harness: Harness, queueing: Queueing) -> None:
+    group = await queueing.queues.group("", GROUP)
+    await queueing.send(order("1"))
+    for attempt in range(1, 4):
+        (delivered,) = await queueing.receive(wait_ms=1_000)
+        assert delivered.attempt == attempt
+        await queueing.queues.extend("", GROUP, TOPIC, delivered.handle, group.pause_ms(attempt))
+        harness.clock.advance(group.pause_ms(attempt) - 100)
+        assert await queueing.receive() == []
+        harness.clock.advance(200)
+
+
+async def test_a_consumer_that_waits_is_woken_by_an_append(queueing: Queueing) -> None:
+    waiting = asyncio.ensure_future(queueing.receiving(wait_ms=3_600_000))
+    await queueing.waiting()
+    await queueing.send(order("1"))
+
+    assert [one.message.message_id for one in await asyncio.wait_for(waiting, PATIENCE_S)] == ["1"]
+
+
+async def test_a_consumer_that_waits_is_woken_by_a_time_that_is_over(harness: Harness, queueing: Queueing) -> None:
+    harness.clock.runs = True
+    await queueing.send(order("1"))
+    await queueing.receive(invisible_ms=50)
+
+    (again,) = await queueing.receive(wait_ms=3_600_000)
+
+    assert again.attempt == 2
+
+
+async def test_a_poll_that_finds_nothing_ends_in_time(harness: Harness, queueing: Queueing) -> None:
+    harness.clock.runs = True
+    assert await queueing.receive(wait_ms=50) == []
+
+
+async def test_a_cancelled_poll_takes_nothing_and_leaves_its_turn_to_another(queueing: Queueing) -> None:
+    waiting = [asyncio.ensure_future(queueing.receiving(1, wait_ms=3_600_000)) for _ in range(10)]
+    await queueing.waiting(10)
+    sent = asyncio.ensure_future(queueing.send(order("1")))
+    while not any(one.done() for one in waiting):
+        for one in waiting[:-1]:
+            one.cancel()
+        await asyncio.sleep(0)
+    await sent
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.wait(waiting[:-1])
+
+    took = [one.result() for one in waiting if one.done() and not one.cancelled()]
+    took += [] if waiting[-1].done() else [await asyncio.wait_for(waiting[-1], PATIENCE_S)]
+    assert [delivered.message.message_id for one in took for delivered in one] == ["1"]
+
+
+async def test_a_group_gets_the_tags_it_wants_and_the_rest_is_done(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(*(order(f"{tag}{number}", tag=tag) for number in range(3) for tag in ("a", "b", "c")))
+
+    found = await queueing.receive(expression="a || c")
+    assert {one.message.tag for one in found} == {"a", "c"}
+    assert len(found) == 6
+    await queueing.ack(*found)
+    await harness.restart()
+
+    assert await queueing.receive() == []
+    for wrong in ("a >", "a||", "||"):
+        with pytest.raises(InvalidRequest):
+            await queueing.receive(expression=wrong)
+
+
+async def test_messages_of_a_message_group_come_one_by_one_in_order(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(
+        *(order(f"{group}{number}", kind="fifo", message_group=group) for number in range(3) for group in ("a", "b"))
+    )
+    seen: list[str] = []
+    for _ in range(3):
+        found = await queueing.receive(fifo=True)
+        assert {one.message.message_group for one in found} == {"a", "b"}
+        assert await queueing.receive(fifo=True) == []
+        seen += [one.message.message_id for one in found]
+        await queueing.ack(*found)
+
+    assert seen == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+async def test_the_first_of_a_message_group_is_given_out_again_before_the_next(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(*(order(f"{number}", kind="fifo", message_group="a") for number in range(2)))
+    await queueing.receive(fifo=True, invisible_ms=1_000)
+    harness.clock.advance(1_500)
+
+    (again,) = await queueing.receive(fifo=True)
+    assert (again.message.message_id, again.attempt) == ("0", 2)
+    await queueing.ack(again)
+    assert await queueing.ids(fifo=True) == ["1"]
+
+
+async def test_messages_of_one_message_group_are_in_one_queue(harness: Harness, queueing: Queueing) -> None:
+    await harness.store.define_queue(Definition("topic", TOPIC, '{"queues":4}'))
+
+    sent = await queueing.send(*(order(f"{n}", kind="fifo", message_group=f"g{n % 8}") for n in range(80)))
+
+    by_group = [{one.queue for one in sent[group::8]} for group in range(8)]
+    assert all(len(queues) == 1 for queues in by_group)
+    assert len(set.union(*by_group)) > 1
+    assert len(await queueing.receive(100)) == 80
+
+
+async def test_what_was_given_out_too_often_goes_into_the_dead_letters(harness: Harness, queueing: Queueing) -> None:
+    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":2,"backoff_ms":[10]}'))
+    await queueing.send(order("bad", tag="t"), order("good"))
+    for _ in range(2):
+        found = await queueing.receive(invisible_ms=1_000)
+        await queueing.ack(*(one for one in found if one.message.message_id == "good"))
+        harness.clock.advance(1_500)
+
+    assert await queueing.receive() == []
+    (letter,) = await queueing.receive(topic=f"%DLQ%{GROUP}", wait_ms=PATIENCE_S * 1_000)
+
+    assert (letter.message.message_id, letter.message.body, letter.message.tag) == ("bad", b"body of bad", "t")
+    assert dict(letter.message.properties)["DLQ_ORIGIN_TOPIC"] == TOPIC
+    harness.clock.advance(120_000)
+    assert await queueing.receive() == []
+
+
+async def test_a_consumer_may_give_a_message_up(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("bad"))
+    (delivered,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, delivered.handle)
+
+    harness.clock.advance(120_000)
+    assert await queueing.receive() == []
+    assert await queueing.ids(topic=f"%DLQ%{GROUP}") == ["bad"]
+
+
+async def test_dead_letters_need_no_topic_that_was_made_before(harness: Harness) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queues_made_on_use=False)
+    await harness.store.define_queue(Definition("topic", TOPIC, "{}"))
+    await harness.store.define_queue(Definition("group", GROUP, "{}"))
+    await harness.restart()
+    queueing = Queueing(harness)
+    await queueing.send(order("bad"))
+    (delivered,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, delivered.handle)
+
+    assert await queueing.ids(topic=f"%DLQ%{GROUP}") == ["bad"]
+
+
+async def test_what_a_client_has_as_long_as_it_is_attached_waits_when_it_leaves(
+    harness: Harness, queueing: Queueing
+) -> None:
+    detach = queueing.queues.attach(Asked("c"))
+    await queueing.send(order("1"))
+    await queueing.receive(auto_renew=True, client_id="c")
+    harness.clock.advance(3_600_000)
+    waiting = asyncio.ensure_future(queueing.receiving(wait_ms=3_600_000))
+    await queueing.waiting()
+    assert not waiting.done()
+
+    detach()
+
+    (again,) = await asyncio.wait_for(waiting, PATIENCE_S)
+    assert again.attempt == 2
+
+
+async def test_a_client_that_attached_anew_keeps_what_it_has(harness: Harness, queueing: Queueing) -> None:
+    earlier = queueing.queues.attach(Asked("c"))
+    await queueing.send(order("1"))
+    await queueing.receive(auto_renew=True, client_id="c")
+    queueing.queues.attach(Asked("c"))
+
+    earlier()
+
+    assert await queueing.receive() == []

@@ -1,0 +1,227 @@
+"""Progress of groups: durable before the reply, and enough for a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from tests.unit.coordinator.harness import PATIENCE_S, Harness
+from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
+from twophase.coordinator.gauges import QueueGauge
+from twophase.coordinator.queues import QueueMessage, Sent
+from twophase.core.errors import QueuesUnavailable, ReceiptStale, StoreError
+from twophase.stores.queue_rows import Entry
+
+
+@pytest.fixture
+def queueing(harness: Harness) -> Queueing:
+    return Queueing(harness)
+
+
+async def test_a_restart_gives_out_what_was_given_out_and_nothing_that_was_acknowledged(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(*(order(f"{number}") for number in range(6)))
+    found = await queueing.receive(5)
+    await queueing.ack(found[1], found[3])
+
+    await harness.restart()
+    again = await queueing.receive()
+
+    assert [(one.message.message_id, one.attempt) for one in again] == [
+        ("0", 2),
+        ("2", 2),
+        ("4", 2),
+        ("5", 1),
+    ]
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(found[0])
+
+
+async def test_an_acknowledgement_is_durable_before_its_reply(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (delivered,) = await queueing.receive()
+    harness.store.open.clear()
+
+    acking = asyncio.ensure_future(queueing.ack(delivered))
+    await harness.until(lambda: harness.store.held_flushes == 1)
+    assert not acking.done()
+    harness.store.open.set()
+    await acking
+
+    assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [1]
+
+
+async def test_an_acknowledgement_is_not_postponed_by_those_behind_it(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(*(order(f"{number}") for number in range(3)))
+    commit = harness.coordinator._machine.group_commit
+    for one in await queueing.receive():
+        commit.report(urgent=False)
+        acking = asyncio.ensure_future(queueing.ack(one))
+        await harness.until(lambda: commit._linger is not None or commit._flush is not None)
+        first = commit._linger
+        commit.report(urgent=True)
+        assert commit._linger is first
+        await acking
+
+
+async def test_an_acknowledgement_whose_flush_fails_is_an_error_and_is_written_with_the_next(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(order("1"), order("2"))
+    one, two = await queueing.receive()
+    harness.store.failures.append(StoreError("no"))
+    with pytest.raises(StoreError):
+        await queueing.ack(one)
+
+    await queueing.ack(two)
+
+    assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [2]
+
+
+async def test_a_group_with_too_much_undone_gets_nothing_new_until_some_is_done(harness: Harness) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queue_undone_max=64)
+    await harness.restart()
+    queueing = Queueing(harness)
+    await queueing.send(*(order(f"{number}") for number in range(200)))
+
+    found = await queueing.receive(200)
+    assert 64 <= len(found) < 200
+    assert await queueing.receive(200) == []
+    await queueing.ack(*found)
+    assert len(await queueing.receive(200)) >= 64
+
+
+async def test_one_message_that_is_never_done_stops_no_others(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("stuck"))
+    await queueing.receive(invisible_ms=10_000_000)
+    for start in range(0, 300, 100):
+        await queueing.send(*(order(f"{number}") for number in range(start, start + 100)))
+        await asyncio.gather(*(queueing.ack(one) for one in await queueing.receive(100)))
+
+    (progress,) = await harness.store.queue_progress(GROUP, TOPIC)
+    assert progress.next_number == 0
+    assert len(progress.unfinished) < 40
+    await harness.restart()
+    assert await queueing.ids() == ["stuck"]
+
+
+async def test_lag_and_deliveries_are_counted(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(*(order(f"{number}") for number in range(3)))
+    one, *_ = await queueing.receive(2, invisible_ms=1_000)
+    await queueing.send(order("3"))
+    assert harness.coordinator.gauges().queues == (QueueGauge(GROUP, TOPIC, 4, 1 + 1),)
+    await queueing.ack(one)
+    harness.clock.advance(1_500)
+    await queueing.receive()
+
+    gauges = harness.coordinator.gauges()
+    assert (gauges.queues[0].lag, gauges.redelivered) == (3, 1)
+
+
+async def test_what_is_read_while_the_node_loses_its_slot_is_read_anew(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"))
+    await queueing.receive(topic="bills")
+    reading, going_on = asyncio.Event(), asyncio.Event()
+    read = harness.store.queue_page
+
+    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+        reading.set()
+        await going_on.wait()
+        return await read(topic, queue, least, limit)
+
+    monkeypatch.setattr(harness.store, "queue_page", held)
+    receiving = asyncio.ensure_future(queueing.receiving())
+    await asyncio.wait_for(reading.wait(), PATIENCE_S)
+    queueing.queues.serving.forget(StoreError("fenced"))
+    going_on.set()
+
+    found = await asyncio.wait_for(receiving, PATIENCE_S)
+
+    await queueing.ack(*found)
+    assert [one.attempt for one in found] == [1]
+    assert await queueing.ids() == []
+
+
+async def test_a_late_acknowledgement_counts_until_the_message_is_given_out_again(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=1_000)
+    harness.clock.advance(1_500)
+    await queueing.send(order("2"))
+    reading, going_on = asyncio.Event(), asyncio.Event()
+    read = harness.store.queue_page
+
+    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+        reading.set()
+        await going_on.wait()
+        return await read(topic, queue, least, limit)
+
+    monkeypatch.setattr(harness.store, "queue_page", held)
+    receiving = asyncio.ensure_future(queueing.ids())
+    await asyncio.wait_for(reading.wait(), PATIENCE_S)
+    await queueing.ack(first)
+    going_on.set()
+
+    assert await asyncio.wait_for(receiving, PATIENCE_S) == ["2"]
+
+
+async def test_a_stop_ends_the_polls(harness: Harness, queueing: Queueing) -> None:
+    waiting = asyncio.ensure_future(queueing.receiving(wait_ms=3_600_000))
+    await queueing.waiting()
+
+    await harness.coordinator.stop()
+
+    with pytest.raises(Exception, match="shutting down"):
+        await asyncio.wait_for(waiting, PATIENCE_S)
+
+
+async def test_cleaning_waits_for_the_groups_and_a_new_group_begins_behind_it(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(order("1"), order("2"))
+    (first,) = await queueing.receive(1)
+    await queueing.ack(first)
+    harness.clock.advance(10_000)
+    assert await harness.store.purge_queues(harness.clock.now_ms(), 100) == 1
+
+    found = await queueing.queues.receive(
+        "",
+        "late",
+        TOPIC,
+        expression="*",
+        limit=9,
+        invisible_ms=1_000,
+        wait_ms=0,
+        client_id="c",
+        auto_renew=False,
+        fifo=False,
+    )
+    assert [one.message.message_id for one in found] == ["2"]
+
+
+async def test_consumers_are_served_where_one_node_lives(nodes: Nodes) -> None:
+    receiving = nodes.a.coordinator.queues.receive(
+        "",
+        GROUP,
+        TOPIC,
+        expression="*",
+        limit=1,
+        invisible_ms=1_000,
+        wait_ms=0,
+        client_id="c",
+        auto_renew=False,
+        fifo=False,
+    )
+    with pytest.raises(QueuesUnavailable):
+        await asyncio.wait_for(receiving, PATIENCE_S)
+
+    (sent,) = await nodes.b.coordinator.queues.send([QueueMessage(TOPIC, "", "1", b"")], None)
+    assert isinstance(sent, Sent)

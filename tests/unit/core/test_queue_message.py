@@ -1,0 +1,91 @@
+"""A message of a queue as an address, from which every attribute comes back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twophase.core.errors import InvalidRequest
+from twophase.core.queue_message import (
+    GID_PREFIX,
+    QueueMessage,
+    address_of,
+    full_name,
+    gid_of,
+    message_of,
+    queue_of,
+    topic_of,
+)
+
+names = st.text("abcXYZ019_-%|", min_size=1, max_size=20)
+texts = st.text(max_size=20)
+times = st.integers(0, 2**53)
+messages = st.builds(
+    QueueMessage,
+    topic=names,
+    namespace=st.just("") | names,
+    message_id=texts,
+    body=st.binary(max_size=20),
+    kind=st.sampled_from(["normal", "fifo", "delay", "transaction"]),
+    tag=texts,
+    keys=st.lists(texts, max_size=3).map(tuple),
+    properties=st.lists(st.tuples(texts, texts), max_size=3).map(tuple),
+    message_group=texts,
+    deliver_at_ms=times,
+    born_ms=times,
+    born_host=texts,
+    encoding=st.sampled_from(["identity", "gzip"]),
+    trace_context=texts,
+)
+
+
+@given(messages)
+def test_every_attribute_comes_back_from_the_address(message: QueueMessage) -> None:
+    address = address_of(message)
+
+    assert message_of(address, message.body) == message
+    assert topic_of(address) == (message.namespace, message.topic)
+    assert address.isascii()
+    assert address.isprintable()
+
+
+@given(st.tuples(names, names, texts, texts), st.tuples(names, names, texts, texts))
+def test_a_gid_names_one_message(one: tuple[str, str, str, str], other: tuple[str, str, str, str]) -> None:
+    assert gid_of(*one).startswith(GID_PREFIX)
+    assert (gid_of(*one) == gid_of(*other)) == (one == other)
+
+
+@given(texts, st.integers(1, 64))
+def test_a_message_group_has_one_queue_of_its_topic(group: str, queues: int) -> None:
+    assert 0 <= queue_of(group, queues) < queues
+    assert queue_of(group, queues) == queue_of(group, queues)
+
+
+def test_parts_of_a_name_do_not_run_together() -> None:
+    assert gid_of("", "t", "a\0b", "") != gid_of("", "t", "a", "b\0")
+    assert gid_of("", "t", "1:a", "") != gid_of("", "t", "", "1:a")
+
+
+def test_names_of_different_namespaces_are_different() -> None:
+    assert full_name("a", "b") != full_name("", "a-b")
+    assert full_name("", "x" * 255) == "x" * 255
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "queue://",
+        "queue://?tag=a",
+        "queue://a/b/c",
+        "queue://a%20b",
+        "queue:///orders/",
+        "queue://orders?kind=strange",
+        "queue://orders?at=soon",
+        "queue://orders?born=1.5",
+        f"queue://{'x' * 256}",
+    ],
+)
+def test_what_is_no_address_of_a_queue_is_refused(address: str) -> None:
+    with pytest.raises(InvalidRequest):
+        message_of(address, b"")
