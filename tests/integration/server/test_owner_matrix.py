@@ -167,6 +167,11 @@ WITHOUT_GID: Final = {
 
 What they tell is that of all owners, as the threat model says.
 """
+ROCKETMQ: Final = "/apache.rocketmq.v2.MessagingService/"
+"""The methods of RocketMQ's clients, whose messages have their clients' ids.
+
+`test_rocketmq.py` and `test_rocketmq_engine.py` have their owners.
+"""
 CELLS: Final = [
     (route, door)
     for route in MATRIX
@@ -249,7 +254,7 @@ def _text(response: Response) -> str:
 
 
 def test_every_route_is_in_the_matrix_or_names_no_gid() -> None:
-    assert MATRIX.keys() | WITHOUT_GID == ROUTES.keys()
+    assert MATRIX.keys() | WITHOUT_GID == {route for route in ROUTES if not route.startswith(ROCKETMQ)}
     assert not MATRIX.keys() & WITHOUT_GID
 
 

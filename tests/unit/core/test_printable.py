@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
 
-from twophase.core.printable import printable, printable_json
+from twophase.core.printable import PrintableStream, printable, printable_json, unfiltered
 
 EVIL = "a\x1b[2J\x7f\x9b\u202e\U000e0001"
 
@@ -33,3 +34,13 @@ def test_printable_json_means_the_same(text: str) -> None:
 
 def test_printable_json_of_printable_text_is_the_text() -> None:
     assert printable_json('{"a": 1}') == '{"a": 1}'
+
+
+def test_a_stream_takes_nothing_that_a_terminal_would_obey() -> None:
+    behind = StringIO()
+    stream = PrintableStream(behind)
+    assert stream.write("a\x1b") == 2
+    stream.writelines(["b\x9b", "c"])
+    assert behind.getvalue() == r"a\x1bb\x9bc"
+    assert stream.getvalue() == behind.getvalue()
+    assert unfiltered(stream) is unfiltered(behind) is behind  # type: ignore[arg-type]  # a stream in all but its class
