@@ -36,7 +36,10 @@ def opened(folder: Path, memory_mb: int) -> Iterator[duckdb.DuckDBPyConnection]:
 
 
 def by_oracle(connection: duckdb.DuckDBPyConnection, scope: Scope = SCOPE) -> Counts:
-    """Return the number of messages and of those of each class, all of them joined and judged."""
+    """Return the number of messages, and of those of each class.
+
+    Every message is joined and judged.
+    """
     connection.execute("set schema 'whole'")
     return _judged(connection, scope)
 

@@ -1,7 +1,7 @@
-"""The planted truth in databases, at any size: the kinds of `scale`, written as a stream.
+"""The planted truth in databases, at any size.
 
-The coordinator, the producer and the consumer bank-c are SQLite files, the consumer bank-b and its ledger stand in
-PostgreSQL: both readers of the audit are at work.
+They have the kinds of `scale`, written as a stream. The coordinator, the producer and the consumer bank-c are SQLite
+files, the consumer bank-b and its ledger stand in PostgreSQL: both readers of the audit are at work.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ def plant(folder: Path, server: PostgresServer, messages: int) -> Planted:
 
 
 def _kinds(count: int) -> list[tuple[Case, int]]:
-    """Return the kinds of today with their numbers, without the one whose class changes while it is read."""
+    """Return the kinds as of today, with their numbers.
+
+    The kind whose class changes while it is read is left out.
+    """
     kinds = [(case, times) for case, times in times_of(count) if case.gid not in {_MOVES_WITH_THE_CLOCK, DELIVERED.gid}]
     rest = count - sum(times for _, times in kinds)
     kinds.append((DELIVERED, rest))
@@ -117,7 +120,7 @@ def _kinds(count: int) -> list[tuple[Case, int]]:
 
 
 def _each(kinds: Iterable[tuple[Case, int]]) -> Iterator[tuple[Case, str]]:
-    """Yield every message: its kind, and its gid, in the order of an index of no table."""
+    """Yield kind and gid of every message, in the order of no index."""
     number = 0
     for case, times in kinds:
         for _ in range(times):

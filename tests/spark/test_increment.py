@@ -59,10 +59,10 @@ def test_only_what_came_since_is_read() -> None:
     assert [source.slices for source in increment.sources] == [
         (
             Slice("message"),
-            Slice("history", "seq", 101, None, node=1),
-            Slice("history", "seq", 1, None, node=2),
+            Slice("history", "seq", 101, None, node=1, rows=30),
+            Slice("history", "seq", 1, None, node=2, rows=5),
         ),
-        (Slice("barrier", "id", 71, None),),
+        (Slice("barrier", "id", 71, None, rows=20),),
     ]
     assert increment.remarks == ()
     assert state.carried == ("g",)

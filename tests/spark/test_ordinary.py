@@ -56,3 +56,9 @@ def test_messages_in_order_are_passed_over(spark: SparkSession, scope: Scope) ->
     assert {row["gid"] for row in numbers.select("gid").collect()} == {
         case.gid for case in IN_ORDER if case.gid != "transfer_aborted_by_a_foreign_sdk_without_a_row"
     }
+
+
+def test_every_row_is_moved_once(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers_by_gid(inputs_of(spark, ALL), SCOPE).explain()
+
+    assert capsys.readouterr().out.count("Exchange") == 1

@@ -153,8 +153,8 @@ def test_history_is_cut_by_node_and_seq(system: System) -> None:
     source = coordinator_of(system)
 
     assert [part for part in source.slices if part.table == "history"] == [
-        Slice("history", "seq", node=1),
-        Slice("history", "seq", node=2),
+        Slice("history", "seq", node=1, rows=3),
+        Slice("history", "seq", node=2, rows=2),
     ]
     assert len(everything(source)) == 5
 

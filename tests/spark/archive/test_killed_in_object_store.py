@@ -1,7 +1,7 @@
-"""Archives into an object store die by kill -9 at every point: the next one goes on, and every row is there once.
+"""Archives into an object store die by kill -9 at every point.
 
-The store answers as S3 does to a conditional write, which is how a commit is one instant there. It is on loopback, so
-no answer is lost on the way.
+The next one goes on, and every row is there once. The store answers as S3 does to a conditional write, which is how a
+commit is one instant there. It is on loopback, so no answer is lost on the way.
 """
 
 from __future__ import annotations

@@ -11,15 +11,20 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tests.crash.checker import rows
 from tests.servers.missing import not_tested
+from tests.spark.cases import BROKEN, IN_ORDER
 from tests.spark.cluster.job import ATTEMPTS, ORDERS, ORDERS_APART, orders_of
 from tests.spark.cluster.standalone import Cluster, standalone
+from tests.spark.plant import make_system, one_service, plant
 from tests.spark.sink.harness import Harness, running_harness
 from tests.spark.source.stores import SqliteUnderTest, finish
+from tests.spark.truth import nowadays
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase_spark._java import find_java
@@ -30,6 +35,7 @@ from twophase_spark.sink.naming import gid_of
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 ROWS = 40_000  # cut into two tasks
 JOB = Path(__file__).with_name("job.py")
+PIPELINE_JOB = Path(__file__).with_name("pipeline_job.py")
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +94,42 @@ def test_a_job_reads_on_both_executors_and_publishes_once_what_two_attempts_writ
     assert dict(harness.receiver.counted) in [
         {gid_of("orders", [order]): 1 for order in orders_of(number)} for number in range(ATTEMPTS)
     ]
+
+
+@pytest.mark.long
+def test_a_job_audits_streams_and_archives_on_the_executors(cluster: Cluster, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    live = {State.PREPARED, State.SUBMITTED}
+    cases = nowadays([case for case in (*IN_ORDER, *BROKEN) if one_service(case) and case.state not in live])
+    plant(system, cases)
+    system.execute(system.coordinator, "insert into node select 1, 1, '', max(seq), 0, 0 from history")
+    last = sum(case.state is not None for case in cases)
+    zipped = bundle(tmp_path / "twophase-spark.zip").path
+    locations = {
+        "coordinators": [f"sqlite:///{system.coordinator}"],
+        "producers": [f"bank-a=sqlite:///{system.bank_a}"],
+        "consumers": [f"bank-b=sqlite:///{system.bank_b}"],
+        "ledgers": [f"bank-b=sqlite:///{system.bank_b}#ledger?gid=gid&branch=branch_id"],
+    }
+
+    done = subprocess.run(
+        [*map(str, (cluster.python, PIPELINE_JOB, cluster.master, zipped, tmp_path)), json.dumps(locations)],
+        # A stream is planned by a process that Java starts, and that does not get the files of the job.
+        env={**cluster.environment, "PYSPARK_PYTHON": str(cluster.python), "PYTHONPATH": str(zipped)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-3_000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["broken"] == {case.gid: case.flags for case in cases if case.flags}
+    assert (found["messages"], found["archived"]) == (len(cases), last)
+    assert found["files"] > 1, "more than one task wrote"
+    seqs = sorted(pq.read_table(tmp_path / "stream")["seq"].to_pylist())
+    assert seqs == list(range(1, last + 1))
+    assert sorted(DeltaTable(tmp_path / "lake" / "history").to_pyarrow_table()["seq"].to_pylist()) == seqs
 
 
 def test_the_bundle_is_the_same_each_time_and_has_no_server(tmp_path: Path) -> None:

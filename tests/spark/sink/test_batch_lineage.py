@@ -1,4 +1,4 @@
-"""Lineage of the sink: the events of a batch that is really published, and backends that do not take them."""
+"""Lineage of the sink: events of batches that are really published."""
 
 from __future__ import annotations
 

@@ -48,7 +48,10 @@ class SessionSettings(msgspec.Struct, frozen=True):
     memory_mb: int = 2048
     name: str = "twophase"
     rows: int | None = None
-    """Rows to be read, None for any number: the fewer they are, the less is compiled for them."""
+    """Rows to be read, None for any number.
+
+    The fewer they are, the less is compiled for them.
+    """
     extra: tuple[tuple[str, str], ...] = ()
     """The caller's own Spark options; they win."""
 
@@ -73,7 +76,7 @@ _UNCOMPILED = {
 
 
 def options_for(rows: int, cores: int) -> dict[str, str]:
-    """Return Spark's options for so many rows, which an open session takes, too.
+    """Return Spark's options for a number of rows, which an open session takes, too.
 
     >>> options_for(4_000_000, 2), options_for(400_000_000, 2)
     ({'spark.sql.shuffle.partitions': '16'}, {'spark.sql.shuffle.partitions': '32'})
@@ -86,7 +89,7 @@ def options_for(rows: int, cores: int) -> dict[str, str]:
 
 @contextlib.contextmanager
 def fitted(spark: SparkSession, rows: int, cores: int) -> Iterator[None]:
-    """Have a session compile for a run over so many rows, for the block's time."""
+    """Have a session compile for a number of rows during the block."""
     options = options_for(rows, cores)
     before = {name: str(spark.conf.get(name)) for name in options}
     for name, value in options.items():

@@ -37,8 +37,8 @@ from twophase.cli.operating.message_filters import (
     UnfinishedStateOption,
     require_unfinished,
 )
-from twophase.cli.shell import argument
 from twophase.core.operating import ManyMessages, StopRequest
+from twophase.core.shell import argument
 
 _PAGE_ROWS: Final = 500
 T = TypeVar("T")

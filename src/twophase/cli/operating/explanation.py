@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from twophase.cli.shell import argument
 from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
+from twophase.core.shell import argument
 from twophase.core.verdict import word_that_decided
 
 _SLACK_MS: Final = 2_000

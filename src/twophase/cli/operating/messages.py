@@ -49,8 +49,8 @@ from twophase.cli.operating.message_filters import (
 from twophase.cli.operating.message_tables import one_message, payload_of, table_of
 from twophase.cli.operating.redirecting import REDIRECT_EXAMPLES, redirect
 from twophase.cli.operating.watching import EveryOption, WatchOption, repeat
-from twophase.cli.shell import argument
 from twophase.core.operating import Acted, ActRequest, ManyMessages, OneMessage, ShownMessage
+from twophase.core.shell import argument
 
 app = typer.Typer(
     name="messages",

@@ -36,10 +36,12 @@ from twophase_spark.inputs.increment import (
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.inputs.source import (
     again_from,
+    few_gids,
     local_gids,
+    read_again,
     read_all,
     reference_skew_ms,
-    rows_of_uncounted,
+    rows_of,
     scope_of,
 )
 from twophase_spark.inputs.tally import standing_keys, tallies_of
@@ -188,7 +190,7 @@ def write_reports(report: Report, plan: Plan) -> None:
 
 
 def rows_to_read(plan: Plan, sources: list[Source]) -> int:
-    """Return how many rows a run reads of these sources, at most and as far as that is known.
+    """Return the number of rows that a run reads, as far as it is known.
 
     Raises:
         CannotRead, ConfigurationError: as the run would.
@@ -223,14 +225,16 @@ def _chosen(spark: SparkSession, plan: Plan, sources: list[Source], state: Verif
     increment = _increment(plan, sources, state)
     expected = local_gids(spark, state.carried)
     remarks = list(increment.remarks)
-    new = read_all(spark, increment.sources)
     if increment.whole:
-        return _Chosen(new, whole=True, remarks=remarks, expected=expected)
+        return _Chosen(read_all(spark, increment.sources), whole=True, remarks=remarks, expected=expected)
+    few = few_gids(increment.sources, state.carried)
+    if few is not None:
+        return _Chosen(read_again(spark, sources, few), whole=False, remarks=remarks, expected=expected)
     gids = expected
-    for frame in new:
+    for frame in read_all(spark, increment.sources):
         gids = gids.unionByName(frame.select("gid"))
     held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    inputs = rows_of_uncounted(spark, sources, held)
+    inputs = rows_of(spark, sources, held, held.count())
     return _Chosen(inputs, whole=False, remarks=remarks, expected=expected, held=held)
 
 

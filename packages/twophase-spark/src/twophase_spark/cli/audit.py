@@ -78,20 +78,20 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     Raises:
         TwophaseError: it could not be made; of many rounds, only the first one's failure.
     """
-    from twophase_spark.auditing.run import look_into  # noqa: PLC0415 -- PySpark is slow to import: arguments first
+    from twophase_spark.auditing.run import look_into, rows_to_read  # noqa: PLC0415 -- PySpark is slow: arguments first
     from twophase_spark.lineage.sending import lineage_sent  # noqa: PLC0415 -- the same
     from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
 
     with lineage_sent(warn) as lineage:
         if order.every_s is None:
             return _once(order, files, say, show, lineage)
-        look_into(order.plan)
+        rows = rows_to_read(order.plan, look_into(order.plan))  # later rounds read less
         say("starting Spark")
-        with open_session(_settings(order)) as spark:
+        with open_session(_settings(order, rows)) as spark:
             return _rounds(spark, order, files, say, show, lineage)
 
 
-def _settings(order: Order, rows: int | None = None) -> SessionSettings:
+def _settings(order: Order, rows: int) -> SessionSettings:
     from twophase_spark.session import SessionSettings  # noqa: PLC0415 -- PySpark is slow to import
 
     return SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", rows=rows)

@@ -24,7 +24,7 @@ from twophase_spark.rules.comparison import Again
 from twophase_spark.rules.facts import Inputs, whole_effects
 from twophase_spark.schemas import spark_schema
 
-GIDS_ON_DRIVER_MAX = 10_000
+GIDS_ON_DRIVER_MAX = 25_000
 """Bound on gids that are looked up by key on the driver.
 
 That needs no Python worker.
@@ -70,15 +70,20 @@ def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, cou
     return Inputs(*(frame.join(chosen, "gid", "left_semi") for frame in read_all(spark, sources)))
 
 
-def rows_of_uncounted(spark: SparkSession, sources: Sequence[Source], gids: DataFrame) -> Inputs:
-    """Return the same for gids that are not counted yet.
+def few_gids(sources: Sequence[Source], known: Iterable[str]) -> list[str] | None:
+    """Return the gids of these sources' rows, and the known ones.
 
-    They are persisted: few are counted by fetching them.
+    They are read here and now; None when they are too many. A run to which little is new has few of them, and needs no
+    job of Spark's to find them.
     """
-    few = gids.limit(GIDS_ON_DRIVER_MAX + 1).collect()
-    if len(few) <= GIDS_ON_DRIVER_MAX:
-        return read_again(spark, sources, sorted(row["gid"] for row in few))
-    return rows_of(spark, sources, gids, gids.count())
+    found = set(known)
+    for source in sources:
+        for part in source.slices:
+            for batch in read_slice(source, part):
+                found.update(batch.column("gid").to_pylist())
+                if len(found) > GIDS_ON_DRIVER_MAX:
+                    return None
+    return sorted(found)
 
 
 def local_gids(spark: SparkSession, gids: Sequence[str]) -> DataFrame:

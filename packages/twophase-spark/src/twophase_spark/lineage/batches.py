@@ -2,8 +2,8 @@
 
 A batch is a run of the job `twophase.publish.PUBLISHER`: START and COMPLETE when the driver decides and submits it, or
 FAIL. Spark brings a batch of a stream back, and its run then has the same id. What it writes is the coordinator's
-messages, and the decision in the ledger's barrier: the dataset that an audit reads as a producer's. What it read is
-told by Spark's own lineage. The client is imported by the process of each commit, only where OpenLineage is configured.
+messages, and the decision in the ledger's barrier: the dataset that an audit reads as a producer's. Spark's own lineage
+has what the batch read. The client is imported by the process of each commit, only where OpenLineage is configured.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ _log = logging.getLogger("twophase.spark")
 
 
 class PublishedBatch(msgspec.Struct, frozen=True):
-    """A batch for its events: its id, its number of messages, and whether a stream brings it."""
+    """A batch for its events.
+
+    `group`: its id in the ledger; `messages`: how many it has; `is_streamed`: a stream brings it.
+    """
 
     group: str
     messages: int
@@ -52,7 +55,10 @@ class PublishedBatch(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def batch_sent(publishing: Publishing, batch: PublishedBatch) -> Iterator[None]:
-    """Send START, and at the end of the block COMPLETE or FAIL, where OpenLineage is configured."""
+    """Send START, and at the end of the block COMPLETE or FAIL.
+
+    Nothing is sent, and nothing imported, where OpenLineage is not configured.
+    """
     if not is_configured():
         yield
         return
@@ -88,7 +94,7 @@ def event_of_batch(
         publishing: the sink's options.
         batch: the batch.
         at: when it happened.
-        error: what failed; of an error that is not ours, only its kind is told.
+        error: what failed; of a foreign error, the event has only the kind.
     """
     from openlineage.client.event_v2 import Job, OutputDataset, Run, RunEvent, RunState  # noqa: PLC0415 -- an extra
 

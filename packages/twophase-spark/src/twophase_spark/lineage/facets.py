@@ -42,9 +42,9 @@ def of_run(parent: str | None, error: BaseException | None = None, failure: str 
 
     Arguments:
         parent: NAMESPACE/JOB/RUN, as orchestrators hand it down; a text that names none is left out.
-        error: what ended the run. Of one of ours its text is told, of another only its kind: the text of a driver may
-            hold values of rows.
-        failure: what is told of a run that failed without an error.
+        error: what ended the run. The facet has the text of a twophase error, and only the kind of another: the text
+            of a driver may hold values of rows.
+        failure: the text for a run that failed without an error.
     """
     facets: dict[str, RunFacet] = {
         "processing_engine": facet(ProcessingEngineRunFacet, version=version("pyspark"), name="spark")

@@ -1,7 +1,7 @@
 """Messages' bodies, decoded a batch at a time, for the audit and for the source.
 
 One decode a message and then whole columns: Python's work per row is kept to attribute reads, because a read spends its
-time here. A body that cannot be read, or is of a newer form, is None.
+time here. None stands for a body that cannot be read, or has a newer form.
 """
 
 from __future__ import annotations

@@ -71,7 +71,10 @@ def kind_of(location: Location, database: Database) -> Kind:
 
 
 def is_typed(location: Location, database: Database, column: str) -> bool:
-    """Return True for a column whose values are all texts, whole numbers or UUIDs, and so cast to text without loss."""
+    """Return True for a column whose values become text without loss.
+
+    They are all texts, all whole numbers or all UUIDs.
+    """
     declared = database.type_of(location.table, column)
     if location.engine == "sqlite":
         return _TEXT_OF_SQLITE.search(declared) is not None

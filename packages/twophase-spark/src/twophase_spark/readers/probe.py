@@ -140,7 +140,10 @@ def horizon_ms(source: Source) -> int:
 
 
 def rows_in(sources: Iterable[Source]) -> int:
-    """Return how many rows are to be read of these sources, at most and as far as that is known."""
+    """Return the number of rows to read of these sources, as far as it is known.
+
+    There may be fewer, where keys have gaps.
+    """
     return sum(part.rows for source in sources for part in source.slices)
 
 

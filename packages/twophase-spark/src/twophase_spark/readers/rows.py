@@ -67,7 +67,7 @@ _AS_TYPED = {
     "reason": "coalesce(cast(reason as text), '') as reason",
     "prepared_ms": "prepared_ms",
 }
-"""Columns of business databases as ADBC takes them: of one type, which no null hides.
+"""Columns of business databases for ADBC: each of one type, which no null hides.
 
 A branch or reason that is null means what an empty one means.
 """
@@ -197,7 +197,8 @@ def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any] | 
     """
     try:
         if isinstance(column, pa.Array):
-            typed = column if column.type == field.type else column.cast(field.type)
+            whole: Any = column  # no type checker sees what Arrow's arrays can do
+            typed = whole.cast(field.type)
             typed.validate(full=True)  # SQLite's texts are bytes, which need be no text
             return typed
         return pa.array(column, type=field.type)
@@ -217,7 +218,8 @@ def _array(source: Source, table: str, field: pa.Field, column: Sequence[Any] | 
 def _kind_in(column: Sequence[Any] | pa.Array, kind: pa.DataType) -> str:
     """Return the type of a column's values that do not fit."""
     if isinstance(column, pa.Array):
-        return "bytes" if column.type == kind else str(column.type)
+        found: pa.DataType = pa.array(column).type
+        return "bytes" if found == kind else str(found)
     return next((type(value).__name__ for value in column if not _fits(value, kind)), "?")
 
 

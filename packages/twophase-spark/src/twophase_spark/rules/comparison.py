@@ -146,27 +146,20 @@ def compare(
     separated = separate(inputs, scope, expected)
     look = again or _unchanging(inputs, scope)
     first, concluded = _look(separated.others, separated.others_count, look, expected)
-    fresh = F.col("violation") & ~F.col(REMEMBERED) & ~F.col(ACKNOWLEDGED)
-    asking = (F.bool_or(fresh).alias("fresh"), F.bool_or(fresh & _is_younger(scope.as_of_ms - grace_ms)).alias("young"))
     marked = with_acknowledged(with_remembered(first, seen), baseline)
-    counted = _count(marked, *asking) if separated.others_count else []
+    counted = _count(marked, *_asking(scope.as_of_ms - grace_ms)) if separated.others_count else []
     separated.held.unpersist()
-    suspects_count = sum(row["messages"] for row in counted if row["violation"])
-    suspects = first.where("violation").select("gid", "flags")
-    waited = False
-    if again is None or not suspects_count:
-        settled, final = 0, first
-    else:
-        is_open = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
-        waited = any(row["young"] or (is_open and row["fresh"]) for row in counted)
+    suspects = sum(row["messages"] for row in counted if row["violation"])
+    waited, final = False, first
+    if again is not None and suspects:
+        waited = _must_wait(counted)
         if waited:
             wait()
-        second, concluded = _look(suspects.select("gid"), suspects_count, again, expected)
-        final = first.where(~F.col("violation")).unionByName(settle(suspects, second)).persist(_KEPT)
+        final, second, concluded = _seen_twice(first, suspects, again, expected)
         counted = _count(with_acknowledged(final, baseline))
-        settled = suspects_count - sum(row["messages"] for row in counted if row["violation"])
         second.unpersist()
         first.unpersist()
+    confirmed = sum(row["messages"] for row in counted if row["violation"])
     acknowledged = sum(row["messages"] for row in counted if row[ACKNOWLEDGED])
     counted = [row for row in counted if not row[ACKNOWLEDGED]]
     counts, primary, unknown = _totals(counted)
@@ -182,8 +175,8 @@ def compare(
         counts=counts,
         primary=primary,
         unknown=unknown,
-        suspects=suspects_count,
-        settled=settled,
+        suspects=suspects,
+        settled=suspects - confirmed,
         swapped=sum(row["messages"] for row in counted if _SWAPPED.issubset(row["flags"])),
         unmatched=sum(row["messages"] for row in counted if _UNMATCHED.issubset(row["flags"])),
         acknowledged=acknowledged,
@@ -204,6 +197,31 @@ def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None)
     facts = by_gid(long_form(again.rows(gids, count)))
     scope = again.scope()
     return with_the_vanished(gids, classify(facts, scope), expected).persist(_KEPT), scope
+
+
+def _asking(young_ms: int) -> tuple[Column, Column]:
+    """Return columns: some messages are newly broken, and some of these are young."""
+    fresh = F.col("violation") & ~F.col(REMEMBERED) & ~F.col(ACKNOWLEDGED)
+    return F.bool_or(fresh).alias("fresh"), F.bool_or(fresh & _is_younger(young_ms)).alias("young")
+
+
+def _must_wait(counted: list[Any]) -> bool:
+    """Return True when what some suspect lacks may still arrive."""
+    is_open = any(not _OPEN_NAMES.isdisjoint(row["flags"]) for row in counted)
+    return any(row["young"] or (is_open and row["fresh"]) for row in counted)
+
+
+def _seen_twice(
+    first: DataFrame, suspects: int, again: Again, expected: DataFrame | None
+) -> tuple[DataFrame, DataFrame, Scope]:
+    """Look at the suspects of the first look once more.
+
+    Returns what holds after both looks, what the second one saw, both persisted, and the scope of conclusions.
+    """
+    before = first.where("violation").select("gid", "flags")
+    second, concluded = _look(before.select("gid"), suspects, again, expected)
+    final = first.where(~F.col("violation")).unionByName(settle(before, second)).persist(_KEPT)
+    return final, second, concluded
 
 
 def _unchanging(inputs: Inputs, scope: Scope) -> Again:

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from twophase.cli.shell import argument
+from twophase.core.shell import argument
 from twophase_spark.rules.classify import ServiceScope, Table
 from twophase_spark.rules.taxonomy import Flag
 

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from twophase.cli.shell import argument
+from twophase.core.shell import argument
 
 
 @pytest.mark.parametrize(
