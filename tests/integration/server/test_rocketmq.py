@@ -19,10 +19,13 @@ import pytest
 
 from tests.support.identities import token_of, write
 from tests.support.rocketmq_port import Serving, serving
+from twophase.coordinator.background import end
 from twophase.rocketmq_wire.codes import ClientType, Code, Filter, MessageType, Resolution, Scheme, Source
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
+from twophase.server.identity.caller import UNLIMITED
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.scopes import ROUTES, Scope, scopes_of
+from twophase.server.rocketmq.caller import Client
 
 PATIENCE_S = 30.0
 TOPIC = "orders"
@@ -321,6 +324,40 @@ async def test_wrong_settings_are_refused_and_the_stream_lives(wire: Wire) -> No
         answer = await stream.read()
     assert answer.status.code == Code.OK
     assert answer.settings.publishing.max_body_size == 4 * 1024 * 1024
+
+
+class _Deaf:
+    """A stream of a client that sends settings and takes no answer."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.answering = asyncio.Event()
+
+    def __aiter__(self) -> _Deaf:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await asyncio.sleep(0)
+        self.sent += 1
+        return _settings()
+
+    async def send(self, _message: bytes) -> None:
+        self.answering.set()
+        await asyncio.Event().wait()
+
+
+async def test_a_client_that_takes_no_answers_is_not_read_from(server: Serving) -> None:
+    assert server.port is not None
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions)
+    call: Any = _Deaf()
+    serving = asyncio.ensure_future(server.port._telemetry.serve(client, call))
+    async with asyncio.timeout(PATIENCE_S):
+        await call.answering.wait()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert call.sent == 1
+    await end(serving)
+    assert server.queues.clients == []
 
 
 async def test_a_group_that_is_not_made_is_not_found(server: Serving, wire: Wire) -> None:

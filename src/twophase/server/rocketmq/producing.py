@@ -83,7 +83,8 @@ class Producing:
         """Return what is sent, if it may be; raises TwophaseError."""
         taken = message_in(message, self._clock.now_ms())
         client.require_topic(message.topic)
-        client.caller.require_gid(gid_of(taken.namespace, taken.topic, taken.message_id))
+        if client.caller.gid_prefix:
+            client.caller.require_gid(gid_of(taken.namespace, taken.topic, taken.message_id))
         return taken
 
     async def _end(self, client: Client, raw: bytes) -> bytes:

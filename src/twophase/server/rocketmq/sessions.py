@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from twophase.coordinator.queues import Delivered, Question, QueueApi
@@ -39,9 +39,15 @@ class Outbox:
         """Add a message; it is sent soon."""
         self._waiting.put_nowait(message)
 
-    async def next(self) -> bytes:
-        """Return the next message; wait for one."""
-        return await self._waiting.get()
+    async def send_by(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send what waits and what will, one after the other, until `send` raises."""
+        while True:
+            await send(await self._waiting.get())
+            self._waiting.task_done()
+
+    async def empty(self) -> None:
+        """Wait until everything was sent."""
+        await self._waiting.join()
 
 
 class Session:

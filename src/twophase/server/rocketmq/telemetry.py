@@ -53,6 +53,7 @@ class Telemetry:
                         session.opened(outbox)
                 except (TwophaseError, BrokenMessage) as error:
                     outbox.put(encode_telemetry_status(status_of(error)))
+                await outbox.empty()  # a client that takes no answers sends no more
         finally:
             session.closed(outbox)
             await end(writing)
@@ -90,5 +91,4 @@ def _server_settings(attempts_max: int, backoff_ms: tuple[int, ...], *, fifo: bo
 async def _write(call: StreamingCall, outbox: Outbox) -> None:
     """Send what waits, until the stream ends."""
     with contextlib.suppress(Ended):  # the client has gone, which the reader sees, too
-        while True:
-            await call.send(await outbox.next())
+        await outbox.send_by(call.send)
