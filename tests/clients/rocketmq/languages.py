@@ -73,7 +73,7 @@ def _java() -> Command:
 def _go() -> Command:
     folder = _HERE / "go"
     try:
-        built = go_program.built("rocketmq", folder, sorted(folder.iterdir()), ".", _SECONDS_MAX)
+        built = go_program.built("rocketmq-go", folder, sorted(folder.iterdir()), ".", _SECONDS_MAX)
     except go_program.CannotBuild as error:
         raise CannotBuild(str(error)) from error
     environment = (("rocketmq.client.enableSsl", "false"), ("rocketmq.client.logRoot", "{home}/logs"))
