@@ -138,6 +138,8 @@ def topic_of(url: str) -> tuple[str, str]:
     >>> topic_of("queue://shop/orders?tag=paid"), topic_of("queue://%25DLQ%25billing")
     (('shop', 'orders'), ('', '%DLQ%billing'))
     """
+    if not url.startswith(QUEUE_PREFIX):
+        raise InvalidRequest(f"the address of a queue begins with {QUEUE_PREFIX}, in small letters.")
     namespace, _, topic = url.partition("?")[0][len(QUEUE_PREFIX) :].rpartition("/")
     namespace, topic = unquote(namespace), unquote(topic)
     full_name(namespace, topic)

@@ -293,6 +293,22 @@ async def test_no_branch_is_redirected_to_a_queue_or_from_one(harness: Harness) 
             await harness.coordinator.operator.redirect("g", wanted, Act("eve", "moved"), lambda *_: None)
 
 
+async def test_a_queue_commits_nobody_s_transaction(harness: Harness) -> None:
+    await harness.prepare(Message("g", (Branch(IN),), "queue://orders"))
+
+    harness.clock.advance(3_600_000)
+
+    await harness.until(lambda: bool(harness.watcher.not_done_attempts))
+    assert await harness.state("g") is State.PREPARED
+
+
+async def test_a_branch_that_was_not_appended_is_not_done(harness: Harness) -> None:
+    await harness.submit(Message("g", (Branch("QUEUE://orders"),)))
+
+    await harness.until(lambda: bool(harness.watcher.not_done_attempts))
+    assert await harness.state("g") is State.SUBMITTED
+
+
 async def test_a_queue_subscribes_to_no_topic(harness: Harness) -> None:
     with pytest.raises(InvalidRequest):
         await harness.coordinator.topics.subscribe("news", "queue://orders")

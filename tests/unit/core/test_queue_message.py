@@ -80,6 +80,8 @@ def test_names_of_different_namespaces_are_different() -> None:
         "queue://a/b/c",
         "queue://a%20b",
         "queue:///orders/",
+        "QUEUE://orders",
+        "http://orders",
         "queue://orders?kind=strange",
         "queue://orders?at=soon",
         "queue://orders?born=1.5",

@@ -330,6 +330,7 @@ BAD: list[tuple[str, bytes, type[TwophaseError], str]] = [
     ("topic not printable", body(steps=[{"action": "topic://a\n"}]), InvalidRequest, "steps[0].action: the topic's"),
     ("topic too long", body(steps=[{"action": "topic://" + "x" * 129}]), LimitExceeded, "topic is 129 bytes"),
     ("check to a topic", body(query_prepared="topic://t"), InvalidRequest, "query_prepared: no destination"),
+    ("check to a queue", body(query_prepared="queue://t"), InvalidRequest, "query_prepared: a queue answers no"),
     ("topic json-rpc", body(protocol="json-rpc", steps=[TOPIC_STEP], payloads=["[1]"]), InvalidRequest, "payloads[0]"),
     ("protocol", body(protocol="smtp"), InvalidRequest, "protocol is 'smtp'"),
     ("json-rpc list", body(protocol="json-rpc", steps=[RPC_STEP], payloads=["[1]"]), InvalidRequest, "payloads[0]: a"),
