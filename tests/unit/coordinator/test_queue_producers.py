@@ -284,6 +284,14 @@ async def test_a_delayed_message_can_be_recalled_until_it_is_due(harness: Harnes
         await queueing.queues.recall("", TOPIC, "queue-nobody's", None)
 
 
+async def test_a_message_with_other_branches_is_not_recalled(harness: Harness, queueing: Queueing) -> None:
+    branches = (Branch("queue://orders"), Branch(IN))
+    await harness.submit(Message("queue-mine", branches, options=Options(delay_ms=5_000)))
+
+    with pytest.raises(StateConflict):
+        await queueing.queues.recall("", TOPIC, "queue-mine", None)
+
+
 async def test_no_branch_is_redirected_to_a_queue_or_from_one(harness: Harness) -> None:
     await harness.prepare(Message("g", (Branch("queue://orders", b""), Branch(IN)), CHECK))
 

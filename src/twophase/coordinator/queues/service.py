@@ -21,6 +21,7 @@ from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.serving import Dead, Serving
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import OnReply, Owner, Reply, Trigger, answers
+from twophase.coordinator.state.appends import waits_for_its_time
 from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import (
     ContentConflict,
@@ -33,7 +34,7 @@ from twophase.core.errors import (
     UnknownMessage,
 )
 from twophase.core.lifecycle import Event, State
-from twophase.core.message import Branch, Message
+from twophase.core.message import Branch, Message, decode
 from twophase.core.options import Options
 from twophase.core.queue_message import DEAD_LETTERS, GID_PREFIX, QueueMessage, address_of, full_name, gid_of
 from twophase.stores.rows import DecidedBy, LiveRow
@@ -206,7 +207,8 @@ class Queues:
         row = await self._store.get(transaction_id) if transaction_id.startswith(GID_PREFIX) else None
         if row is None:
             raise UnknownMessage(f"no message {transaction_id!r} found, cannot recall.", gid=transaction_id)
-        if not isinstance(row, LiveRow) or row.state is not State.SUBMITTED:
+        waits = isinstance(row, LiveRow) and row.state is State.SUBMITTED and waits_for_its_time(decode(row.body))
+        if not waits:
             raise StateConflict(f"it is {row.state}, cannot recall.", gid=transaction_id)
         reply = await self._handle(
             transaction_id,

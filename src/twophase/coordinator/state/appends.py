@@ -41,6 +41,14 @@ def is_delayed(message: Message) -> bool:
     return bool(message.options.delay_ms or message.options.not_before_ms)
 
 
+def waits_for_its_time(message: Message) -> bool:
+    """Return True for a delayed message with nothing but queues.
+
+    It is appended when it is due.
+    """
+    return is_delayed(message) and len(appends_of(message, {})) == len(message.branches)
+
+
 def all_done(message: Message) -> int:
     """Return `done` of a message whose branches are all in queues."""
     return (1 << len(message.branches)) - 1
