@@ -20,6 +20,8 @@ from twophase.core.errors import InvalidRequest
 QUEUE_PREFIX: Final = "queue://"
 GID_PREFIX: Final = "queue-"
 """The gids of queues' messages begin with it."""
+ANSWERS_NO_CHECK: Final = "a queue answers no check-back"
+"""The reason for which a check address cannot be a queue."""
 DEAD_LETTERS: Final = "%DLQ%"
 """The topic of a group's dead letters: this, then the group's name."""
 NAME_CHARACTERS_MAX: Final = 255

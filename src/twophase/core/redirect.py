@@ -18,7 +18,7 @@ import msgspec
 from twophase.core.address import IDENTITY_PARAMETER, TOPIC_PREFIX
 from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.message import Branch, Message, databases_asked
-from twophase.core.queue_message import QUEUE_PREFIX
+from twophase.core.queue_message import ANSWERS_NO_CHECK, QUEUE_PREFIX
 from twophase.core.topic import subscriber_ids
 
 CHECK_BACK_ID: Final = "00"
@@ -145,6 +145,8 @@ def _redirect_check(message: Message, redirection: Redirection) -> tuple[Message
         text = f"its producer is asked at {before[:_SHOWN_MAX] or 'no address'}; nothing was changed."
         raise InvalidRequest(text, gid=message.gid)
     after = _asking_as(before, _replaced(before, redirection))
+    if after.startswith(QUEUE_PREFIX):
+        raise InvalidRequest(f"to: {ANSWERS_NO_CHECK}.", gid=message.gid)
     if after == before:
         return message, ()
     prepared = message.prepared_check_url or before

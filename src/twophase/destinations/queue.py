@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Final
 
 from twophase.core.errors import InvalidRequest
-from twophase.core.queue_message import QUEUE_PREFIX, message_of
+from twophase.core.queue_message import ANSWERS_NO_CHECK, QUEUE_PREFIX, message_of
 from twophase.destinations.base import Answer, Call
 
 _OF_A_BRANCH: Final = ("op", "action")
 _APPENDED: Final = Answer(200)
-_NO_PRODUCER: Final = Answer(0, error="a queue answers no check-back")
+_NO_PRODUCER: Final = Answer(0, error=ANSWERS_NO_CHECK)
 
 
 class QueueDestination:

@@ -141,3 +141,9 @@ def test_a_queue_is_redirected_nowhere_and_nothing_to_a_queue(branch: str, to: s
 
     with pytest.raises(InvalidRequest):
         redirect(sent, 0, Redirection(to, branch_id=branch))
+
+
+def test_no_queue_is_asked_for_the_outcome() -> None:
+    sent = Message("g", (Branch("http://old/b"),), CHECK)
+    with pytest.raises(InvalidRequest, match="to: a queue answers no check-back"):
+        redirect(sent, 0, Redirection("queue://orders", check=True))

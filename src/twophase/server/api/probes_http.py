@@ -18,6 +18,7 @@ from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeShown, ShownAddress, ShownAddresses
+from twophase.core.queue_message import ANSWERS_NO_CHECK, QUEUE_PREFIX
 from twophase.server.api.operation import Operation, Served, actor_of, caller_of
 from twophase.server.codecs.encode import Answer, harmless
 
@@ -78,7 +79,9 @@ class ProbesApi:
             url = _decode(await request.body()).url
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise InvalidRequest(f'a JSON object {{"url"}} is needed: {error}.') from error
-        wrong = self._why_not_callable(url) if url else "it is empty."
+        wrong = ANSWERS_NO_CHECK if url.startswith(QUEUE_PREFIX) else self._why_not_callable(url)
+        if not url:
+            wrong = "it is empty."
         if wrong is not None:
             raise refused_address("url: ", wrong)
         caller_of(request).require_address(url)

@@ -20,7 +20,7 @@ from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, URL_BYTES_MAX, Limit, require
 from twophase.core.message import Branch, Message, scheme_of
-from twophase.core.queue_message import QUEUE_PREFIX
+from twophase.core.queue_message import ANSWERS_NO_CHECK, QUEUE_PREFIX
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
 from twophase.http_client.turns import LONG_BYTES, Turns
@@ -248,7 +248,7 @@ class Decoder:
 
     def _examine_check(self, url: str, gid: str) -> None:
         require(URL_BYTES_MAX, len(url.encode()), gid=gid)
-        why_not = "a queue answers no check-back" if url.startswith(QUEUE_PREFIX) else self._check_address(url)
+        why_not = ANSWERS_NO_CHECK if url.startswith(QUEUE_PREFIX) else self._check_address(url)
         self._require("query_prepared", why_not or why_reserved(url, identities_max=1), gid)
         _remember(self._askable, url)
 
