@@ -27,7 +27,7 @@ def released(folder: Traversable) -> tuple[Migration, ...]:
 
     >>> from importlib.resources import files
     >>> [one.version for one in released(files("twophase.stores.sqlite") / "migrations")]
-    [2, 3, 4]
+    [2, 3, 4, 5]
     """
     found = [
         Migration(int(match[1]), entry.read_text())
