@@ -13,7 +13,8 @@ from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues import QueueMessage, Sent
-from twophase.core.errors import QueuesUnavailable, ReceiptStale, StoreError
+from twophase.core.errors import QueuesUnavailable, ReceiptStale, StoreError, StoreUnavailable
+from twophase.stores.batch import Batch, FlushResult
 from twophase.stores.queue_rows import Entry
 
 
@@ -81,6 +82,33 @@ async def test_an_acknowledgement_whose_flush_fails_is_an_error_and_is_written_w
     await queueing.ack(two)
 
     assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [2]
+
+
+async def test_progress_that_the_store_does_not_take_is_not_tried_without_a_pause(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"))
+    (one,) = await queueing.receive()
+    flushes = 0
+    flush = harness.store.flush
+
+    async def away(batch: Batch) -> FlushResult:
+        nonlocal flushes
+        flushes += 1
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(harness.store, "flush", away)
+    with pytest.raises(StoreError):
+        await queueing.ack(one)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert flushes == 1
+
+    await asyncio.wait_for(harness.coordinator._machine.group_commit.drained(), PATIENCE_S)
+    assert flushes == 2
+    monkeypatch.setattr(harness.store, "flush", flush)
+    await asyncio.wait_for(harness.coordinator._machine.group_commit.drained(), PATIENCE_S)
+    assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [1]
 
 
 async def test_a_group_with_too_much_undone_gets_nothing_new_until_some_is_done(harness: Harness) -> None:

@@ -189,9 +189,16 @@ class GroupCommit:
             self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     async def drained(self) -> None:
-        """Wait until nothing waits for the store."""
-        while not self._halted and (self._unfinished or self._items or self._attempts or self._reporting):
+        """Wait until nothing waits for the store.
+
+        What readers have done is tried once where the store fails.
+        """
+        tried = False
+        while not self._halted and (
+            self._unfinished or self._items or self._attempts or (self._reporting and not tried)
+        ):
             if self._flush is None:
+                tried = True
                 self._start()
             if self._unfinished:
                 await asyncio.wait(self._unfinished)
@@ -312,7 +319,10 @@ class GroupCommit:
             self._start()
             self._observer.flushed(len(about), seconds)
             return
-        self._start()
+        if self._items or self._attempts:
+            self._start()
+        elif self._reporting:
+            self.report(urgent=False)  # after a pause: it would fail again and again while the store is away
 
     def _queues_flushed(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
         for index, numbers in result.numbers.items():
