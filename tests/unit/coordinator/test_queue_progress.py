@@ -111,6 +111,32 @@ async def test_progress_that_the_store_does_not_take_is_not_tried_without_a_paus
     assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [1]
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_consumers_look_for_what_a_failed_flush_has_written_all_the_same(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    assert await queueing.receive() == []
+    flush = harness.store.flush
+    batches: list[Batch] = []
+
+    async def answer_lost(batch: Batch) -> FlushResult:
+        monkeypatch.setattr(harness.store, "flush", flush)
+        batches.append(batch)
+        if not late:
+            await flush(batch)
+        raise StoreUnavailable("its answer was lost")
+
+    monkeypatch.setattr(harness.store, "flush", answer_lost)
+    (sent,) = await queueing.queues.send([order("1")], None)
+    assert isinstance(sent, StoreUnavailable)
+    if late:  # the store is slower than the node
+        assert await queueing.receive() == []
+        await flush(batches[0])
+        await queueing.queues.send([QueueMessage("bills", "", "2", b"")], None)
+
+    assert await queueing.ids() == ["1"]
+
+
 async def test_a_group_with_too_much_undone_gets_nothing_new_until_some_is_done(harness: Harness) -> None:
     harness.settings = msgspec.structs.replace(harness.settings, queue_undone_max=64)
     await harness.restart()
