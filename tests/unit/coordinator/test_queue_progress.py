@@ -15,7 +15,7 @@ from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues import QueueMessage, Sent
 from twophase.core.errors import QueuesUnavailable, ReceiptStale, StoreError, StoreUnavailable
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.queue_rows import Entry
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Entry
 
 
 @pytest.fixture
@@ -148,6 +148,21 @@ async def test_a_group_with_too_much_undone_gets_nothing_new_until_some_is_done(
     assert await queueing.receive(200) == []
     await queueing.ack(*found)
     assert len(await queueing.receive(200)) >= 64
+
+
+async def test_what_waits_behind_others_of_its_group_is_not_all_in_memory(harness: Harness) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queue_held_bytes_max=1)
+    await harness.restart()
+    queueing = Queueing(harness)
+    ids = [f"{number}" for number in range(12)]
+    await queueing.send(*(QueueMessage(TOPIC, "", id_, bytes(1024 * 1024), message_group="g") for id_ in ids))
+
+    for id_ in ids:
+        (one,) = await queueing.receive(12, fifo=True)
+        assert one.message.message_id == id_
+        served = queueing.queues.serving._subscriptions.values()
+        assert sum(cursor.held_bytes for one in served for cursor in one.cursors.values()) <= PAGE_BYTES_MAX
+        await queueing.ack(one)
 
 
 async def test_one_message_that_is_never_done_stops_no_others(harness: Harness, queueing: Queueing) -> None:
