@@ -97,7 +97,10 @@ class Producers:
         self._asked: dict[str, _Asked] = {}
         """By gid."""
         self._waiting: dict[str, dict[str, None]] = {}
-        """The gids of messages by the name whose clients are away or busy. Memory may evict the messages."""
+        """The gids of messages by the name whose clients are away or busy.
+
+        Memory may evict the messages.
+        """
         self._waits_for: dict[str, str] = {}
         """That name by gid."""
         self.draining = False

@@ -344,7 +344,10 @@ class GroupCommit:
             self.readers.progress_flushed(None)
 
     def _queues_failed(self, batch: Batch, error: StoreError) -> None:
-        """Let consumers look for what may have been written, now and when the next flush has succeeded."""
+        """Let consumers look for what may have been written.
+
+        They look now, and again when the next flush has succeeded: a store may be slower than this node.
+        """
         self._unsure.update((entry.topic, entry.queue) for entries in batch.appends.values() for entry in entries)
         if self.readers is None:
             return

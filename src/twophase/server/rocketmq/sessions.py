@@ -23,7 +23,7 @@ SESSIONS_MAX: Final = 10_000
 QUESTIONS_MAX: Final = 64
 """Questions of one stream that wait to be sent."""
 QUESTION_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of waiting answers and questions of one stream behind which it takes no more questions."""
+"""Bytes that wait in one stream, behind which it takes no more questions."""
 NAMES_MAX: Final = 1024
 """Names for which one client answers questions."""
 
