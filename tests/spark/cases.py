@@ -177,6 +177,7 @@ UNKNOWABLE = [
     Case("prepared_by_another_bank", "in_flight", _PREPARED, None, _NOTHING, (), identity="other"),
     Case("producer_without_identity_and_without_row", "unchecked", producer=None, identity=None),
     Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
+    Case("queue_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "queue://orders?id=7"),)),
     Case("unreadable_message", "unchecked", checked=None, identity=None, producer="msg"),
     Case("committed_without_its_branches", "in_flight unchecked", _PREPARED, BRANCHES_UNKNOWN, _NOTHING, ()),
     Case("delivered_though_its_row_lacks_its_branches", "unchecked", producer=BRANCHES_UNKNOWN),

@@ -5,7 +5,7 @@ branches as (
     select gid, unnest(branches) as branch from journal
 ),
 expected as (
-    select gid, list(branch.branch_id) filter (where not starts_with(branch.url, 'topic://')) as due,
+    select gid, list(branch.branch_id) filter (where not regexp_matches(branch.url, '^(topic|queue)://')) as due,
            list(branch.branch_id) as calls, bool_or(starts_with(branch.url, 'topic://')) as topic,
            count(*) as branch_count
     from branches group by gid

@@ -120,4 +120,8 @@ def body_of(case: Case) -> bytes:
 def one_service(case: Case) -> bool:
     """Return True when a case fits a system whose only consumer is bank-b."""
     services = {service for service, _ in case.barriers} | {"bank-c" for _, url in case.branches if "bank-c" in url}
-    return "bank-c" not in services and case.branches[0] in {BRANCH, ("01", "topic://rates")}
+    return "bank-c" not in services and case.branches[0] in {
+        BRANCH,
+        ("01", "topic://rates"),
+        ("01", "queue://orders?id=7"),
+    }

@@ -4,8 +4,8 @@
 create or replace table separated as
 with
 calls as (
-    select *, case when len(branches) = 1 then (not starts_with(branches[1].url, 'topic://'))::int
-                   else len(list_filter(branches, lambda one: not starts_with(one.url, 'topic://'))) end as due
+    select *, case when len(branches) = 1 then (not regexp_matches(branches[1].url, '^(topic|queue)://'))::int
+                   else len(list_filter(branches, lambda one: not regexp_matches(one.url, '^(topic|queue)://'))) end as due
     from journal
 ),
 numbers as (
@@ -15,7 +15,7 @@ numbers as (
                | case when due < len(branches) or created_ms > {as_of_ms} + 3600000 then 64 else 0 end as says,
            case when state <> 4 or due = 0 then 0::ubigint
                 when len(branches) = 1 then hash(branches[1].branch_id)
-                else list_reduce(list_transform(list_filter(branches, lambda one: not starts_with(one.url, 'topic://')),
+                else list_reduce(list_transform(list_filter(branches, lambda one: not regexp_matches(one.url, '^(topic|queue)://')),
                                                 lambda one: hash(one.branch_id)), lambda x, y: xor(x, y)) end as hashes,
            case when state = 4 then -due else 0 end as effects, 0 as bookings
     from calls

@@ -27,6 +27,8 @@ DEAD_LETTERS: Final = "%DLQ%"
 NAME_CHARACTERS_MAX: Final = 255
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _PROPERTY: Final = "p."
+_TIME_MS_MAX: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, behind which no wire format has a time."""
 _KINDS: Final = frozenset({"normal", "fifo", "delay", "transaction"})
 
 
@@ -128,7 +130,7 @@ def address_of(message: QueueMessage) -> str:
     if message.trace_context:
         pairs.append(("trace", message.trace_context))
     pairs += [(_PROPERTY + name, value) for name, value in message.properties]
-    return f"{QUEUE_PREFIX}{namespace}{quote(message.topic, safe='')}?{urlencode(pairs, errors='surrogatepass')}"
+    return f"{QUEUE_PREFIX}{namespace}{quote(message.topic, safe='')}?{urlencode(pairs)}"
 
 
 def topic_of(url: str) -> tuple[str, str]:
@@ -154,7 +156,7 @@ def message_of(url: str, body: bytes) -> QueueMessage:
     It is the inverse of `address_of`.
 
     Raises:
-        InvalidRequest: the address names no topic, another kind, or a time that is no number.
+        InvalidRequest: the address names no topic, another kind, no time where there is one, or text that is not UTF-8.
 
     >>> message_of("queue://orders?tag=paid&key=7&key=8&p.shop=7", b"{}").keys
     ('7', '8')
@@ -163,7 +165,11 @@ def message_of(url: str, body: bytes) -> QueueMessage:
     one: dict[str, str] = {}
     keys: list[str] = []
     properties: list[tuple[str, str]] = []
-    for name, value in parse_qsl(url.partition("?")[2], keep_blank_values=True, errors="surrogatepass"):
+    try:
+        pairs = parse_qsl(url.partition("?")[2], keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidRequest("the attributes of a queue:// address are UTF-8.") from None
+    for name, value in pairs:
         if name == "key":
             keys.append(value)
         elif name.startswith(_PROPERTY):
@@ -173,10 +179,7 @@ def message_of(url: str, body: bytes) -> QueueMessage:
     kind = one.get("kind", "normal")
     if kind not in _KINDS:
         raise InvalidRequest(f"{kind[:64]!r} is no kind of message; there are {', '.join(sorted(_KINDS))}.")
-    try:
-        deliver_at_ms, born_ms = int(one.get("at", "0")), int(one.get("born", "0"))
-    except ValueError:
-        raise InvalidRequest("at and born of a queue:// address are whole milliseconds since 1970.") from None
+    deliver_at_ms, born_ms = _time_ms(one.get("at", "0")), _time_ms(one.get("born", "0"))
     return QueueMessage(
         topic,
         namespace,
@@ -193,3 +196,15 @@ def message_of(url: str, body: bytes) -> QueueMessage:
         one.get("encoding", "identity"),
         one.get("trace", ""),
     )
+
+
+def _time_ms(text: str) -> int:
+    try:
+        at_ms = int(text)
+    except ValueError:
+        at_ms = -1
+    if not 0 <= at_ms <= _TIME_MS_MAX:
+        raise InvalidRequest(
+            "at and born of a queue:// address are whole milliseconds since 1970, up to the year 9999."
+        )
+    return at_ms

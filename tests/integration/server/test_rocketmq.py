@@ -20,12 +20,14 @@ import pytest
 from tests.support.identities import token_of, write
 from tests.support.rocketmq_port import Serving, serving
 from twophase.coordinator.background import end
+from twophase.coordinator.queues import Question, QueueMessage
 from twophase.rocketmq_wire.codes import ClientType, Code, Filter, MessageType, Resolution, Scheme, Source
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 from twophase.server.identity.caller import UNLIMITED
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.scopes import ROUTES, Scope, scopes_of
 from twophase.server.rocketmq.caller import Client
+from twophase.server.rocketmq.sessions import Outbox
 
 PATIENCE_S = 30.0
 TOPIC = "orders"
@@ -358,6 +360,29 @@ async def test_a_client_that_takes_no_answers_is_not_read_from(server: Serving) 
     assert call.sent == 1
     await end(serving)
     assert server.queues.clients == []
+
+
+async def test_a_client_that_takes_no_questions_gets_no_more_bodies(server: Serving) -> None:
+    assert server.port is not None
+    session = server.port._sessions.of(UNLIMITED, "me", "")
+    stream = Outbox()
+    session.opened(stream)
+    question = Question(QueueMessage(TOPIC, "", "1", bytes(1024 * 1024), kind="transaction"), "t", 0)
+    assert [session.ask(question) for _ in range(8)] == [True] * 4 + [False] * 4
+
+    async def taken(_: bytes) -> None:
+        """The client reads."""
+
+    writing = asyncio.ensure_future(stream.send_by(taken))
+    await asyncio.wait_for(stream.empty(), PATIENCE_S)
+    assert session.ask(question)
+    await end(writing)
+    session.closed(stream)
+
+
+async def test_the_dead_letters_of_every_group_can_be_named(wire: Wire) -> None:
+    assert await wire.code("QueryRoute", topic=_resource("%DLQ%" + 127 * "g")) == Code.OK
+    assert await wire.code("QueryRoute", topic=_resource("%DLQ%" + 128 * "g")) == Code.ILLEGAL_TOPIC
 
 
 async def test_a_group_that_is_not_made_is_not_found(server: Serving, wire: Wire) -> None:

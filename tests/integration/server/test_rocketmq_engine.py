@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
 from tests.integration.server.running import Running, running
@@ -13,6 +14,8 @@ from tests.support.certificates import Certificates
 from tests.support.identities import token_of, write
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
+from twophase.grpc_server.status import Ended, Status
+from twophase.grpc_server.streaming import StreamingCall
 from twophase.rocketmq_wire.codes import Code, Resolution
 from twophase.rocketmq_wire.descriptors import kind
 from twophase.server.identity.scopes import Scope
@@ -51,6 +54,42 @@ async def test_another_owners_half_message_is_decided_by_nobody_else(tmp_path: P
         assert await shop.code("EndTransaction", transaction_id=gid, **_COMMIT) == Code.OK
         await shop.close()
         await eve.close()
+
+
+async def test_a_recall_tells_nothing_about_another_owners_message(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "shop", [Scope.PRODUCE])
+    write(tmp_path, "eve", [Scope.PRODUCE])
+    async with running(tmp_path, rocketmq_port=0, tokens=tokens) as server:
+        shop, eve = (Wire(_address(server), token_of(name)) for name in ("shop", "eve"))
+        gid = (await shop.ask("SendMessage", messages=[message()])).entries[0].transaction_id
+        asked = {"topic": kind("Resource")(name=TOPIC), "recall_handle": f"{gid}:01AB"}
+        assert await shop.code("RecallMessage", **asked) == Code.BAD_REQUEST
+        assert await eve.code("RecallMessage", **asked) == Code.MESSAGE_NOT_FOUND
+        await shop.close()
+        await eve.close()
+
+
+async def test_messages_that_did_not_reach_the_client_are_given_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        await wire.settle()
+        await wire.ask("SendMessage", messages=[message()])
+        send = StreamingCall.send
+
+        async def gone(call: StreamingCall, answer: bytes) -> None:
+            monkeypatch.setattr(StreamingCall, "send", send)
+            raise Ended(Status.CANCELLED, "the caller has gone.")
+
+        monkeypatch.setattr(StreamingCall, "send", gone)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await wire.receive(auto_renew=True)
+        server.advance(1_001)
+
+        status, delivery, _ = await wire.receive(auto_renew=True)
+        assert (status.status.code, delivery.message.system_properties.delivery_attempt) == (Code.OK, 2)
+        await wire.close()
 
 
 async def test_the_port_speaks_tls_where_the_others_do(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.unit.coordinator.harness import Harness, message
+from tests.unit.coordinator.harness import PATIENCE_S, Harness, message
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import Reply
 from twophase.coordinator.state.flush_turns import in_turns
-from twophase.core.errors import Overloaded, StoreError
+from twophase.core.errors import ContentConflict, Overloaded, StateConflict, StoreError
+from twophase.core.lifecycle import State
 from twophase.server.identity.caller import Caller
+from twophase.stores.batch import Batch, FlushResult
 
 MakeRig = Callable[..., Awaitable[Harness]]
 
@@ -177,3 +180,48 @@ async def test_a_stop_waits_until_every_outcome_is_reported(harness: Harness) ->
     await replies[0]
     await asyncio.wait(stopping)
     assert [reply.done() and reply.result().error for reply in replies] == [None] * 600
+
+
+async def test_entries_of_queues_go_with_their_own_change_when_a_flush_takes_a_part(
+    make_harness: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when one change is refused, and the flush of some fails."""
+    harness = await make_harness(CoordinatorSettings(flush_items_max=40))
+    assert (await harness.submit(message("eve3", "http://bank-b/in", check_url=""))).error is None
+    await harness.until_state("eve3", State.SUCCEEDED)
+    harness.store.batches.clear()
+    harness.store.open.clear()
+    first = harness.prepare_soon(message("first"))
+    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    replies: dict[str, asyncio.Future[Reply]] = {}
+    for number in range(60):
+        for name in ("eve", "stock"):
+            url = "http://bank-b/in" if number % 4 == 1 else f"queue://of-{name}?id={number}"
+            gid, reply = f"{name}{number}", asyncio.get_running_loop().create_future()
+            harness.coordinator.submit(message(gid, url, check_url=""), reply.set_result, None, Caller(name))
+            replies[gid] = reply
+    batches: list[Batch] = []
+    flush = harness.store.flush
+
+    async def second_fails(batch: Batch) -> FlushResult:
+        batches.append(batch)
+        if len(batches) == 2:
+            raise StoreError("no")
+        return await flush(batch)
+
+    monkeypatch.setattr(harness.store, "flush", second_fails)
+    harness.store.open.set()
+    assert (await first).error is None
+    done = {gid: (await asyncio.wait_for(reply, PATIENCE_S)).error for gid, reply in replies.items()}
+
+    assert len(batches) > 4
+    failed = {item.gid for item in batches[1].items}
+    assert len(failed) > 1
+    assert {gid for gid, error in done.items() if isinstance(error, StoreError)} == failed
+    assert isinstance(done["eve3"], (ContentConflict, StateConflict))
+    for name in ("eve", "stock"):
+        entries = await harness.store.queue_page(f"of-{name}", 0, 0, 100)
+        wanted = [f"{name}{n}" for n in range(60) if n % 4 != 1 and f"{name}{n}" not in failed | {"eve3"}]
+        assert [entry.gid for entry in entries] == wanted
+        assert [entry.number for entry in entries] == list(range(len(wanted)))
+    assert not harness.coordinator._machine.group_commit._appends

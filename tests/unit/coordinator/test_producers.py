@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
-from tests.unit.coordinator.harness import QUICK, Harness
+from tests.unit.coordinator.harness import QUICK, Harness, message
 from tests.unit.coordinator.queueing import Asked, Queueing, order
 from twophase.coordinator.queues import Decision
 from twophase.coordinator.settings import CoordinatorSettings
+from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.lifecycle import State
 
 MakeHarness = Callable[..., Awaitable[Harness]]
@@ -210,3 +212,16 @@ async def test_a_restarted_coordinator_asks_again(harness: Harness, queueing: Qu
     await asked(harness, again)
     await queueing.end(id_, Decision.COMMIT, checked=True)
     assert await queueing.ids() == ["1"]
+
+
+async def test_messages_that_wait_for_a_producer_leave_memory_when_it_is_full(make_harness: MakeHarness) -> None:
+    harness = await make_harness(msgspec.structs.replace(SETTINGS, active_max=8))
+    queueing = Queueing(harness)
+    ids = {await queueing.half(order(str(number))) for number in range(4)}
+    harness.destination.hold("http://busy/in")
+    for number in range(9):
+        await harness.submit(message(f"g{number}", "http://busy/in"))
+    harness.clock.advance(1_100)
+    await harness.until(lambda: not ids & {one.message.gid for one in harness.coordinator._memory.messages()})
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, ActiveMessage) and one.message.gid in ids]

@@ -13,8 +13,9 @@ from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues import QueueMessage, Sent
-from twophase.core.errors import QueuesUnavailable, ReceiptStale, StoreError
-from twophase.stores.queue_rows import Entry
+from twophase.core.errors import QueuesUnavailable, ReceiptStale, StoreError, StoreUnavailable
+from twophase.stores.batch import Batch, FlushResult
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Entry
 
 
 @pytest.fixture
@@ -83,6 +84,59 @@ async def test_an_acknowledgement_whose_flush_fails_is_an_error_and_is_written_w
     assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [2]
 
 
+async def test_progress_that_the_store_does_not_take_is_not_tried_without_a_pause(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"))
+    (one,) = await queueing.receive()
+    flushes = 0
+    flush = harness.store.flush
+
+    async def away(batch: Batch) -> FlushResult:
+        nonlocal flushes
+        flushes += 1
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(harness.store, "flush", away)
+    with pytest.raises(StoreError):
+        await queueing.ack(one)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert flushes == 1
+
+    await asyncio.wait_for(harness.coordinator._machine.group_commit.drained(), PATIENCE_S)
+    assert flushes == 2
+    monkeypatch.setattr(harness.store, "flush", flush)
+    await asyncio.wait_for(harness.coordinator._machine.group_commit.drained(), PATIENCE_S)
+    assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [1]
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_consumers_look_for_what_a_failed_flush_has_written_all_the_same(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch, late: bool
+) -> None:
+    assert await queueing.receive() == []
+    flush = harness.store.flush
+    batches: list[Batch] = []
+
+    async def answer_lost(batch: Batch) -> FlushResult:
+        monkeypatch.setattr(harness.store, "flush", flush)
+        batches.append(batch)
+        if not late:
+            await flush(batch)
+        raise StoreUnavailable("its answer was lost")
+
+    monkeypatch.setattr(harness.store, "flush", answer_lost)
+    (sent,) = await queueing.queues.send([order("1")], None)
+    assert isinstance(sent, StoreUnavailable)
+    if late:  # the store is slower than the node
+        assert await queueing.receive() == []
+        await flush(batches[0])
+        await queueing.queues.send([QueueMessage("bills", "", "2", b"")], None)
+
+    assert await queueing.ids() == ["1"]
+
+
 async def test_a_group_with_too_much_undone_gets_nothing_new_until_some_is_done(harness: Harness) -> None:
     harness.settings = msgspec.structs.replace(harness.settings, queue_undone_max=64)
     await harness.restart()
@@ -94,6 +148,21 @@ async def test_a_group_with_too_much_undone_gets_nothing_new_until_some_is_done(
     assert await queueing.receive(200) == []
     await queueing.ack(*found)
     assert len(await queueing.receive(200)) >= 64
+
+
+async def test_what_waits_behind_others_of_its_group_is_not_all_in_memory(harness: Harness) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queue_held_bytes_max=1)
+    await harness.restart()
+    queueing = Queueing(harness)
+    ids = [f"{number}" for number in range(12)]
+    await queueing.send(*(QueueMessage(TOPIC, "", id_, bytes(1024 * 1024), message_group="g") for id_ in ids))
+
+    for id_ in ids:
+        (one,) = await queueing.receive(12, fifo=True)
+        assert one.message.message_id == id_
+        served = queueing.queues.serving._subscriptions.values()
+        assert sum(cursor.held_bytes for one in served for cursor in one.cursors.values()) <= PAGE_BYTES_MAX
+        await queueing.ack(one)
 
 
 async def test_one_message_that_is_never_done_stops_no_others(harness: Harness, queueing: Queueing) -> None:

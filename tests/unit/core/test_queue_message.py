@@ -20,7 +20,7 @@ from twophase.core.queue_message import (
 
 names = st.text("abcXYZ019_-%|", min_size=1, max_size=20)
 texts = st.text(max_size=20)
-times = st.integers(0, 2**53)
+times = st.integers(0, 253_402_300_799_999)
 messages = st.builds(
     QueueMessage,
     topic=names,
@@ -85,6 +85,10 @@ def test_names_of_different_namespaces_are_different() -> None:
         "queue://orders?kind=strange",
         "queue://orders?at=soon",
         "queue://orders?born=1.5",
+        "queue://orders?born=-1",
+        "queue://orders?at=253402300800000",
+        "queue://orders?p.a=%ED%A0%80",
+        "queue://orders?id=%FF",
         f"queue://{'x' * 256}",
     ],
 )

@@ -96,8 +96,11 @@ class Producers:
         """
         self._asked: dict[str, _Asked] = {}
         """By gid."""
-        self._waiting: dict[str, dict[str, ActiveMessage]] = {}
-        """Messages by the name whose clients are away or busy, then by gid."""
+        self._waiting: dict[str, dict[str, None]] = {}
+        """The gids of messages by the name whose clients are away or busy.
+
+        Memory may evict the messages.
+        """
         self._waits_for: dict[str, str] = {}
         """That name by gid."""
         self.draining = False
@@ -147,7 +150,7 @@ class Producers:
                 self._memory.schedule(active, until_ms)
                 return
         if len(self._waits_for) < _WAITING_MAX:
-            self._waiting.setdefault(name, {})[active.message.gid] = active
+            self._waiting.setdefault(name, {})[active.message.gid] = None
             self._waits_for[active.message.gid] = name
         self._machine.defer(active, _AWAY_MS)
 
@@ -187,9 +190,10 @@ class Producers:
     def _ask_waiting(self, name: str) -> None:
         """Ask about messages that waited, as far as the name's clients are free."""
         while name in self._waiting:
-            gid, active = next(iter(self._waiting[name].items()))
+            gid = next(iter(self._waiting[name]))
             self._forget(gid)
-            if active.detached or active.busy or active.parked or active.state is not State.PREPARED:
+            active = self._memory.get(gid)
+            if active is None or active.busy or active.parked or active.state is not State.PREPARED:
                 continue
             self.ask(active)
             if gid in self._waits_for:

@@ -205,7 +205,7 @@ class Queues:
         """See `QueueApi.recall`."""
         full_name(namespace, topic)
         row = await self._store.get(transaction_id) if transaction_id.startswith(GID_PREFIX) else None
-        if row is None:
+        if row is None or (caller is not None and row.owner not in {"", caller.name}):
             raise UnknownMessage(f"no message {transaction_id!r} found, cannot recall.", gid=transaction_id)
         waits = isinstance(row, LiveRow) and row.state is State.SUBMITTED and waits_for_its_time(decode(row.body))
         if not waits:

@@ -13,7 +13,7 @@ from twophase.core.errors import InvalidRequest
 from twophase.core.message import decode
 from twophase.core.queue_message import QueueMessage, message_of
 from twophase.stores.base import Store
-from twophase.stores.queue_rows import Entry, Progress
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Entry, Progress
 
 PAGE_ENTRIES = 64
 _BLOCKED_MAX = 512
@@ -152,6 +152,8 @@ class Subscription:
             return True
         if cursor.exhausted or len(cursor.undone) >= self._undone_max or cursor.waiting >= _BLOCKED_MAX:
             return False
+        if limit == 1 and cursor.held_bytes >= PAGE_BYTES_MAX:
+            return False  # what waits behind others of its group fills memory
         appends = self._appends[queue]
         entries = await self._store.queue_page(topic, queue, cursor.read_to, limit)
         cursor.read([(entry.number, held_of(entry)) for entry in entries])

@@ -112,6 +112,8 @@ class GroupCommit:
         self.readers: Readers | None = None
         self._reporting = False
         """True when the readers have progress to write."""
+        self._unsure: set[tuple[str, int]] = set()
+        """The queues of entries that a failed flush may have written."""
         self._flush: asyncio.Task[None] | None = None
         """The flush that is with the store."""
         self._unfinished: set[asyncio.Task[None]] = set()
@@ -189,9 +191,16 @@ class GroupCommit:
             self._linger = asyncio.get_running_loop().call_later(self._linger_s, self._start)
 
     async def drained(self) -> None:
-        """Wait until nothing waits for the store."""
-        while not self._halted and (self._unfinished or self._items or self._attempts or self._reporting):
+        """Wait until nothing waits for the store.
+
+        What readers have done is tried once where the store fails.
+        """
+        tried = False
+        while not self._halted and (
+            self._unfinished or self._items or self._attempts or (self._reporting and not tried)
+        ):
             if self._flush is None:
+                tried = True
                 self._start()
             if self._unfinished:
                 await asyncio.wait(self._unfinished)
@@ -221,6 +230,7 @@ class GroupCommit:
         self._of.clear()
         self._items.clear()
         self._appends.clear()
+        self._unsure.clear()
         self._reporting = False
         if self.readers is not None:
             self.readers.forget(error)
@@ -294,8 +304,7 @@ class GroupCommit:
             self.waiting -= self._in_flush
             self._in_flush = 0
             error = as_store_error(cause)
-            if batch.progress and self.readers is not None:
-                self.readers.progress_flushed(error)
+            self._queues_failed(batch, error)
             self._failed(error, about)
         else:
             if failpoint.ARMED:
@@ -305,14 +314,17 @@ class GroupCommit:
             self._in_flush = 0
             if batch.audited:
                 _note_written(batch, about, result)
-            if batch.appends or batch.progress:
+            if batch.appends or batch.progress or self._unsure:
                 self._queues_flushed(batch, about, result)
             seconds = time.perf_counter() - started
             await self._report(batch.items, about, result)
             self._start()
             self._observer.flushed(len(about), seconds)
             return
-        self._start()
+        if self._items or self._attempts:
+            self._start()
+        elif self._reporting:
+            self.report(urgent=False)  # after a pause: it would fail again and again while the store is away
 
     def _queues_flushed(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
         for index, numbers in result.numbers.items():
@@ -320,7 +332,8 @@ class GroupCommit:
             trigger.numbers, trigger.appended = numbers, batch.appends[index]
         if self.readers is None:
             return
-        ends: dict[tuple[str, int], int] = {}
+        ends = dict.fromkeys(self._unsure, 0)
+        self._unsure.clear()
         for index in batch.appends.keys() - result.refused.keys():
             entries = batch.appends[index]
             for entry, number in zip(entries, result.numbers.get(index, (-1,) * len(entries)), strict=True):
@@ -329,6 +342,19 @@ class GroupCommit:
         self.readers.appended(ends)
         if batch.progress:
             self.readers.progress_flushed(None)
+
+    def _queues_failed(self, batch: Batch, error: StoreError) -> None:
+        """Let consumers look for what may have been written.
+
+        They look now, and again when the next flush has succeeded: a store may be slower than this node.
+        """
+        self._unsure.update((entry.topic, entry.queue) for entries in batch.appends.values() for entry in entries)
+        if self.readers is None:
+            return
+        if self._unsure:
+            self.readers.appended(dict.fromkeys(self._unsure, 0))
+        if batch.progress:
+            self.readers.progress_flushed(error)
 
     async def _report(self, items: list[Item], about: list[tuple[ActiveMessage, Trigger]], result: FlushResult) -> None:
         """Report durable changes, some at a time.

@@ -10,7 +10,7 @@ from typing import Final
 
 from twophase.coordinator.queues import Delivered, Question
 from twophase.core.limits import BODY_BYTES_MAX, DELAY_MS_MAX
-from twophase.core.queue_message import QueueMessage
+from twophase.core.queue_message import DEAD_LETTERS, QueueMessage
 from twophase.rocketmq_wire.codes import Code, DigestType, Encoding, MessageType
 from twophase.rocketmq_wire.values import Delivery, Digest, Resource, WireMessage
 from twophase.server.rocketmq.refusals import Refused
@@ -21,7 +21,9 @@ PROPERTY_BYTES_MAX: Final = 16 * 1024
 GROUP_BYTES_MAX: Final = 64
 ID_CHARACTERS_MAX: Final = 255
 CHECK_AFTER_MS_MAX: Final = 3600 * 1000
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+_TOPIC: Final = re.compile(rf"(?:{DEAD_LETTERS})?[%|a-zA-Z0-9_-]{{1,127}}")
+"""The dead letters of every group have a name, too."""
+_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 _NAMESPACE: Final = re.compile(r"[%|a-zA-Z0-9_-]{0,127}")
 _ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _CONTROL: Final = re.compile(r"[\x00-\x02]")
@@ -44,16 +46,16 @@ _DIGESTS: Final[dict[int, Callable[[bytes], str]]] = {
 
 def topic_in(resource: Resource) -> Resource:
     """Return a topic whose name is one; raises Refused."""
-    return _named(resource, Code.ILLEGAL_TOPIC, "topic")
+    return _named(resource, _TOPIC, Code.ILLEGAL_TOPIC, "topic")
 
 
 def group_in(resource: Resource) -> Resource:
     """Return a group of consumers whose name is one; raises Refused."""
-    return _named(resource, Code.ILLEGAL_CONSUMER_GROUP, "group")
+    return _named(resource, _GROUP, Code.ILLEGAL_CONSUMER_GROUP, "group")
 
 
-def _named(resource: Resource, code: Code, what: str) -> Resource:
-    if not _TOPIC.fullmatch(resource.name) or not _NAMESPACE.fullmatch(resource.namespace):
+def _named(resource: Resource, form: re.Pattern[str], code: Code, what: str) -> Resource:
+    if not form.fullmatch(resource.name) or not _NAMESPACE.fullmatch(resource.namespace):
         shown = f"{resource.namespace[:64]}/{resource.name[:64]}" if resource.namespace else resource.name[:64]
         raise Refused(code, f"{what}: {shown!r} is not 1 to 127 letters, digits, %, |, _ and -.")
     return resource

@@ -73,10 +73,25 @@ class Consuming:
         """
         request = parse_receive(raw)
         found = await self._received(client, request)
-        await call.send(encode_received_status(OK if found else _EMPTY))
+        try:
+            await call.send(encode_received_status(OK if found else _EMPTY))
+            for one in found:
+                await call.send(encode_delivery(*delivered(one)))
+            await self.end(call)
+        except BaseException:
+            await self._give_back(request, found)
+            raise
+
+    async def _give_back(self, request: ReceiveRequest, found: list[Delivered]) -> None:
+        """Let others have soon what was given out and did not arrive.
+
+        A lease that lasts as long as the client's stream would not end. Nothing is waited for.
+        """
         for one in found:
-            await call.send(encode_delivery(*delivered(one)))
-        await self.end(call)
+            with contextlib.suppress(TwophaseError):
+                await self._queues.extend(
+                    request.group.namespace, request.group.name, request.topic.name, one.handle, _EXTENDED_MS_LEAST
+                )
 
     async def end(self, call: StreamingCall) -> None:
         """Send what ends every answer to a ReceiveMessage, a refusal too."""
@@ -111,7 +126,15 @@ class Consuming:
             found = await client.session.poll(receiving)
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
-        client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, "")  # a token may be revoked during a long poll
+        except asyncio.CancelledError:
+            if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
+                await self._give_back(request, receiving.result())
+            raise
+        try:
+            client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, "")  # a token may be revoked during a long poll
+        except TwophaseError:
+            await self._give_back(request, found)
+            raise
         return found
 
     async def _ack(self, client: Client, raw: bytes) -> bytes:

@@ -22,6 +22,8 @@ SESSIONS_MAX: Final = 10_000
 """Sessions that are known; beyond, those without a stream are forgotten."""
 QUESTIONS_MAX: Final = 64
 """Questions of one stream that wait to be sent."""
+QUESTION_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Bytes that wait in one stream, behind which it takes no more questions."""
 NAMES_MAX: Final = 1024
 """Names for which one client answers questions."""
 
@@ -31,18 +33,22 @@ class Outbox:
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        self.bytes = 0
 
     def __len__(self) -> int:
         return self._waiting.qsize()
 
     def put(self, message: bytes) -> None:
         """Add a message; it is sent soon."""
+        self.bytes += len(message)
         self._waiting.put_nowait(message)
 
     async def send_by(self, send: Callable[[bytes], Awaitable[None]]) -> None:
         """Send what waits and what will, one after the other, until `send` raises."""
         while True:
-            await send(await self._waiting.get())
+            message = await self._waiting.get()
+            await send(message)
+            self.bytes -= len(message)
             self._waiting.task_done()
 
     async def empty(self) -> None:
@@ -117,7 +123,7 @@ class Session:
         if not self._streams or (self.caller.limited and not self.caller.scopes):
             return False
         stream = self._streams[-1]
-        if len(stream) >= QUESTIONS_MAX:
+        if len(stream) >= QUESTIONS_MAX or stream.bytes >= QUESTION_BYTES_MAX:
             return False
         stream.put(encode_question(*asked(question), question.transaction_id))
         return True

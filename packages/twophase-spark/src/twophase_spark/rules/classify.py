@@ -341,12 +341,14 @@ def born_too_late(created_ms: Column, scope: Scope) -> Column:
 def is_served(url: Column, scope: Scope) -> Column:
     """Return True when one of the consumers serves this address.
 
-    A topic that was not expanded yet names no consumer.
+    A topic that was not expanded yet names no consumer. Who fetches from a queue is known of a consumer with its
+    address in `urls` only.
     """
     direct = ~url.startswith("topic://")
+    named = direct & begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
     if any(not consumer.urls for consumer in scope.consumers):
-        return direct
-    return direct & begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
+        return named | (direct & ~url.startswith("queue://"))
+    return named
 
 
 def _producer_given(scope: Scope) -> Column:
