@@ -12,6 +12,7 @@ from tests.integration.server.running import Running, running
 from tests.integration.server.test_rocketmq import HALF, TOPIC, Wire, message
 from tests.support.certificates import Certificates
 from tests.support.identities import token_of, write
+from twophase import AsyncMessage
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.rocketmq_wire.codes import Code, MessageType, Resolution
@@ -48,6 +49,18 @@ async def test_messages_of_a_message_group_come_one_by_one_from_a_topic_made_on_
         assert await wire.code("SendMessage", messages=[message("3")]) == Code.OK
         found = [part.message.system_properties.message_id for part in await wire.receive(batch_size=32)]
         assert [one for one in found if one] == ["1", "3"]
+        await wire.close()
+
+
+async def test_a_queue_may_be_a_branch_of_the_sdks_message(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        sent = AsyncMessage(f"http://127.0.0.1:{server.port}").add(f"queue://{TOPIC}?tag=paid", {"order": 7})
+        await sent.submit()
+        wire = Wire(_address(server))
+        _, delivery, _ = await wire.receive()
+        assert delivery.message.body == b'{"order":7}'
+        assert delivery.message.system_properties.tag == "paid"
+        assert delivery.message.system_properties.message_id == sent.gid
         await wire.close()
 
 
