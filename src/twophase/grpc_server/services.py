@@ -83,6 +83,11 @@ class Services(Calls):
         """Serve a registered method of one message also where all places are taken."""
         self._always.add(path)
 
+    @property
+    def has_always(self) -> bool:
+        """True where a method is served although all places are taken."""
+        return bool(self._always)
+
     def streaming(self, path: str, method: StreamingMethod, message_bytes_max: int | None = None) -> None:
         """Register a method answered by a coroutine that takes and sends messages.
 

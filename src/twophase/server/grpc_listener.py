@@ -74,7 +74,7 @@ class GrpcListener:
             crashed,
             self._on_turned_away,
             self._budget,
-            read_reserved=services.read_reserved,
+            read_reserved=services.read_reserved if services.has_always else None,
         )
         before = None
         if self._tls is not None:

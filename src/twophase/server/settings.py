@@ -105,12 +105,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     grpc_connections_max: Annotated[
         Count,
         Meta(
-            description="most gRPC connections at once, each with up to 1 000 requests; further ones may ask for health"
-            " only, for a few seconds"
+            description="most connections of the gRPC port at once, and of RocketMQ's, each with up to 1 000 requests;"
+            " beyond, the gRPC port answers health alone, for a few seconds"
         ),
     ] = 1_000
     tls_certificate: Annotated[
-        str, Meta(description="PEM file with the certificate chain of the HTTP and the gRPC port; empty: plain text")
+        str, Meta(description="PEM file with the certificate chain of every port; empty: plain text")
     ] = ""
     tls_key: Annotated[str, Meta(description="PEM file with the private key of that certificate, of mode 0600")] = ""
     tls_client_ca: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from tests.integration.server.running import Running, running
 from tests.integration.server.test_rocketmq import HALF, TOPIC, Wire, message
 from tests.support.certificates import Certificates
 from tests.support.identities import token_of, write
+from twophase import AsyncMessage
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.grpc_server.status import Ended, Status
 from twophase.grpc_server.streaming import StreamingCall
-from twophase.rocketmq_wire.codes import Code, Resolution
+from twophase.rocketmq_wire.codes import Code, MessageType, Resolution
 from twophase.rocketmq_wire.descriptors import kind
 from twophase.server.identity.scopes import Scope
 from twophase.server.settings import load
@@ -38,6 +40,30 @@ async def test_a_half_message_is_a_message_of_the_coordinator(tmp_path: Path) ->
         assert (await server.view(gid)).state is State.SUCCEEDED
         _, delivery, _ = await wire.receive()
         assert delivery.message.body == b"{}"
+        await wire.close()
+
+
+async def test_messages_of_a_message_group_come_one_by_one_from_a_topic_made_on_use(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        for number in "12":
+            fifo = message(number, message_type=MessageType.FIFO, message_group="order-7")
+            assert await wire.code("SendMessage", messages=[fifo]) == Code.OK
+        assert await wire.code("SendMessage", messages=[message("3")]) == Code.OK
+        found = [part.message.system_properties.message_id for part in await wire.receive(batch_size=32)]
+        assert [one for one in found if one] == ["1", "3"]
+        await wire.close()
+
+
+async def test_a_queue_may_be_a_branch_of_the_sdks_message(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        sent = AsyncMessage(f"http://127.0.0.1:{server.port}").add(f"queue://{TOPIC}?tag=paid", {"order": 7})
+        await sent.submit()
+        wire = Wire(_address(server))
+        _, delivery, _ = await wire.receive()
+        assert delivery.message.body == b'{"order":7}'
+        assert delivery.message.system_properties.tag == "paid"
+        assert delivery.message.system_properties.message_id == sent.gid
         await wire.close()
 
 
@@ -98,6 +124,18 @@ async def test_the_port_speaks_tls_where_the_others_do(tmp_path: Path) -> None:
         wire = Wire(_address(server, "rocketmqs"), authority=certificates.ca.read_bytes())
         assert await wire.code("SendMessage", messages=[message()]) == Code.OK
         await wire.close()
+
+
+async def test_a_connection_beyond_the_bound_is_closed(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0, grpc_connections_max=1) as server:
+        first = Wire(_address(server))
+        assert await first.code("SendMessage", messages=[message()]) == Code.OK
+        host, port = _address(server).split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+        writer.close()
+        await first.close()
 
 
 async def test_topics_are_not_made_on_use_where_the_setting_is_off(tmp_path: Path) -> None:

@@ -222,6 +222,6 @@ class QueueApi(Protocol):
     def attach(self, client: Client) -> Callable[[], None]:
         """Ask this client from now on.
 
-        Returns its detach, which releases the leases that it renews by itself.
+        Returns its detach, by which others get what it had as long as it was attached.
         """
         ...

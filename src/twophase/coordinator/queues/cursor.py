@@ -19,7 +19,7 @@ from twophase.core.queue_message import QueueMessage
 from twophase.stores.queue_rows import Progress
 
 FOR_EVER_MS: Final = 2**62
-"""The end of a lease that lasts as long as its client is attached."""
+"""The end of a time that lasts as long as its client is attached."""
 _TIMES_SPARE: Final = 1_000
 """Times of earlier receipts that may be kept beside those that count."""
 
@@ -201,10 +201,11 @@ class Cursor:
             one.listed = False
             if one.until_ms:
                 continue
-            if one.held is None or (fifo and one.group and self._of_group[one.group][0] != number):
+            is_blocked = fifo and one.group and self._of_group[one.group][0] != number
+            if one.held is None or is_blocked:
                 stays.append(number)
                 one.listed = True
-                if not fifo:
+                if not is_blocked:
                     break  # it is read next
             elif not wanted(one.held.message):
                 self.finish(number)

@@ -1,7 +1,8 @@
 """Gives messages to consumers, and keeps what they have done.
 
-Leases are in memory, and what is done is in the store: an acknowledgement returns when its flush is durable. So a crash
-gives out again what was given out and not acknowledged, and nothing else. It implements the group commit's `Readers`.
+What consumers have, and until when, is in memory, and what is done is in the store: an acknowledgement returns when its
+flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. It implements
+the group commit's `Readers`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from twophase.core.errors import (
 from twophase.stores.queue_rows import Progress
 
 _UNATTACHED_MS: Final = 60_000
-"""The lease of a client that is not attached and names none."""
+"""The time of a message whose client is not attached and names none."""
 _LOOKED_MS: Final = 2_000
 """Time for which a look at the store's nodes counts."""
 _SUBSCRIPTIONS_MAX: Final = 10_000
@@ -82,7 +83,7 @@ class Serving:
     # Clients.
 
     def attach(self, client: Client) -> None:
-        """Renew this client's leases from now on."""
+        """Let this client keep what it has as long as it is attached."""
         self._attached[client.client_id] = client
         self._renewing.setdefault(client.client_id, set())
 

@@ -56,7 +56,7 @@ class QueueNotFound(InvalidRequest):
     """There is no such topic or group of consumers."""
 
     code = "TP-1020"
-    remedy = "Make it first, or let the coordinator make it on first use; nothing was changed."
+    remedy = "Correct its name, or let the first use make it (setting queues_made_on_use); nothing was changed."
 
 
 class WrongMessageKind(InvalidRequest):

@@ -19,7 +19,6 @@ BODY_MAX: Final = BODY_BYTES_MAX.value
 PROPERTIES_MAX: Final = 128
 PROPERTY_BYTES_MAX: Final = 16 * 1024
 GROUP_BYTES_MAX: Final = 64
-ID_CHARACTERS_MAX: Final = 255
 CHECK_AFTER_MS_MAX: Final = 3600 * 1000
 _TOPIC: Final = re.compile(rf"(?:{DEAD_LETTERS})?[%|a-zA-Z0-9_-]{{1,127}}")
 """The dead letters of every group have a name, too."""

@@ -41,7 +41,7 @@ INVISIBLE_MS_MAX: Final = 12 * 3600 * 1000
 _EXTENDED_MS_LEAST: Final = 1_000
 """The official Node.js client gives a message back with 0."""
 _WITHOUT_STREAM_MS: Final = 60_000
-"""Lease of a client that asks for renewal and has no stream.
+"""Time for which a client without a stream has a message that it wants to keep.
 
 The end of its stream would show that it is gone.
 """
@@ -103,7 +103,7 @@ class Consuming:
             raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, "filter_expression: tags are served, SQL is not.")
         if request.limit < 1:
             raise Refused(Code.BAD_REQUEST, "batch_size: it must be at least 1.")
-        invisible_ms, auto_renew = _lease(client, request)
+        invisible_ms, auto_renew = _invisible(client, request)
         try:
             info = await self._queues.topic(topic.namespace, topic.name)
         except QueueNotFound as error:
@@ -119,7 +119,7 @@ class Consuming:
                 wait_ms=_wait_ms(client, request),
                 client_id=client.session.client_id,
                 auto_renew=auto_renew,
-                fifo=info.kinds == {"fifo"},
+                fifo="fifo" in info.kinds,
             )
         )
         try:
@@ -189,7 +189,7 @@ def _group_and_topic(client: Client, group: Resource, topic: Resource) -> tuple[
     return group, topic
 
 
-def _lease(client: Client, request: ReceiveRequest) -> tuple[int, bool]:
+def _invisible(client: Client, request: ReceiveRequest) -> tuple[int, bool]:
     """Return how long messages are the client's.
 
     The second is True for as long as its stream lives.

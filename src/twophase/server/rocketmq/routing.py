@@ -94,11 +94,22 @@ def _dialled(endpoints: Endpoints, client: Client) -> Endpoints:
     """
     addresses = endpoints.addresses
     if not addresses or not endpoints.scheme:
-        host, _, port = client.authority.rpartition(":")
-        return Endpoints(Scheme.DOMAIN_NAME, ((host.strip("[]"), int(port) if port.isdigit() else 80),))
+        return Endpoints(Scheme.DOMAIN_NAME, (_host_and_port(client.authority),))
     if len(addresses) > _ADDRESSES_MAX or any(len(host) > _HOST_CHARACTERS_MAX for host, _ in addresses):
         raise Refused(Code.BAD_REQUEST, "endpoints: there are too many of them, or a host is too long.")
     return endpoints
+
+
+def _host_and_port(authority: str) -> tuple[str, int]:
+    """Return the host and the port of a call.
+
+    >>> _host_and_port("[::1]:8081"), _host_and_port("mq.internal")
+    (('::1', 8081), ('mq.internal', 80))
+    """
+    host, _, port = authority.rpartition(":")
+    if not port.isdigit():
+        host, port = authority.removesuffix(":"), "80"
+    return host.strip("[]"), int(port)
 
 
 def _spelt(endpoints: Endpoints, *, is_other: bool) -> Endpoints:
