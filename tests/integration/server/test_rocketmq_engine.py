@@ -111,7 +111,7 @@ async def test_messages_that_did_not_reach_the_client_are_given_out_again(
         monkeypatch.setattr(StreamingCall, "send", gone)
         with pytest.raises(grpc.aio.AioRpcError):
             await wire.receive(auto_renew=True)
-        server.advance(1_001)
+        server.advance(10_001)
 
         status, delivery, _ = await wire.receive(auto_renew=True)
         assert (status.status.code, delivery.message.system_properties.delivery_attempt) == (Code.OK, 2)

@@ -83,14 +83,16 @@ class Consuming:
             raise
 
     async def _give_back(self, request: ReceiveRequest, found: list[Delivered]) -> None:
-        """Let others have soon what was given out and did not arrive.
+        """Let others have later what was given out and did not arrive.
 
-        A lease that lasts as long as the client's stream would not end. Nothing is waited for.
+        A lease that lasts as long as the client's stream would not end; the others do. Nothing is waited for.
         """
         for one in found:
+            if one.invisible_ms:
+                continue
             with contextlib.suppress(TwophaseError):
                 await self._queues.extend(
-                    request.group.namespace, request.group.name, request.topic.name, one.handle, _EXTENDED_MS_LEAST
+                    request.group.namespace, request.group.name, request.topic.name, one.handle, INVISIBLE_MS_LEAST
                 )
 
     async def end(self, call: StreamingCall) -> None:
