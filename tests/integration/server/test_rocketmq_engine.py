@@ -18,6 +18,7 @@ from twophase.core.lifecycle import State
 from twophase.rocketmq_wire.codes import Code, MessageType, Resolution
 from twophase.rocketmq_wire.descriptors import kind
 from twophase.server.identity.scopes import Scope
+from twophase.server.identity.tokens import Quota
 from twophase.server.settings import load
 
 _COMMIT: dict[str, Any] = {"topic": kind("Resource")(name=TOPIC), "resolution": Resolution.COMMIT}
@@ -77,6 +78,16 @@ async def test_another_owners_half_message_is_decided_by_nobody_else(tmp_path: P
         assert await shop.code("EndTransaction", transaction_id=gid, **_COMMIT) == Code.OK
         await shop.close()
         await eve.close()
+
+
+async def test_a_call_of_many_messages_counts_as_many_requests(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "shop", [Scope.PRODUCE], quota=Quota(requests_per_s=4))
+    async with running(tmp_path, rocketmq_port=0, tokens=tokens) as server:
+        wire = Wire(_address(server), token_of("shop"))
+        many = [message(f"{number}") for number in range(200)]
+        assert await wire.code("SendMessage", messages=many) == Code.OK
+        assert await wire.code("SendMessage", messages=[message()]) == Code.TOO_MANY_REQUESTS
+        await wire.close()
 
 
 async def test_the_port_speaks_tls_where_the_others_do(tmp_path: Path) -> None:
