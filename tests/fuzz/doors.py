@@ -21,7 +21,7 @@ import msgspec
 from structlog.testing import capture_logs
 
 from benchmarks.servers.processes import memory_bytes
-from tests.fuzz import checks, compressed, parsers, rules, seeds
+from tests.fuzz import checks, compressed, parsers, rocketmq, rules, seeds
 from tests.fuzz.checks import Questions, Signatures
 from tests.fuzz.guarded import NAME_WORDS, NAMES, Guarded
 from tests.fuzz.mutation import Mutator
@@ -172,13 +172,14 @@ class Doors:
             Door("compressed gRPC", 5, compressed.drawing, self.open.grpc),
             Door("HTTP over TLS", 1, clients.drawing_tls, self._tls),
             _parser("names in certificates", 3, NAMES, NAME_WORDS, _whole(self._check_name)),
-            _parser("signed calls", 10, self._signatures.seeds, checks.WORDS, _whole(self._signatures.check)),
+            _parser("signed calls", 7, self._signatures.seeds, checks.WORDS, _whole(self._signatures.check)),
             _parser("check-back route", 1, questions, checks.WORDS, _whole(self._questions.check)),
             _parser("check-back server of Spark", 1, self._questions.seeds, checks.WORDS, self._ask),
             _parser("responses of branches", 5, seeds.RESPONSE_BYTES, seeds.RESPONSE_WORDS, parsers.read_cut),
             _parser("JSON of requests", 8, seeds.BODIES, seeds.JSON_WORDS, _whole(parsers.decode_json)),
             _parser("steps of gRPC requests", 2, seeds.STEPS, seeds.JSON_WORDS, _whole(parsers.decode_steps)),
             _parser("gRPC messages", 4, seeds.GRPC_MESSAGES, seeds.GRPC_WORDS, _whole(parsers.decode_grpc)),
+            _parser("RocketMQ's messages", 3, rocketmq.SEEDS, rocketmq.WORDS, _whole(rocketmq.check)),
             _parser("addresses", 1, seeds.ADDRESSES, seeds.ADDRESS_WORDS, _whole(_parse_address)),
         ]
 

@@ -16,11 +16,14 @@ import pytest
 
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import method
+from tests.integration.server.test_rocketmq import Wire
 from tests.support.fake_coordinator import post, prepare
 from tests.support.identities import bearer, token_of, write
 from tests.support.server_process import ServerProcess, serving
 from twophase.core.audit_chain import ChainCheck
 from twophase.core.audit_log import AuditEntry, AuditRow
+from twophase.rocketmq_wire.codes import Code
+from twophase.rocketmq_wire.descriptors import SERVICE
 from twophase.server.identity import refusals
 from twophase.server.identity.refusals import KINDS_MAX
 from twophase.server.identity.scopes import Scope
@@ -67,6 +70,21 @@ async def _by_another_method(server: ServerProcess) -> None:
     await _by_grpc(server, "/dtmgimp.Dtm/Subscribe")
 
 
+async def _by_rocketmq(server: ServerProcess, name: str = "SendMessage") -> None:
+    target = server.ready_line.partition("rocketmq://")[2].split()[0]
+    wire = Wire(target, token_of("desk"))
+    assert await wire.first_code(name) == Code.FORBIDDEN
+    await wire.close()
+
+
+async def _by_a_stream_of_rocketmq(server: ServerProcess) -> None:
+    await _by_rocketmq(server, "Telemetry")
+
+
+async def _by_a_poll_of_rocketmq(server: ServerProcess) -> None:
+    await _by_rocketmq(server, "ReceiveMessage")
+
+
 class InTheTest(ServerProcess):
     """The same for a server in the test's own process."""
 
@@ -82,12 +100,15 @@ DOORS = {
     "json-rpc prepare": _by_json_rpc,
     "/dtmgimp.Dtm/Prepare": _by_grpc,
     "/dtmgimp.Dtm/Subscribe": _by_another_method,
+    f"/{SERVICE}/SendMessage": _by_rocketmq,
+    f"/{SERVICE}/Telemetry": _by_a_stream_of_rocketmq,
+    f"/{SERVICE}/ReceiveMessage": _by_a_poll_of_rocketmq,
 }
 
 
 @pytest.mark.parametrize("target", DOORS)
 async def test_a_kill_behind_the_answer_loses_no_first_refusal(tmp_path: Path, target: str) -> None:
-    async with serving(tmp_path, *_options(tmp_path), "--grpc-port", "0") as server:
+    async with serving(tmp_path, *_options(tmp_path), "--grpc-port", "0", "--set", "rocketmq_port=0") as server:
         await DOORS[target](server)
         await server.kill()
     (row,) = await _refused(tmp_path)
@@ -99,7 +120,7 @@ async def test_an_answer_waits_for_its_row(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(refusals, "WAIT_S_MAX", 3_600.0)
     begun, allowed = asyncio.Event(), asyncio.Event()
     _, _, _, tokens = _options(tmp_path)
-    async with running(tmp_path, tokens=tokens, grpc_port=0) as one:
+    async with running(tmp_path, tokens=tokens, grpc_port=0, rocketmq_port=0) as one:
         write_rows = one.server._refusals._write
 
         async def held(entries: Sequence[AuditEntry]) -> None:

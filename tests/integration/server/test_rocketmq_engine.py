@@ -21,6 +21,7 @@ from twophase.grpc_server.streaming import StreamingCall
 from twophase.rocketmq_wire.codes import Code, MessageType, Resolution
 from twophase.rocketmq_wire.descriptors import kind
 from twophase.server.identity.scopes import Scope
+from twophase.server.identity.tokens import Quota
 from twophase.server.settings import load
 
 _COMMIT: dict[str, Any] = {"topic": kind("Resource")(name=TOPIC), "resolution": Resolution.COMMIT}
@@ -115,6 +116,16 @@ async def test_messages_that_did_not_reach_the_client_are_given_out_again(
 
         status, delivery, _ = await wire.receive(auto_renew=True)
         assert (status.status.code, delivery.message.system_properties.delivery_attempt) == (Code.OK, 2)
+        await wire.close()
+
+
+async def test_a_call_of_many_messages_counts_as_many_requests(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "shop", [Scope.PRODUCE], quota=Quota(requests_per_s=4))
+    async with running(tmp_path, rocketmq_port=0, tokens=tokens) as server:
+        wire = Wire(_address(server), token_of("shop"))
+        many = [message(f"{number}") for number in range(200)]
+        assert await wire.code("SendMessage", messages=many) == Code.OK
+        assert await wire.code("SendMessage", messages=[message()]) == Code.TOO_MANY_REQUESTS
         await wire.close()
 
 

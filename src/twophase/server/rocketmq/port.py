@@ -186,7 +186,7 @@ class RocketmqPort:
             try:
                 return await handler(self._client(call, path), raw)
             except (TwophaseError, BrokenMessage) as error:
-                return encode_status(answer, self._note(error))
+                return encode_status(answer, await self._noted(call, error))
 
         return guarded
 
@@ -197,19 +197,21 @@ class RocketmqPort:
                 await self._consuming.receive(client, raw, call)
                 return
         except (TwophaseError, BrokenMessage) as error:
-            await call.send(encode_received_status(self._note(error)))
+            await call.send(encode_received_status(await self._noted(call, error)))
             await self._consuming.end(call)
 
     async def _serve_telemetry(self, call: StreamingCall) -> None:
         try:
             client = self._client(call, _TELEMETRY)
         except TwophaseError as error:
-            await call.send(encode_telemetry_status(self._note(error)))
+            await call.send(encode_telemetry_status(await self._noted(call, error)))
             return
         await self._telemetry.serve(client, call)
 
-    def _note(self, error: Any) -> Any:
-        """Count a refusal, and return its status."""
+    async def _noted(self, call: UnaryCall | StreamingCall, error: Any) -> Any:
+        """Count a refusal, and return its status when its row is in the audit log."""
+        kept: Kept = call.head.kept
+        await kept.caller.noted()
         self._refused(error.code if isinstance(error, TwophaseError) else InvalidRequest.code)
         return status_of(error)
 

@@ -42,6 +42,7 @@ class Producing:
         messages = parse_send(raw)
         if not messages:
             raise Refused(Code.MESSAGE_CORRUPTED, "messages: there is none.")
+        client.caller.count(len(messages) - 1, counted=1)
         if any(message.kind == MessageType.TRANSACTION for message in messages):
             results = [await self._half(client, messages)]
         else:
