@@ -57,7 +57,7 @@ _SAID = {
         "start to ready, 500 live messages, 250 of them submitted and due",
         "the due ones, all delivered after ready",
     ),
-    "checks": ("with: messages", "without: messages"),
+    "checks": ("with tokens and signatures: messages", "without: messages"),
     "floods": (
         "unfinished bodies: another client's messages at their receiver",
         "unfinished gRPC calls: another client's messages at their receiver",
