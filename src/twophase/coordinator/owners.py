@@ -72,3 +72,8 @@ class Owners(Counts):
         self.store_full: StoreFull | None = None
         self.may_call: Callable[[str, Iterable[str], str], bool] = lambda _owner, _urls, _protocol: True
         self.calls_max: Callable[[str], int | None] = lambda _owner: None
+
+    def give_back(self, owner: str, size: int) -> None:
+        """Count a message that waits no more, while some quota bounds what waits."""
+        if self.wanted:
+            self.remove(owner, size)

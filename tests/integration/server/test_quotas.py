@@ -53,6 +53,16 @@ async def test_waiting_messages_are_bounded_for_one_owner_and_come_back(tmp_path
     assert [one.status for one in (others, submitted, aborted, again)] == [200] * 4
 
 
+async def test_a_request_again_for_a_message_that_has_ended_takes_no_room(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "orders", [Scope.PRODUCE], quota=Quota(waiting_messages=1))
+    async with running(tmp_path, tokens=tokens, **NEVER_CALLED) as server:
+        assert (await _say(server, "prepare", "a")).status == 200
+        assert (await _say(server, "abort", "a")).status == 200
+        repeated = [(await _say(server, "prepare", "a")).status for _ in range(3)]
+        assert repeated == [409] * 3
+        assert (await _say(server, "prepare", "b")).status == 200
+
+
 async def test_what_waits_from_before_a_restart_counts(tmp_path: Path) -> None:
     tokens = write(tmp_path, "orders", [Scope.PRODUCE], quota=Quota(waiting_messages=1))
     async with running(tmp_path, tokens=tokens, **NEVER_CALLED) as server:

@@ -59,9 +59,8 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         if failpoint.ARMED and trigger.event is _ALL_SUCCEEDED:
             failpoint.reach("coordinator.after_finish")
         active.state = item.state
-        owners = context.runtime.owners
-        if owners.wanted and active.owner:
-            owners.remove(active.owner, active.bytes)
+        if active.owner:
+            context.runtime.owners.give_back(active.owner, active.bytes)
         context.runtime.observer.finished(item.state, item.decided_by or active.decided_by)
     elif isinstance(item, Reschedule):
         active.stored_due_ms = item.due_ms

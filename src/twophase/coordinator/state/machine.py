@@ -74,6 +74,7 @@ class StateMachine:
         self._random = runtime.random
         self._settings = runtime.settings
         self._observer = runtime.observer
+        self._owners = runtime.owners
         self._listener = listener
         self._slots = DeferralSlots()
         self.group_commit = GroupCommit(runtime, memory, self)
@@ -165,6 +166,8 @@ class StateMachine:
 
     def refused(self, active: ActiveMessage, trigger: Trigger, found: NotApplied) -> None:
         """Continue after a change that the store refused."""
+        if trigger.owner is not None and not active.version:
+            self._owners.give_back(trigger.owner.name, active.bytes)  # it was counted as a new message, and is none
         if isinstance(found, Rejected):
             error = InvalidRequest(f"the store refuses this message's data: {found.error}", gid=active.message.gid)
             self._context.refuse(trigger, Reply(error, State.ABSENT))
