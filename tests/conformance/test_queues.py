@@ -46,7 +46,7 @@ async def test_a_refused_item_appends_nothing(store: Store) -> None:
     await put(store, commit("g"))
     before = await final(store, "g")
 
-    result = await put(store, commit("g"), commit("h"), abort("nobody's"))
+    result = await put(store, commit("g"), commit("h"), abort("unknown"))
 
     assert (result.refused, result.numbers) == ({0: before, 2: None}, {1: (1,)})
     assert await queued(store) == [(0, "g"), (1, "h")]

@@ -29,7 +29,7 @@ from twophase_spark.sink.database import engine_of, install_ledger
 
 _SECRETS: Final = {"k1": "the first of two secrets", "k2": "the other one, which follows"}
 _KEYS: Final = known_keys(_SECRETS)
-_FOREIGN: Final = key_of("k1", "a secret that nobody knows")
+_FOREIGN: Final = key_of("k1", "a secret of another service")
 _TARGETS: Final = (
     f"{PATH}?gid=seed-1&trans_type=msg&op=msg&branch_id=00&barrier=0123456789abcdef0123456789abcdef",
     f"{PATH}?gid=seed-2&trans_type=msg&op=msg&branch_id=00&prepared_at=1790000000000",

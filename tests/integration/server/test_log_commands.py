@@ -91,7 +91,7 @@ async def test_tokens_that_changed_while_no_server_ran_are_rows_of_the_chain_whe
         assert found[:3] == [("shop", "", "produce", me), ("desk", "", "admin, ", me), ("shop", "produce", "", me)]
         assert _said(server, "log", "verify").startswith("4 rows are unbroken.")
         with closing(sqlite3.connect(tmp_path / "twophase.db")) as connection, connection:
-            connection.execute("update audit_log set who = 'nobody' where seq = 2")
+            connection.execute("update audit_log set who = 'stranger' where seq = 2")
         assert "broken at row 2" in _run(server, "log", "verify").stdout
 
 
@@ -99,7 +99,7 @@ async def test_a_row_that_was_changed_in_the_store_is_named(tmp_path: Path) -> N
     async with serving(tmp_path) as server:
         _subscribe(server, "rates", "fees", "more")
         with closing(sqlite3.connect(tmp_path / "twophase.db")) as connection, connection:
-            connection.execute("update audit_log set who = 'nobody' where seq = 2")
+            connection.execute("update audit_log set who = 'stranger' where seq = 2")
         done = _run(server, "log", "verify")
         assert done.returncode == 1
         assert done.stdout.startswith("The audit log is broken at row 2: it was changed")

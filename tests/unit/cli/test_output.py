@@ -22,7 +22,7 @@ PERMITTED: Final = {
     ("src/twophase/cli/console.py", "sys.stdout"): "the same",
     ("src/twophase/cli/console.py", "typer.confirm"): "its question is printable",
     ("src/twophase/cli/console.py", "typer.echo"): "its text is printable",
-    ("src/twophase/cli/entry.py", "sys.stderr"): "says one text of ours where typer is missing",
+    ("src/twophase/cli/entry.py", "sys.stderr"): "prints one constant text where typer is missing",
     ("twophase_spark/cli/query.py", "sys.stdout"): "printable on a terminal; a file gets every character",
 }
 _LIBRARIES: Final = frozenset({"typer", "click", "rich"})

@@ -173,7 +173,7 @@ async def test_a_half_message_is_decided_at_any_node_and_once(nodes: Nodes) -> N
 async def test_only_messages_of_queues_are_decided_here(harness: Harness, queueing: Queueing) -> None:
     await harness.prepare(Message("another", (Branch(IN),), CHECK))
 
-    for id_ in ("another", "queue-nobody's"):
+    for id_ in ("another", "queue-unknown"):
         with pytest.raises(UnknownMessage):
             await queueing.end(id_, Decision.COMMIT)
         with pytest.raises(UnknownMessage):
@@ -281,7 +281,7 @@ async def test_a_delayed_message_can_be_recalled_until_it_is_due(harness: Harnes
     with pytest.raises(StateConflict):
         await queueing.queues.recall("", TOPIC, other.transaction_id, None)
     with pytest.raises(UnknownMessage):
-        await queueing.queues.recall("", TOPIC, "queue-nobody's", None)
+        await queueing.queues.recall("", TOPIC, "queue-unknown", None)
 
 
 async def test_a_message_with_other_branches_is_not_recalled(harness: Harness, queueing: Queueing) -> None:

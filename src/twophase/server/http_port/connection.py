@@ -11,7 +11,7 @@ too long.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,7 +43,6 @@ _PENDING_MAX: Final = 64
 """Bound on requests without a response; beyond it the connection is not read."""
 _PENDING_LOW: Final = 16
 _TURNED_AWAY_MAX: Final = 256
-_RESERVED_MAX: Final = 16
 _HEADER_BYTES: Final = 192
 """Bytes that each header of a request takes beside its name and value."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -125,19 +124,10 @@ class Connection(TimedParser):
         return -min(self.port.free(self.address))
 
     def _take_reserved_place(self) -> None:
-        """Serve health only.
-
-        The oldest connection of the address with most of the reserved places makes room.
-        """
+        """Serve health only."""
         self.reserved = True
         self._heads = NO_HEADS  # a known head would be served
-        reserved = self.port.reserved
-        reserved.append(self)
-        if len(reserved) > _RESERVED_MAX:
-            ((greedy, _),) = Counter(one.address for one in reserved).most_common(1)
-            oldest = next(one for one in reserved if one.address == greedy)
-            reserved.remove(oldest)
-            oldest.turn_away()
+        self.port.reserve(self)
 
     def turn_away(self) -> None:
         """Refuse a connection on a reserved place.

@@ -28,6 +28,7 @@ from twophase.server.identity.gate import Gate
 
 SUCCESS_RESPONSES_MAX = 4096
 """Responses kept between two sweeps; one serves every message of a flush."""
+_RESERVED_MAX = 16
 _log = structlog.get_logger("twophase.http_client")
 
 
@@ -151,6 +152,15 @@ class Port:
         """
         of_port = self.connections_max - len(self.state.connections)
         return of_port, self.connections_per_address_max - self.by_address[address]
+
+    def reserve(self, connection: Reserved) -> None:
+        """Give a connection a reserved place, if need be that of another one."""
+        self.reserved.append(connection)
+        if len(self.reserved) > _RESERVED_MAX:
+            ((greedy, _),) = Counter(one.address for one in self.reserved).most_common(1)
+            oldest = next(one for one in self.reserved if one.address == greedy)
+            self.reserved.remove(oldest)
+            oldest.turn_away()
 
     def connection_closed(self) -> None:
         """Note that a connection is gone."""

@@ -154,7 +154,7 @@ class Consuming:
         try:
             await self._queues.ack(group.namespace, group.name, topic.name, receipt.handle)
         except ReceiptStale:
-            return OK  # as RocketMQ answers: whoever has the message now, acknowledges it
+            return OK  # RocketMQ answers so, too: the consumer that has the message now acknowledges it
         except TwophaseError as error:
             return status_of(error)
         return OK
