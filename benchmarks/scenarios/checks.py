@@ -19,9 +19,10 @@ from benchmarks.load.measurement import Measurement
 from benchmarks.load.workload import Workload
 from benchmarks.scenarios.figure import Figure, Stage, lost_or_early
 from benchmarks.scenarios.seeds import fresh_stores
+from benchmarks.servers.ports import KeptPort
 from benchmarks.servers.processes import SERVER_NAME
 from benchmarks.servers.setups import Store
-from benchmarks.servers.started import Started, directory_on_disk, free_port
+from benchmarks.servers.started import Started, directory_on_disk
 from benchmarks.servers.tokens import added
 
 SECONDS: Final = 5.0
@@ -33,7 +34,8 @@ _QUOTAS: Final = tuple(f"--{name}={_NEVER_REACHED}" for name in ("requests-per-s
 
 def play_checks(stage: Stage) -> list[Figure]:
     """Play the scenario of the module."""
-    port = free_port()
+    kept = KeptPort()  # the receivers of all measurements, one after another, have the same port
+    port = kept.number
     workload = Workload(seconds=stage.seconds or SECONDS, warmup_s=stage.warmup_s, receiver_port=port)
     with contextlib.ExitStack() as running:
         plain, signing, metered = fresh_stores(stage, running, 3)

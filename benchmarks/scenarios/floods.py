@@ -22,9 +22,10 @@ from benchmarks.load.run import Run
 from benchmarks.load.workload import Mode, Workload
 from benchmarks.scenarios.figure import Figure, Stage, api, play
 from benchmarks.scenarios.flood import ATTACKS, BOUNDED, OWNER
+from benchmarks.servers.ports import KeptPort
 from benchmarks.servers.processes import highest_memory_mb
 from benchmarks.servers.setups import store
-from benchmarks.servers.started import REPOSITORY, Started, directory_on_disk, free_port
+from benchmarks.servers.started import REPOSITORY, Started, directory_on_disk
 from benchmarks.servers.tokens import added
 
 SECONDS: Final = 6.0
@@ -49,12 +50,12 @@ def play_floods(stage: Stage) -> list[Figure]:
         clients = _Clients.of(folder)
         for name in list(attacks)[: stage.size or None]:
             stage.tell(f"{name}, for {stage.seconds or SECONDS:g} s")
-            attack, grpc = attacks[name], free_port()
-            settings = [f"grpc_port={grpc}", *attack.settings]
+            attack, grpc = attacks[name], KeptPort()
+            settings = [f"grpc_port={grpc.number}", *attack.settings]
             settings += clients.certified if attack.tls else []
             settings += clients.known if attack.token else []
             with store(stage.kind, stage.directory) as made, made.served(settings) as server:
-                figures += play(_beside(stage, server, grpc, name, clients))
+                figures += play(_beside(stage, server, grpc.number, name, clients))
     return figures
 
 

@@ -11,7 +11,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Final
 
 import msgspec
 
+from benchmarks.servers.ports import KeptPort
 from benchmarks.servers.processes import Process
 from benchmarks.servers.started import directory_on_disk, environment, stop
 from twophase.core.errors import ConfigurationError
@@ -68,8 +68,8 @@ def postgres(parent: Path | None = None) -> Iterator[Postgres]:
         data = directory / "data"
         options = ["--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C", f"--username={USER}"]
         _run([str(programs / "initdb"), f"--pgdata={data}", *options], account)
-        port = _free_port()
-        here = ("listen_addresses=127.0.0.1", f"port={port}", f"unix_socket_directories={directory}")
+        kept = KeptPort()
+        here = ("listen_addresses=127.0.0.1", f"port={kept.number}", f"unix_socket_directories={directory}")
         command = [str(programs / "postgres"), "-D", str(data), *(f"--{setting}" for setting in (*_SETTINGS, *here))]
         log = directory / "log"
         with log.open("wb") as output:
@@ -85,8 +85,8 @@ def postgres(parent: Path | None = None) -> Iterator[Postgres]:
                 extra_groups=[] if account else None,
             )
         try:
-            _wait(programs, port, process, log)
-            yield Postgres(port, Process("database", process.pid), programs)
+            _wait(programs, kept.number, process, log)
+            yield Postgres(kept.number, Process("database", process.pid), programs)
         finally:
             stop(process, signal.SIGINT)  # a fast shutdown; SIGTERM would wait for clients
 
@@ -156,10 +156,3 @@ def _run(command: list[str], account: pwd.struct_passwd | None) -> None:
     if done.returncode:
         said = (done.stderr or done.stdout).strip()[-800:]
         raise ConfigurationError(f"{Path(command[0]).name} failed: {said}", remedy=_INSTALL)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -12,7 +12,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -109,12 +108,6 @@ def server(
             yield Started(name, url, (Process(SERVER_NAME, process.pid),), time.perf_counter() - started_s)
         finally:
             stop(process)
-
-
-def free_port() -> int:
-    """Return the number of a port that is free at this moment, on loopback."""
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
 
 
 def _ready_line(process: subprocess.Popen[bytes]) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.servers.ports import KeptPort
 from tests.servers.database import Database
-from tests.servers.ports import KeptPort
 from tests.support.server_process import BranchService, ServerProcess, branch_service
 from twophase import AsyncClient, AsyncMessage, RetryPolicy
 

@@ -23,9 +23,9 @@ from typing import ClassVar
 
 import msgspec
 
+from benchmarks.servers.ports import KeptPort
 from tests.servers import guardian
 from tests.servers.database import Address, Database
-from tests.servers.ports import KeptPort
 
 START_SECONDS = 60
 _PORT_TRIES = 5

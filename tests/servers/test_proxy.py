@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers.ports import nobodys_port
+from benchmarks.servers.ports import nobodys_port
 from tests.servers.proxy import Cut, Proxy, Way
 
 

@@ -16,11 +16,11 @@ import pymysql
 import pytest
 import trustme
 
+from benchmarks.servers.ports import KeptPort
 from tests.servers.database import Address, Database
 from tests.servers.missing import REQUIRE_VARIABLE, not_tested
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.plugin import running
-from tests.servers.ports import KeptPort
 from tests.servers.postgres import PostgresServer
 from tests.servers.redis import connected
 

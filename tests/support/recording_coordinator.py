@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tests.servers.ports import nobodys_port
+from benchmarks.servers.ports import nobodys_port
 
 SUCCESS = b'{"dtm_result":"SUCCESS"}'
 

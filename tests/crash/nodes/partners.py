@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import httptools
 
+from benchmarks.servers.ports import KeptPort
 from tests.crash.nodes.ledger import Ledger
-from tests.servers.ports import KeptPort
 
 _REFUSES_FIRST = {0: 500, 1: 425}
 """The first answers of some branches, by the message's number modulo twenty.

@@ -16,8 +16,8 @@ import pytest
 from sqlalchemy import NullPool
 from sqlalchemy.ext.asyncio import create_async_engine
 
+from benchmarks.servers.ports import nobodys_port
 from tests.integration.barrier.test_cleaning import NOW_MS, OLD_MS, gids, horizon, put, put_branch
-from tests.servers.ports import nobodys_port
 from tests.support.business_databases import Bank
 from twophase.barrier import bounded_cleaning
 from twophase.barrier.cleaning import DAY_MS

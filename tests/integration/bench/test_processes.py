@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
+from benchmarks.servers.ports import KeptPort
 from benchmarks.servers.processes import OWN_NAME, Meter, Process, connected_to, listening, tree
 from benchmarks.servers.setups import set_up
-from tests.servers.ports import KeptPort
 
 
 def test_a_server_is_found_by_its_port() -> None:

@@ -21,7 +21,7 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from tests.servers.ports import KeptPort
+from benchmarks.servers.ports import KeptPort
 from tests.support.certificates import Certificates
 from tests.support.one_try import one_try
 from twophase import AsyncClient, Client, Message, Progress, RetryPolicy

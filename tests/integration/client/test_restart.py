@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.ports import KeptPort
+from benchmarks.servers.ports import KeptPort
 from tests.support.server_process import ServerProcess
 from twophase import AsyncClient, AsyncMessage, Client, Message, RetryPolicy
 

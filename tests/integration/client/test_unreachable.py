@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.ports import nobodys_port
+from benchmarks.servers.ports import nobodys_port
 from tests.support.one_try import one_try
 from twophase import AsyncClient, Client
 from twophase.errors import CoordinatorUnreachable, Fate

@@ -11,8 +11,8 @@ import threading
 
 import pytest
 
+from benchmarks.servers.ports import nobodys_port
 from tests.integration.http_client.conftest import MakeClient
-from tests.servers.ports import nobodys_port
 from tests.support.scripted_server import OK, Peer, answering, serving
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, Outcome

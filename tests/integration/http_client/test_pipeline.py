@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.servers.ports import nobodys_port
+from benchmarks.servers.ports import nobodys_port
 from tests.support.scripted_server import Peer, serving
 from twophase.http_client import pipeline as module
 from twophase.http_client.address import parse_address

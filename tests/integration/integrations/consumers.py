@@ -16,7 +16,7 @@ from flask import Flask, request
 from pydantic import BaseModel
 from sqlalchemy import text
 
-from tests.servers.ports import nobodys_port
+from benchmarks.servers.ports import nobodys_port
 from tests.support.one_try import one_try
 from twophase import Client
 from twophase.barrier import BranchRefused

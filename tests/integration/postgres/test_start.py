@@ -18,11 +18,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from benchmarks.servers.ports import nobodys_port
 from tests.integration.postgres.every_statement import execute_all
 from tests.integration.postgres.refusals import WAIT_MS, as_user, execute, made, refusal
 from tests.servers.database import Database
 from tests.servers.plugin import running
-from tests.servers.ports import nobodys_port
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
 from tests.support.items import flush, prepare

@@ -20,9 +20,9 @@ import sqlalchemy
 from flask import Flask
 from werkzeug.serving import make_server
 
+from benchmarks.servers.ports import KeptPort
 from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import sink
-from tests.servers.ports import KeptPort
 from tests.support.fake_coordinator import get, post
 from tests.support.server_process import ServerProcess, serving
 from twophase import Message

@@ -18,8 +18,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
+from benchmarks.servers.ports import KeptPort
 from tests.integration.server.running import Running, running
-from tests.servers.ports import KeptPort
 from tests.support.certificates import Certificates
 from tests.support.fake_coordinator import FakeCoordinator, StoppedClock
 from twophase.coordinator.state.active_message import Reply

@@ -17,9 +17,9 @@ import msgspec
 import pytest
 import trustme
 
+from benchmarks.servers.ports import KeptPort
 from tests.integration.server.running import PATIENT, SECOND_TRY_MS, Running, running
 from tests.integration.server.test_grpc import Dtm, message
-from tests.servers.ports import KeptPort
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.lifecycle import State

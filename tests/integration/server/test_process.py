@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.ports import KeptPort
+from benchmarks.servers.ports import KeptPort
 from tests.support.fake_coordinator import get, post
 from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 from twophase.core.errors import StoreUnavailable

@@ -24,8 +24,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from sqlalchemy import text
 
+from benchmarks.servers.ports import KeptPort
 from tests.crash.checker import rows
-from tests.servers.ports import KeptPort
 from twophase_spark.sink.checkback_server import CheckBackServer
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Ledger

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.servers.ports import nobodys_port
+from benchmarks.servers.ports import nobodys_port
 from tests.support.certificates import Certificates
 from twophase.core.errors import CoordinatorUnreachable, PublishError, TlsFailed
 from twophase.core.many import OneResult

@@ -1,7 +1,7 @@
-"""Ports that stay a test's own, also while no server listens there.
+"""Ports that stay this process's own, also while no server listens there.
 
-A port that is free now may be another's a moment later: the other worker's tests make listeners all the time. So it is
-bound here, without listening: the kernel then gives it to no process that asks for any port, and connections to it are
+A port that is free now may be another's a moment later: other programs connect and listen all the time. So it is bound
+here, without listening: the kernel then gives it to no process that asks for any port, and connections to it are
 refused. The server for which it is kept may listen there all the same, and again after its end, as servers set
 SO_REUSEADDR.
 """
