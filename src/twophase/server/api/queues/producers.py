@@ -1,7 +1,8 @@
 """The routes of producers of transactional messages.
 
-They are below `/api/twophase/queues/`. A half message is kept, decided, or asked about. Questions are the answers to a long poll: a producer is there as long
-as one of its polls waits, and one that comes is asked at once about what waited. So no address of it is needed.
+They are below `/api/twophase/queues/`. A half message is kept, decided, or asked about. Questions are the answers to a
+long poll: a producer is there as long as one of its polls waits, and one that comes is asked at once about what waited.
+So no address of it is needed.
 """
 
 from __future__ import annotations
