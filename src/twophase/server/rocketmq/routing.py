@@ -47,7 +47,7 @@ class Routing:
         client.require_topic(topic)
         info = await self._queues.topic(topic.namespace, topic.name)
         session = client.session
-        is_other = client.language == _PYTHON and session.facade.next(topic, is_live=session.is_live)
+        is_other = client.language == _PYTHON and client.peculiar.facade.next(topic, is_live=session.is_live)
         endpoints = _spelt(_dialled(request.endpoints, client), is_other=is_other)
         return encode_route(OK, _queues(topic, info, endpoints, range(info.queues)))
 
