@@ -49,8 +49,9 @@ class Moving:
         self._owners = owners
         self._serving = serving
         self._addresses: dict[str, str] = {}
-        self._announced: tuple[int, int] | None = None
-        """The slot in which the addresses were announced last."""
+        self._announced: tuple[tuple[int, int], dict[str, str]] | None = None
+        """The slot and the addresses that were announced last."""
+        self._announcing = asyncio.Lock()
         self._is_alone = True
         self._appended: set[str] = set()
         """Topics of which the other nodes are to be woken."""
@@ -85,26 +86,30 @@ class Moving:
             StoreError: the store does not take it; it is tried again.
         """
         self._addresses[wire] = address
-        self._announced = None
         if self._store.shared:
-            self._requested.set()
             await self._announce()
 
     async def _announce(self) -> None:
-        slot = self._store.slot
-        incarnation = next_incarnation(self._addresses, await self._store.nodes())
-        told = Announced(dict(self._addresses), incarnation) if self._addresses else None
-        await self._store.announce(msgspec.json.encode(told).decode() if told else "")
-        self._announced = slot
-        await self._owners.look()
+        """Announce what was not announced yet in this slot."""
+        async with self._announcing:
+            now = self._store.slot, dict(self._addresses)
+            if self._announced == now:
+                return
+            slot, addresses = now
+            told = ""
+            if addresses:
+                incarnation = next_incarnation(addresses, await self._store.nodes())
+                told = msgspec.json.encode(Announced(addresses, incarnation)).decode()
+            await self._store.announce(told)
+            self._announced = slot, addresses
+            await self._owners.look()
 
     async def _loop(self) -> None:
         loop = asyncio.get_running_loop()
         look_s = loop.time()
         while True:
             try:
-                if self._announced != self._store.slot:
-                    await self._announce()
+                await self._announce()
                 if loop.time() >= look_s:
                     look_s = loop.time() + LOOK_S
                     await self._look()

@@ -20,6 +20,7 @@ declare
     held_node integer;
     held_epoch integer;
     held_term bigint;
+    standing integer;
 begin
     update node set
         seen_ms = coalesce(clock_ms, floor(extract(epoch from clock_timestamp()) * 1000)::bigint)
@@ -31,9 +32,9 @@ begin
     insert into queue_owner (topic, node, epoch, term) values (of_topic, 0, 0, 0) on conflict (topic) do nothing;
     select queue_owner.node, queue_owner.epoch, queue_owner.term into held_node, held_epoch, held_term
     from queue_owner where queue_owner.topic = of_topic for update;
-    if held_node <> of_node and exists (
-        select from node where node.id = held_node and node.epoch = held_epoch and node.owner <> ''
-    ) then
+    select node.id into standing from node
+    where node.id = held_node and node.epoch = held_epoch and node.owner <> '';
+    if standing <> of_node then
         return 0;
     end if;
     update queue_owner set node = of_node, epoch = own_epoch, term = held_term + 1
