@@ -100,6 +100,11 @@ def ends(connection: sqlite3.Connection, topic: str) -> dict[int, int]:
     return dict(connection.execute(statements.QUEUE_ENDS, (topic,)).fetchall())
 
 
+def ends_of(connection: sqlite3.Connection, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+    """Return the next number of each queue of these topics."""
+    return {(topic, queue): end for topic in topics for queue, end in ends(connection, topic).items()}
+
+
 def place(connection: sqlite3.Connection, gid: str, branch: int) -> Place | None:
     """Return where a message's branch is."""
     row = connection.execute(statements.QUEUE_PLACE, (gid, branch)).fetchone()
