@@ -20,6 +20,7 @@ from twophase.coordinator.queues import (
     Question,
     QueueMessage,
     Sent,
+    Servers,
     TopicInfo,
 )
 from twophase.coordinator.state.active_message import Owner
@@ -73,6 +74,8 @@ class MemoryQueues:
     def __init__(self, *, check_s: float = 0.1, answer_s: float = 1.0, attempts_max: int = 17) -> None:
         self.kinds: dict[str, frozenset[str]] = {}
         self.makes = True
+        self.nodes = Servers(None)
+        self.announced: dict[str, str] = {}
         self.attempts_max = attempts_max
         self.clients: list[Client] = []
         self.halves: dict[str, _Half] = {}
@@ -112,6 +115,13 @@ class MemoryQueues:
         if not self.makes:
             raise QueueNotFound
         return GroupInfo(name, namespace, self.attempts_max, (1_000, 5_000))
+
+    async def servers(self, namespace: str, topic: str) -> Servers:
+        assert isinstance(namespace, str), topic
+        return self.nodes
+
+    async def announce(self, wire: str, address: str) -> None:
+        self.announced[wire] = address
 
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
         return [await self._send(message, caller) for message in messages]

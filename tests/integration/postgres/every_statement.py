@@ -98,7 +98,15 @@ async def _queue(store: Store, name: str, size: int) -> None:
     await store.queue_entries("orders", 1, list(range(100)))
     await store.queue_ends("orders")
     await store.queue_place(gids[0], 0)
+    await store.queue_ends_of(["orders", "bills"])
     await store.queue_progress("group", "orders")
+    term = await store.own_topic("orders") or 0
+    owned = [Progress("group", "orders", queue, 0, b"", term) for queue in range(2)]
+    assert (await store.flush(Batch([], [], progress=owned))).lost == frozenset()
+    await store.give_up_topic("orders", term)
+    await store.announce("here")
+    await store.pass_on([(gid, 1) for gid in gids], 1)
+    await store.wake(["orders"])
     await store.purge_queues(1, 100)
 
 

@@ -6,7 +6,7 @@ Nothing here knows a wire format. Times are milliseconds by the coordinator's cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -17,7 +17,18 @@ from twophase.core.errors import TwophaseError
 from twophase.core.queue_api import Decision
 from twophase.core.queue_message import QueueMessage
 
-__all__ = ["Client", "Decision", "Delivered", "GroupInfo", "Question", "QueueApi", "Sent", "TopicInfo"]
+__all__ = [
+    "Client",
+    "Decision",
+    "Delivered",
+    "GroupInfo",
+    "NodeAddress",
+    "Question",
+    "QueueApi",
+    "Sent",
+    "Servers",
+    "TopicInfo",
+]
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -77,6 +88,41 @@ class Delivered(msgspec.Struct, frozen=True):
     transaction_id: str
 
 
+class NodeAddress(msgspec.Struct, frozen=True):
+    """A node that takes messages, and serves the consumers of some topics.
+
+    Arguments:
+        node: its slot.
+        addresses: `host:port` by the name of a wire format.
+        incarnation: another number after each start at these addresses.
+        is_self: this node.
+    """
+
+    node: int
+    addresses: Mapping[str, str]
+    incarnation: int
+    is_self: bool
+
+    @property
+    def is_named(self) -> bool:
+        """True when others can name it to their clients: its addresses have hosts."""
+        return all(not address.startswith(":") for address in self.addresses.values())
+
+
+class Servers(msgspec.Struct, frozen=True):
+    """The nodes of a topic: the owner, which serves its consumers, and the others.
+
+    Each takes its messages.
+
+    Arguments:
+        owner: None where the store is not shared, and before this node knows any.
+        others: without the owner.
+    """
+
+    owner: NodeAddress | None
+    others: tuple[NodeAddress, ...] = ()
+
+
 class QueueApi(Protocol):
     """Queues as a wire format uses them.
 
@@ -94,6 +140,17 @@ class QueueApi(Protocol):
 
     async def group(self, namespace: str, name: str) -> GroupInfo:
         """Return a group of consumers, made on first use as a topic is. Raises as `topic`."""
+        ...
+
+    async def servers(self, namespace: str, topic: str) -> Servers:
+        """Return the nodes of a topic."""
+        ...
+
+    async def announce(self, wire: str, address: str) -> None:
+        """Let other nodes name this address, `host:port`, to clients of a wire format.
+
+        An empty host is that of a node which does not know its name; while it is not alone, consumers are refused.
+        """
         ...
 
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
@@ -175,6 +232,7 @@ class QueueApi(Protocol):
 
         Raises:
             InvalidRequest, QueueNotFound, QueuesUnavailable: nothing was taken.
+            QueuesElsewhere: nothing was taken; another node serves the topic's consumers.
             StoreFenced, ShuttingDown: this node serves nothing now.
         """
         ...

@@ -98,12 +98,17 @@ class Cursor:
         """The group, the topic and the queue."""
         return self._progress.group, self._progress.topic, self._progress.queue
 
+    @property
+    def term(self) -> int:
+        """The term in which this node serves the topic."""
+        return self._progress.term
+
     def progress(self) -> Progress:
         """Return what is to be stored."""
         attempts = {number: one.attempts for number, one in self.undone.items() if one.attempts}
         kept = Kept(self.done.pairs(), self._attempts_before | attempts)
         group, topic, queue = self.key
-        return Progress(group, topic, queue, self.done.start, _encode(kept))
+        return Progress(group, topic, queue, self.done.start, _encode(kept), self.term)
 
     def read(self, entries: Sequence[tuple[int, Held]]) -> None:
         """Take entries that were read from `read_to` on.

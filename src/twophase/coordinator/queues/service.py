@@ -15,10 +15,14 @@ import msgspec
 
 from twophase.coordinator.admission import Admission
 from twophase.coordinator.background import end
+from twophase.coordinator.cluster.lease import Lease
 from twophase.coordinator.dispatch.producers import Client, Producers, check_address
-from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, TopicInfo
+from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, Servers, TopicInfo
 from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.moving import Moving
+from twophase.coordinator.queues.placement import owner_of
 from twophase.coordinator.queues.serving import Dead, Serving
+from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import OnReply, Owner, Reply, Trigger, answers
 from twophase.coordinator.state.appends import waits_for_its_time
@@ -55,24 +59,32 @@ class Queues:
         runtime: the surroundings.
         admission, machine: of the coordinator.
         producers: asks over connections.
+        lease: of this node.
     """
 
-    def __init__(self, runtime: Runtime, admission: Admission, machine: StateMachine, producers: Producers) -> None:
+    def __init__(
+        self, runtime: Runtime, admission: Admission, machine: StateMachine, producers: Producers, lease: Lease
+    ) -> None:
         self._store = runtime.store
         self._admission = admission
         self._machine = machine
         self._producers = producers
         self._definitions = Definitions(runtime)
-        self.serving = Serving(runtime, machine.group_commit)
+        self._owners = TopicOwners(runtime, lease)
+        self.serving = Serving(runtime, machine.group_commit, self._owners)
+        self._moving = Moving(runtime, self._owners, self.serving, producers)
         self._burials: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Read the topics and groups."""
         await self._definitions.load()
+        self._moving.start()
 
     async def stop(self) -> None:
         """Give out nothing more. A second call is safe."""
+        self._owners.stop()
         self.serving.stop()
+        await self._moving.stop()
         for task in list(self._burials):
             await end(task)
 
@@ -83,6 +95,20 @@ class Queues:
     async def group(self, namespace: str, name: str) -> GroupInfo:
         """See `QueueApi.group`."""
         return await self._definitions.group(namespace, name)
+
+    async def servers(self, namespace: str, topic: str) -> Servers:
+        """See `QueueApi.servers`."""
+        if not self._store.shared:
+            return Servers(None)
+        nodes = await self._owners.nodes()
+        if not nodes:
+            return Servers(None)
+        owner = owner_of(full_name(namespace, topic), nodes)
+        return Servers(owner, tuple([one for one in nodes if one != owner]))
+
+    async def announce(self, wire: str, address: str) -> None:
+        """See `QueueApi.announce`."""
+        await self._moving.announce(wire, address)
 
     # Producers.
 

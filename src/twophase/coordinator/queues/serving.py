@@ -1,8 +1,9 @@
 """Gives messages to consumers, and keeps what they have done.
 
 What consumers have, and until when, is in memory, and what is done is in the store: an acknowledgement returns when its
-flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. It implements
-the group commit's `Readers`.
+flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. On a store that
+several nodes share it serves the topics of this node alone (`topic_owners`). It implements the group commit's
+`Readers`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -19,11 +20,12 @@ from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, Held
 from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by
+from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.group_commit import GroupCommit
 from twophase.core.errors import (
     Overloaded,
-    QueuesUnavailable,
+    QueuesElsewhere,
     ReceiptInvalid,
     ReceiptStale,
     ShuttingDown,
@@ -33,8 +35,13 @@ from twophase.stores.queue_rows import Progress
 
 _UNATTACHED_MS: Final = 60_000
 """The time of a message whose client is not attached and names none."""
-_LOOKED_MS: Final = 2_000
-"""Time for which a look at the store's nodes counts."""
+_UNSURE_S: Final = 0.05
+"""Pause while this node does not know whether it has its slot."""
+_WRITES_MAX: Final = 10
+"""Times that progress is written before a topic is handed over.
+
+It is written again while acknowledgements come.
+"""
 _SUBSCRIPTIONS_MAX: Final = 10_000
 GROUPS_SHOWN_MAX: Final = 1_000
 _RECEIPT_PARTS: Final = 4
@@ -56,13 +63,17 @@ class Serving:
     Arguments:
         runtime: the surroundings.
         group_commit: writes what is done.
+        owners: the topics that this node serves.
     """
 
-    def __init__(self, runtime: Runtime, group_commit: GroupCommit) -> None:
+    def __init__(self, runtime: Runtime, group_commit: GroupCommit, owners: TopicOwners) -> None:
         self._store = runtime.store
         self._clock = runtime.clock
         self._settings = runtime.settings
         self._group_commit = group_commit
+        self._owners = owners
+        self.on_appended: Callable[[Mapping[tuple[str, int], int]], None] | None = None
+        """Called with the new entries of this node's flushes."""
         self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
         self._receipt = 0
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
@@ -72,10 +83,9 @@ class Serving:
         self._renewing: dict[str, set[Cursor]] = {}
         """The cursors in which an attached client may have something, by client id."""
         self._dirty: set[Cursor] = set()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[Cursor, asyncio.Future[None]]] = []
         """Acknowledgements that wait for the flush of what is dirty."""
-        self._flushing: tuple[set[Cursor], list[asyncio.Future[None]]] = (set(), [])
-        self._alone_until_ms = 0
+        self._flushing: tuple[list[Cursor], list[tuple[Cursor, asyncio.Future[None]]]] = ([], [])
         self._stopped = False
         self.redelivered = 0
         """The number of deliveries after the first."""
@@ -123,10 +133,14 @@ class Serving:
         wanted = wanted_by(expression)
         until_ms = self._clock.now_ms() + wait_ms
         while True:
-            subscription = await self._subscription(group, topic, queues)
+            subscription = await self._subscription(group, topic, queues, until_ms)
             taken = await subscription.take(wanted, limit, self._clock.now_ms, self._page_entries, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
+            is_sure = self._owners.is_sure and self._owners.term(topic) is not None
+            if not is_sure:
+                subscription.put_back(taken)
+                taken = []
             # No await from here to the return: a cancelled call takes none.
             taken = taken if bytes_max is None else _within(taken, bytes_max)
             given = [self._give_out(one, invisible_ms, client_id) for one in taken if not _is_dead(one, attempts_max)]
@@ -141,7 +155,8 @@ class Serving:
                 return given, dead
             if now_ms >= until_ms:
                 return [], []
-            await subscription.wait((until_ms - now_ms) / 1000, now_ms)
+            wait_s = (until_ms - now_ms) / 1000
+            await subscription.wait(wait_s if is_sure else min(wait_s, _UNSURE_S), now_ms)
             if self._stopped:
                 raise ShuttingDown
 
@@ -177,57 +192,45 @@ class Serving:
         held = sum(cursor.held_bytes for one in self._subscriptions.values() for cursor in one.cursors.values())
         return 1 if held > self._settings.queue_held_bytes_max else PAGE_ENTRIES
 
-    async def _subscription(self, group: str, topic: str, queues: int) -> Subscription:
-        if self._stopped:
-            raise ShuttingDown
-        await self._require_alone()
-        found = self._subscriptions.get((group, topic))
-        if found is not None:
-            return found
-        async with self._loading:
+    async def _subscription(self, group: str, topic: str, queues: int, until_ms: int) -> Subscription:
+        while True:
+            if self._stopped:
+                raise ShuttingDown
+            term = await self._owners.own(topic, until_ms)
             found = self._subscriptions.get((group, topic))
-            if found is None:
-                self._make_room()
-                progress = {queue: Progress(group, topic, queue, 0, b"") for queue in range(queues)}
-                progress |= {one.queue: one for one in await self._store.queue_progress(group, topic)}
-                found = Subscription(self._store, progress, self._settings.queue_undone_max)
-                self._subscriptions[group, topic] = found
-                self._by_topic.setdefault(topic, []).append(found)
-                # Known from here on, so that no append is missed between the reading and the first look.
-                for queue, end in (await self._store.queue_ends(topic)).items():
-                    found.appended(queue, end)
-        return found
+            if found is not None:
+                return found
+            async with self._loading:
+                if (group, topic) not in self._subscriptions:
+                    self._make_room()
+                    await self._load(group, topic, queues, term)
+
+    async def _load(self, group: str, topic: str, queues: int, term: int) -> None:
+        """Read a group's progress, after this node's term has begun.
+
+        Until then the owner before may have written some.
+        """
+        progress = {queue: Progress(group, topic, queue, 0, b"", term) for queue in range(queues)}
+        for one in await self._store.queue_progress(group, topic):
+            progress[one.queue] = msgspec.structs.replace(one, term=term)
+        if self._owners.term(topic) != term:
+            return  # another node may have written some since
+        found = Subscription(self._store, progress, self._settings.queue_undone_max)
+        self._subscriptions[group, topic] = found
+        self._by_topic.setdefault(topic, []).append(found)
+        # Known from here on, so that no append is missed between the reading and the first look.
+        for queue, end in (await self._store.queue_ends(topic)).items():
+            found.appended(queue, end)
 
     def _make_room(self) -> None:
         if len(self._subscriptions) < _SUBSCRIPTIONS_MAX:
             return
-        dirty = {cursor.key[:2] for cursor in self._dirty | self._flushing[0]}
+        dirty = {cursor.key[:2] for cursor in self._dirty.union(self._flushing[0])}
         idle = next((key for key, one in self._subscriptions.items() if one.idle and key not in dirty), None)
         if idle is None:
             raise Overloaded(f"{_SUBSCRIPTIONS_MAX} groups read topics here already.")
         _, topic = idle
         self._by_topic[topic].remove(self._subscriptions.pop(idle))
-
-    async def _require_alone(self) -> None:
-        """Refuse to serve where another node lives.
-
-        Each would give out what the other has given out.
-        """
-        if not self._store.shared or self._clock.now_ms() < self._alone_until_ms:
-            return
-        own, _ = self._store.slot
-        seen_after_ms = await self._store.now_ms() - self._store.lease_ms
-        others = [
-            node.node
-            for node in await self._store.nodes()
-            if node.held and node.node != own and node.seen_ms > seen_after_ms
-        ]
-        if others:
-            self.forget(QueuesUnavailable())
-            raise QueuesUnavailable(
-                f"node {others[0]} uses this store, too, and consumers of queues are served only where one node does."
-            )
-        self._alone_until_ms = self._clock.now_ms() + _LOOKED_MS
 
     # What becomes of what was given out.
 
@@ -244,7 +247,7 @@ class Serving:
         if subscription is not None:
             subscription.wake()  # the next of its message group may be what a consumer waits for
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(durable)
+        self._waiting.append((cursor, durable))
         self._report(cursor, urgent=True)
         await durable
 
@@ -302,42 +305,117 @@ class Serving:
 
     def take_progress(self) -> list[Progress]:
         """See `Readers.take_progress`."""
-        self._flushing = self._dirty, self._waiting
+        self._flushing = list(self._dirty), self._waiting
         self._dirty, self._waiting = set(), []
         return [cursor.progress() for cursor in self._flushing[0]]
 
-    def progress_flushed(self, error: StoreError | None) -> None:
+    def progress_flushed(self, error: StoreError | None, lost: frozenset[int] = frozenset()) -> None:
         """See `Readers.progress_flushed`."""
         cursors, waiting = self._flushing
-        self._flushing = set(), []
+        self._flushing = [], []
         if error is not None:
-            self._dirty |= cursors
+            self._dirty.update(cursor for cursor in cursors if self._serves(cursor))
             self._group_commit.report(urgent=False)
-        for durable in waiting:
+        refused = {cursors[index] for index in lost}
+        for cursor, durable in waiting:
             if durable.done():
                 continue
-            if error is None:
-                durable.set_result(None)
-            else:
+            if error is not None:
                 durable.set_exception(error)
+            elif cursor in refused:
+                durable.set_exception(QueuesElsewhere())
+            else:
+                durable.set_result(None)
+        for cursor in refused:
+            _, topic, _ = cursor.key
+            if self._serves(cursor):
+                self._owners.lost(topic, cursor.term)
+                self.forget_topic(topic, QueuesElsewhere())
+
+    def _serves(self, cursor: Cursor) -> bool:
+        """Return True for a cursor that was not forgotten."""
+        group, topic, queue = cursor.key
+        subscription = self._subscriptions.get((group, topic))
+        return subscription is not None and subscription.cursors.get(queue) is cursor
 
     def appended(self, ends: Mapping[tuple[str, int], int]) -> None:
         """See `Readers.appended`."""
         for (topic, queue), end in ends.items():
             for subscription in self._by_topic.get(topic, ()):
                 subscription.appended(queue, end)
+        if self.on_appended is not None:
+            self.on_appended(ends)
 
     def forget(self, error: Exception) -> None:
         """Forget everything; another node may serve from now on."""
-        for durable in (*self._waiting, *self._flushing[1]):
+        self._owners.forget()
+        for topic in list(self._by_topic):
+            self.forget_topic(topic, error)
+        for _, durable in (*self._waiting, *self._flushing[1]):
             if not durable.done():
                 durable.set_exception(error)
-        subscriptions, self._subscriptions, self._by_topic = self._subscriptions, {}, {}
-        self._dirty, self._waiting, self._flushing = set(), [], (set(), [])
-        self._alone_until_ms = 0
+        self._dirty, self._waiting, self._flushing = set(), [], ([], [])
         for client_id in self._renewing:
             self._renewing[client_id] = set()
-        for subscription in subscriptions.values():
+
+    # Topics that move between nodes.
+
+    def topics(self) -> Sequence[str]:
+        """Return the topics with consumers at this node."""
+        return [topic for topic, subscriptions in self._by_topic.items() if subscriptions]
+
+    def ends_are(self, ends: Mapping[tuple[str, int], int]) -> None:
+        """Look for entries where a queue has more than was known.
+
+        `ends`: the next number of each queue.
+        """
+        for (topic, queue), end in ends.items():
+            for subscription in self._by_topic.get(topic, ()):
+                subscription.ends_at(queue, end)
+
+    def appended_elsewhere(self, topic: str) -> None:
+        """Look for new entries of a topic: another node has some."""
+        for subscription in self._by_topic.get(topic, ()):
+            for queue in subscription.cursors:
+                subscription.appended(queue, 0)
+
+    def wake_topic(self, topic: str) -> None:
+        """Let every consumer of a topic look."""
+        for subscription in self._by_topic.get(topic, ()):
+            subscription.wake_all()
+
+    def in_flight(self, topic: str) -> int:
+        """Return the number of entries of a topic that consumers have, or that rest."""
+        return sum(subscription.in_flight for subscription in self._by_topic.get(topic, ()))
+
+    async def write_topic(self, topic: str) -> None:
+        """Write the progress of a topic's groups; return when that is durable.
+
+        Raises:
+            StoreError: it is not known to be.
+            QueuesElsewhere: another node owns the topic already.
+        """
+        for _ in range(_WRITES_MAX):
+            cursors = [cursor for one in self._by_topic.get(topic, ()) for cursor in one.cursors.values()]
+            durable = [asyncio.get_running_loop().create_future() for _ in cursors]
+            self._waiting += zip(cursors, durable, strict=True)
+            for cursor in cursors:
+                self._report(cursor, urgent=True)
+            await asyncio.gather(*durable)
+            if not any(cursor in self._dirty or cursor.changed for cursor in cursors):
+                return
+
+    def forget_topic(self, topic: str, error: Exception) -> None:
+        """Forget a topic: this node does not own it any more."""
+        for subscription in self._by_topic.pop(topic, ()):
+            for cursor in subscription.cursors.values():
+                group, _, _ = cursor.key
+                self._subscriptions.pop((group, topic), None)
+                self._dirty.discard(cursor)
+            gone = set(subscription.cursors.values())
+            for cursor, durable in self._waiting:
+                if cursor in gone and not durable.done():
+                    durable.set_exception(error)
             subscription.wake_all()
 
     def wake(self) -> None:

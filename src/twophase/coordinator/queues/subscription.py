@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -64,6 +64,11 @@ class Subscription:
             self._appends[queue] += 1
             self.cursors[queue].exhausted = False
             self.wake()
+
+    def ends_at(self, queue: int, end: int) -> None:
+        """Look for entries of a queue, if its next number is another than was known."""
+        if end > self._ends.get(queue, end):
+            self.appended(queue, end)
 
     def wake(self) -> None:
         """Let the consumer look that has waited longest."""
@@ -131,10 +136,14 @@ class Subscription:
                         taken += [(cursor, *one) for one in found]
                         more = len(taken) < limit and await self._read(cursor, queue, page_entries())
             except BaseException:
-                for cursor, number, one, _ in reversed(taken):
-                    cursor.put_back(number, one)
+                self.put_back(taken)
                 raise
         return [one for one in taken if one[0].waits(one[1], one[2])]
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        """Let what was taken wait on, before all others."""
+        for cursor, number, one, _ in reversed(taken):
+            cursor.put_back(number, one)
 
     def _in_turn(self) -> list[int]:
         """Return the queues, each time beginning with the next."""

@@ -36,6 +36,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   │   └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
     │   ├── ServerFault           TP-3005  a fault of the coordinator's own
     │   └── QueuesUnavailable     TP-3020  this node does not serve consumers of queues
+    │       └── QueuesElsewhere   TP-3021  another node serves those of this topic
     ├── StoreError                TP-4000  the coordinator's own database
     │   ├── StoreLocked           TP-4001  another server owns the file
     │   ├── StoreCorrupt          TP-4002  the file is damaged
@@ -116,6 +117,7 @@ from twophase.core.errors.requests import (
     PageRefused,
     PayloadUnreadable,
     QueueNotFound,
+    QueuesElsewhere,
     QueuesUnavailable,
     QuotaExceeded,
     ReceiptInvalid,
@@ -218,6 +220,7 @@ __all__ = [
     "PayloadUnreadable",
     "PublishError",
     "QueueNotFound",
+    "QueuesElsewhere",
     "QueuesUnavailable",
     "QuotaExceeded",
     "ReceiptInvalid",

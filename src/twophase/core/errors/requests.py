@@ -208,7 +208,14 @@ class QueuesUnavailable(Unavailable):
 
     code = "TP-3020"
     fate = Fate.UNCHANGED
-    remedy = "Run one node on this store; a node that has ended counts until its lease is over. Then ask again."
+    remedy = "Ask again in a moment; a node that has ended counts until its lease is over."
+
+
+class QueuesElsewhere(QueuesUnavailable):
+    """Another node serves the consumers of this topic."""
+
+    code = "TP-3021"
+    remedy = "Ask the node that the topic's route names now."
 
 
 class ShuttingDown(Unavailable):

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+import structlog
+
 from twophase.coordinator.queues import QueueApi
 from twophase.core.errors import ConfigurationError, InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.core.hooks import Clock
@@ -25,6 +27,7 @@ from twophase.rocketmq_wire.answers import encode_received_status, encode_status
 from twophase.rocketmq_wire.codes import Code
 from twophase.rocketmq_wire.descriptors import SERVICE
 from twophase.rocketmq_wire.requests import BrokenMessage
+from twophase.server.advertised import advertised
 from twophase.server.browsers import BrowserGuard
 from twophase.server.grpc_listener import GrpcListener, crashed
 from twophase.server.identity.gate import Gate
@@ -35,12 +38,13 @@ from twophase.server.rocketmq.credentials import caller_of
 from twophase.server.rocketmq.peculiarities import Peculiarities
 from twophase.server.rocketmq.producing import Producing
 from twophase.server.rocketmq.refusals import Refused, status_of
-from twophase.server.rocketmq.routing import Handler, Routing
+from twophase.server.rocketmq.routing import WIRE, Handler, Routing
 from twophase.server.rocketmq.telemetry import Telemetry
 from twophase.server.sessions import Sessions
 from twophase.server.settings import Settings
 from twophase.server.tls import ServerTls
 
+_log = structlog.get_logger("twophase.server")
 _TELEMETRY: Final = f"/{SERVICE}/Telemetry"
 _SEND: Final = f"/{SERVICE}/SendMessage"
 _SHORT_BYTES_MAX: Final = 64 * 1024
@@ -79,6 +83,7 @@ class RocketmqPort:
         self._settings = settings
         self._refused = on_refused
         self._gate = gate
+        self._queues = queues
         self._has_tls = tls is not None
         limits = Limits(
             connections_max=settings.grpc_connections_max,
@@ -94,19 +99,21 @@ class RocketmqPort:
         self._peculiarities = Peculiarities()
         self._telemetry = Telemetry(queues)
         self._consuming = Consuming(queues, clock)
+        self._routing = Routing(queues)
         self._handlers = {
-            **Routing(queues).handlers(),
+            **self._routing.handlers(),
             **Producing(queues, clock).handlers(),
             **self._consuming.handlers(),
         }
 
     async def start(self, incarnation: int) -> list[str]:
-        """Listen. Returns the URL, as a list of one.
+        """Listen, and let other nodes name the port. Returns the URL, as a list of one.
 
         `incarnation`: another number after each start.
 
         Raises:
             ConfigurationError: the port cannot be opened.
+            StoreError: the address cannot be announced to the other nodes.
         """
         settings = self._settings
         assert settings.rocketmq_port != "off", "it is made only where the settings want it"
@@ -116,6 +123,15 @@ class RocketmqPort:
         except OSError as error:
             where = f"{settings.host}:{settings.rocketmq_port}"
             raise ConfigurationError(f"host, rocketmq_port: cannot listen on {where}: {error.strerror}.") from error
+        address = advertised(settings.rocketmq_address, bound)
+        if settings.rocketmq_address:
+            self._routing.address = address
+        if address.startswith(":") and not settings.store.startswith("sqlite"):
+            _log.warning(
+                "consumers are served while this node is alone: set rocketmq_address to serve them on several nodes",
+                listens=bound,
+            )
+        await self._queues.announce(WIRE, address)
         return [f"{'rocketmqs' if self._has_tls else 'rocketmq'}://{bound}"]
 
     async def drain(self, timeout_s: float) -> None:

@@ -73,6 +73,13 @@ QUEUE_PROGRESS: Final = read("queue_progress")
 QUEUE_DEFINITIONS: Final = read("queue_definitions")
 QUEUE_DEFINE: Final = read("queue_define")
 QUEUE_FORGET: Final = read("queue_forget")
+QUEUE_ENDS_OF: Final = read("queue_ends_of")
+
+OWN_TOPIC: Final = read("own_topic")
+GIVE_UP_TOPIC: Final = read("give_up_topic")
+ANNOUNCE: Final = read("announce")
+WAKE: Final = read("wake")
+PASS_ON: Final = read("pass_on")
 
 TOPICS: Final = read("topics")
 CHANGE_TOPIC: Final = read("change_topic")

@@ -277,6 +277,30 @@ class SqliteStore:
         """See `QueueStore.queue_ends`."""
         return await self._read(lambda connection: queueing.ends(connection, topic))
 
+    async def queue_ends_of(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """See `QueueStore.queue_ends_of`."""
+        return await self._read(lambda connection: queueing.ends_of(connection, topics))
+
+    async def own_topic(self, topic: str) -> int | None:
+        """See `QueueStore.own_topic`: there is one node, which owns every topic."""
+        assert topic, "a topic has a name"
+        return 0
+
+    async def give_up_topic(self, topic: str, term: int) -> None:
+        """See `QueueStore.give_up_topic`: there is no other node."""
+
+    async def announce(self, served_at: str) -> None:
+        """See `QueueStore.announce`: there is no other node."""
+
+    async def wake(self, topics: Sequence[str]) -> None:
+        """See `QueueStore.wake`: there is no other node."""
+
+    async def pass_on(self, known: Sequence[tuple[str, int]], node: int) -> None:
+        """See `QueueStore.pass_on`: there is no other node."""
+
+    def on_wake(self, woken: Callable[[str], None]) -> None:
+        """See `QueueStore.on_wake`: there is no other node."""
+
     async def queue_place(self, gid: str, branch: int) -> Place | None:
         """See `QueueStore.queue_place`."""
         return await self._read(lambda connection: queueing.place(connection, gid, branch))
