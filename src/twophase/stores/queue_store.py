@@ -84,7 +84,7 @@ class QueueStore(Protocol):
         ...
 
     async def pass_on(self, known: Sequence[tuple[str, int]], node: int) -> None:
-        """Give prepared messages of this node, by (gid, version), to another node that lives.
+        """Give prepared messages, as (gid, version), from this node to one that lives.
 
         A message that has moved or changed since stays where it is. The other node finds them as it finds what is
         overdue. A store that is not shared has no other node.

@@ -330,7 +330,10 @@ class PostgresStore:
         await readers.ask(lambda connection: connection.execute(statements.WAKE, CHANNEL, list(topics)), repeat=False)
 
     async def pass_on(self, known: Sequence[tuple[str, int]], node: int) -> None:
-        """See `QueueStore.pass_on`. It passes no fence: of a fenced node's rows, which are adopted, it changes none."""
+        """See `QueueStore.pass_on`.
+
+        It passes no fence: it changes no row that was adopted.
+        """
         readers = await self._settled_readers()
         own = self._writer.node_epoch
         change = [gid for gid, _ in known], [version for _, version in known], own.node, own.epoch, node
