@@ -217,6 +217,7 @@ class MemoryQueues:
         client_id: str,
         auto_renew: bool,
         fifo: bool,
+        bytes_max: int | None = None,
     ) -> list[Delivered]:
         tags = {tag.strip() for tag in expression.split("||")}
         ends_s = self._now_s() + wait_ms / 1000
@@ -285,7 +286,14 @@ class MemoryQueues:
         place.renewed.pop(group, None)
         return place.handles[group]
 
-    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        place = self._held(namespace, group, topic, handle)
+        place.attempts[group] -= 1
+        place.visible_s[group] = 0.0
+        place.handles.pop(group)
+        self._notify()
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         self._bury(self._held(namespace, group, topic, handle), group)
 
     async def recall(self, namespace: str, topic: str, transaction_id: str, caller: Owner | None) -> None:

@@ -49,6 +49,7 @@ from twophase.server.api.messages_http import operators
 from twophase.server.api.openapi import OpenApi
 from twophase.server.api.operation import Served
 from twophase.server.api.probes_http import ProbesApi
+from twophase.server.api.queues.routes import queue_routes
 from twophase.server.api.status_http import StatusApi
 from twophase.server.api.takeover import TakeoverApi
 from twophase.server.api.topics_http import TopicRoutes
@@ -65,6 +66,7 @@ from twophase.server.identity.token_changes import TokenChanges
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.rocketmq.opening import rocketmq_port_of
+from twophase.server.sessions import Sessions
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import is_open_to_others, open_store
 from twophase.server.tls import ServerTls, tls_of
@@ -129,6 +131,7 @@ class Server:
             store, self._destinations, settings.coordinator(), clock, random.random, observer, alerts
         )
         clock = self.coordinator.clock
+        self.sessions = Sessions(self.coordinator.queues)
         self._refusals = Refusals(store.append_audit)
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners, self._refusals)
         self._token_changes = TokenChanges(store, self.gate)
@@ -141,6 +144,7 @@ class Server:
         self._rocketmq = rocketmq_port_of(
             settings,
             self.coordinator.queues,
+            self.sessions,
             clock,
             self.metrics.refused,
             self.gate,
@@ -196,6 +200,7 @@ class Server:
             *StatusApi(coordinator, clock, lease_ms, cold.overview).served(),
             *AuditApi(coordinator).served(),
             *ManyApi(coordinator, decoder, on_refused).served(),
+            *queue_routes(coordinator.queues, self.sessions, decoder),
             *ProbesApi(
                 coordinator.probing,
                 self._why_not_callable,
@@ -281,6 +286,7 @@ class Server:
         """Accept no more, finish what is under way, within `drain_timeout_ms`."""
         ends_s = time.monotonic() + self.settings.drain_timeout_ms / 1000
         self.listener.stop_accepting()
+        self.sessions.end_polls()
         timeout_s = self.settings.drain_timeout_ms / 1000
         ports = [self._grpc.drain(timeout_s)]
         if self._rocketmq is not None:

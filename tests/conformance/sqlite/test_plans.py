@@ -68,6 +68,7 @@ SINGLE = {
     "queue_progress": {"queue_progress"},
     "queue_forget": {"queue_entry"},
     "queue_old": {"queue_entry", "queue_progress"},
+    "queue_horizon": set[str](),
     "oldest_attempts": {"attempt", "attempt_gid", "message"},
     "later": {"message", "message_due"},
     "search_live": {"message"},

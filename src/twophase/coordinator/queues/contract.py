@@ -6,7 +6,6 @@ Nothing here knows a wire format. Times are milliseconds by the coordinator's cl
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -15,6 +14,7 @@ import msgspec
 from twophase.coordinator.dispatch.producers import Client, Question
 from twophase.coordinator.state.active_message import Owner
 from twophase.core.errors import TwophaseError
+from twophase.core.queue_api import Decision
 from twophase.core.queue_message import QueueMessage
 
 __all__ = [
@@ -123,14 +123,6 @@ class Servers(msgspec.Struct, frozen=True):
     others: tuple[NodeAddress, ...] = ()
 
 
-class Decision(enum.Enum):
-    """A producer's word about its local transaction."""
-
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
-    UNKNOWN = "unknown"
-
-
 class QueueApi(Protocol):
     """Queues as a wire format uses them.
 
@@ -226,6 +218,7 @@ class QueueApi(Protocol):
         client_id: str,
         auto_renew: bool,
         fifo: bool,
+        bytes_max: int | None = None,
     ) -> list[Delivered]:
         """Take up to `limit` messages; wait `wait_ms` for the first.
 
@@ -235,6 +228,7 @@ class QueueApi(Protocol):
             expression: `*`, or tags as `a || b`; what has another tag is done for this group.
             auto_renew: they are the client's as long as it is attached, whatever `invisible_ms`.
             fifo: a message waits until those of its message group before it are done.
+            bytes_max: bodies behind the first message, beyond which no more are taken; None: no bound.
 
         Raises:
             InvalidRequest, QueueNotFound, QueuesUnavailable: nothing was taken.
@@ -261,8 +255,19 @@ class QueueApi(Protocol):
         """
         ...
 
-    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """Let others have a message at once that was not begun.
+
+        The delivery does not count.
+
+        Raises as `ack`.
+        """
+        ...
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         """Move a message into the group's dead letters, topic `%DLQ%group`.
+
+        `reason`: for people; the letter's property `DLQ_REASON`.
 
         Raises as `ack`.
         """

@@ -241,6 +241,15 @@ class Cursor:
             one.listed = True
             self._waiting.appendleft(number)
 
+    def give_back(self, number: int) -> None:
+        """Let an entry wait again as if it had not been given out, before all others."""
+        one = self.undone[number]
+        one.attempts = max(0, one.attempts - 1)
+        one.until_ms = one.receipt = 0
+        one.client_id = ""
+        self.changed = True
+        self.put_back(number, one)
+
     def postpone(self, number: int, receipt: int, until_ms: int) -> None:
         """Leave an entry with its consumer until a time, under another receipt."""
         one = self.undone[number]

@@ -1,4 +1,4 @@
-"""Topics and half messages that move between nodes, and new entries of other nodes.
+"""Topics and half messages that move between nodes, and entries of other nodes.
 
 It works in the background on a store that several nodes share. When `placement` gives a topic to another node, the
 owner stops giving it out, lets its consumers acknowledge what they have for some seconds, writes what they have done,

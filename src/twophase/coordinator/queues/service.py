@@ -271,6 +271,7 @@ class Queues:
         client_id: str,
         auto_renew: bool,
         fifo: bool,
+        bytes_max: int | None = None,
     ) -> list[Delivered]:
         """See `QueueApi.receive`."""
         if not self._admission.is_open:
@@ -288,6 +289,7 @@ class Queues:
             client_id=client_id,
             attempts_max=attempts_max,
             fifo=fifo,
+            bytes_max=bytes_max,
         )
         for one in dead:
             self._bury_soon(namespace, group, one)
@@ -301,10 +303,14 @@ class Queues:
         """See `QueueApi.extend`."""
         return self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
 
-    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """See `QueueApi.give_back`."""
+        self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         """See `QueueApi.dead_letter`."""
         dead = await self.serving.dead(full_name(namespace, group), full_name(namespace, topic), handle)
-        await self._bury(namespace, group, dead)
+        await self._bury(namespace, group, dead, reason)
 
     def _bury_soon(self, namespace: str, group: str, dead: Dead) -> None:
         if len(self._burials) >= _BURIALS_MAX:
@@ -313,7 +319,7 @@ class Queues:
         self._burials.add(task)
         task.add_done_callback(partial(_buried, self._burials))
 
-    async def _bury(self, namespace: str, group: str, dead: Dead) -> None:
+    async def _bury(self, namespace: str, group: str, dead: Dead, reason: str = "") -> None:
         """Move a message into the group's dead letters.
 
         It is there once, because the letter's gid comes from the message's.
@@ -324,7 +330,12 @@ class Queues:
         message = dead.held.message
         letters = f"{DEAD_LETTERS}{group}"
         await self._definitions.topic(namespace, letters)
-        origin = (("DLQ_ORIGIN_TOPIC", message.topic), ("DLQ_ORIGIN_MESSAGE_ID", message.message_id))
+        origin: tuple[tuple[str, str], ...] = (
+            ("DLQ_ORIGIN_TOPIC", message.topic),
+            ("DLQ_ORIGIN_MESSAGE_ID", message.message_id),
+        )
+        if reason:
+            origin += (("DLQ_REASON", reason),)
         letter = msgspec.structs.replace(
             message,
             topic=letters,

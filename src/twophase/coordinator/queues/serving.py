@@ -124,6 +124,7 @@ class Serving:
         client_id: str,
         attempts_max: int,
         fifo: bool,
+        bytes_max: int | None,
     ) -> tuple[list[Delivered], list[Dead]]:
         """Take up to `limit` messages, and those that were given out too often.
 
@@ -141,6 +142,7 @@ class Serving:
                 subscription.put_back(taken)
                 taken = []
             # No await from here to the return: a cancelled call takes none.
+            taken = taken if bytes_max is None else _within(taken, bytes_max)
             given = [self._give_out(one, invisible_ms, client_id) for one in taken if not _is_dead(one, attempts_max)]
             dead = [self._set_aside(one) for one in taken if _is_dead(one, attempts_max)]
             for cursor in subscription.cursors.values():
@@ -257,6 +259,13 @@ class Serving:
         self._report(cursor)
         self._subscriptions[group, topic].watch(self._clock.now_ms())
         return self._handle(cursor.key[2], number)
+
+    def give_back(self, group: str, topic: str, handle: str) -> None:
+        """See `QueueApi.give_back`."""
+        cursor, number = self.given(group, topic, handle)
+        cursor.give_back(number)
+        self._report(cursor)
+        self._subscriptions[group, topic].wake()
 
     def given(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
         """Return the entry of a receipt. Raises as `QueueApi.ack`."""
@@ -423,6 +432,21 @@ class Serving:
         """Return the lag of the groups that are served here; at most `GROUPS_SHOWN_MAX`."""
         served = itertools.islice(self._subscriptions.items(), GROUPS_SHOWN_MAX)
         return tuple(QueueGauge(group, topic, one.lag, one.in_flight) for (group, topic), one in served)
+
+
+def _within(taken: list[Taken], bytes_max: int) -> list[Taken]:
+    """Return the first messages, whose bodies have that many bytes together.
+
+    It is one message in any case. The others wait on.
+    """
+    total = 0
+    for count, (_, _, _, held) in enumerate(taken):
+        total += len(held.message.body)
+        if count and total > bytes_max:
+            for cursor, number, one, _ in reversed(taken[count:]):
+                cursor.put_back(number, one)
+            return taken[:count]
+    return taken
 
 
 def _is_dead(taken: Taken, attempts_max: int) -> bool:

@@ -16,6 +16,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── QueueNotFound         TP-1020  no such topic or group of consumers
     │   ├── WrongMessageKind      TP-1021  the topic takes other kinds of messages
     │   ├── ReceiptInvalid        TP-1022  no delivery has this receipt
+    │   ├── PayloadUnreadable     TP-1023  a payload is not of the type that its handler takes
     │   ├── Unauthenticated       TP-1101  a token is needed
     │   └── Forbidden             TP-1102  the token does not allow it
     ├── Refused                   TP-2000  the lifecycle refuses the request
@@ -114,6 +115,7 @@ from twophase.core.errors.requests import (
     NotYetDelivered,
     Overloaded,
     PageRefused,
+    PayloadUnreadable,
     QueueNotFound,
     QueuesElsewhere,
     QueuesUnavailable,
@@ -215,6 +217,7 @@ __all__ = [
     "OpenTransaction",
     "Overloaded",
     "PageRefused",
+    "PayloadUnreadable",
     "PublishError",
     "QueueNotFound",
     "QueuesElsewhere",

@@ -73,6 +73,13 @@ class ReceiptInvalid(InvalidRequest):
     remedy = "Use the receipt that came with the message; nothing was changed."
 
 
+class PayloadUnreadable(InvalidRequest):
+    """The payload of a queue's message is not of the type that its handler takes."""
+
+    code = "TP-1023"
+    remedy = "Correct the producer, or the type at the handler; the message is a dead letter, or comes again."
+
+
 class CallNotSigned(InvalidRequest):
     """A call is not signed by a key that this service knows."""
 

@@ -127,7 +127,7 @@ class Consuming:
             )
         )
         try:
-            found = await client.session.poll(receiving)
+            found = await client.session.poll(receiving) or []
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
         except QueuesUnavailable:

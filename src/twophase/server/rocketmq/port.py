@@ -35,11 +35,12 @@ from twophase.server.identity.scopes import scopes_of
 from twophase.server.rocketmq.caller import Client, Kept
 from twophase.server.rocketmq.consuming import RECEIVE, Consuming
 from twophase.server.rocketmq.credentials import caller_of
+from twophase.server.rocketmq.peculiarities import Peculiarities
 from twophase.server.rocketmq.producing import Producing
 from twophase.server.rocketmq.refusals import Refused, status_of
 from twophase.server.rocketmq.routing import WIRE, Handler, Routing
-from twophase.server.rocketmq.sessions import Sessions
 from twophase.server.rocketmq.telemetry import Telemetry
+from twophase.server.sessions import Sessions
 from twophase.server.settings import Settings
 from twophase.server.tls import ServerTls
 
@@ -60,6 +61,7 @@ class RocketmqPort:
     Arguments:
         settings: the part that begins with `rocketmq_`, `host`, and the bounds of the gRPC port.
         queues: the engine.
+        sessions: the clients of queues.
         clock: the coordinator's.
         on_refused: hears the error code of each request refused here.
         gate: finds out who sends a call.
@@ -70,6 +72,7 @@ class RocketmqPort:
         self,
         settings: Settings,
         queues: QueueApi,
+        sessions: Sessions,
         clock: Clock,
         on_refused: Callable[[str], None],
         gate: Gate,
@@ -78,9 +81,9 @@ class RocketmqPort:
         tls: ServerTls | None,
     ) -> None:
         self._settings = settings
-        self._queues = queues
         self._refused = on_refused
         self._gate = gate
+        self._queues = queues
         self._has_tls = tls is not None
         limits = Limits(
             connections_max=settings.grpc_connections_max,
@@ -92,7 +95,8 @@ class RocketmqPort:
             limits, on_turned_away=partial(on_refused, Overloaded.code), tls=tls, browsers=browsers, budget=budget
         )
         gate.on_reread.append(self._listener.forget)
-        self._sessions = Sessions(queues)
+        self._sessions = sessions
+        self._peculiarities = Peculiarities()
         self._telemetry = Telemetry(queues)
         self._consuming = Consuming(queues, clock)
         self._routing = Routing(queues)
@@ -113,7 +117,7 @@ class RocketmqPort:
         """
         settings = self._settings
         assert settings.rocketmq_port != "off", "it is made only where the settings want it"
-        self._sessions = Sessions(self._queues, incarnation)
+        self._peculiarities = Peculiarities(incarnation)
         try:
             bound = await self._listener.start(self._services(), settings.host, settings.rocketmq_port)
         except OSError as error:
@@ -191,7 +195,14 @@ class RocketmqPort:
             raise Refused(Code.CLIENT_ID_REQUIRED, f"x-mq-client-id: 1 to {_CLIENT_ID_MAX} characters are needed.")
         caller.require(scopes_of(path), path, call.connection.address)
         return Client(
-            kept.client_id, kept.language, kept.namespace, kept.authority, caller, call.head.timeout_ms, self._sessions
+            kept.client_id,
+            kept.language,
+            kept.namespace,
+            kept.authority,
+            caller,
+            call.head.timeout_ms,
+            self._sessions,
+            self._peculiarities,
         )
 
     def _guarded(self, path: str, handler: Handler) -> Callable[[UnaryCall, bytes], Awaitable[bytes]]:

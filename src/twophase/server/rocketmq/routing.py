@@ -65,7 +65,7 @@ class Routing:
         client.require_topic(topic)
         info = await self._queues.topic(topic.namespace, topic.name)
         session = client.session
-        is_other = client.language == _PYTHON and session.facade.next(topic, is_live=session.is_live)
+        is_other = client.language == _PYTHON and client.peculiar.facade.next(topic, is_live=session.is_live)
         own = self._own(request.endpoints, client)
         servers = await self._servers(topic)
         if servers.owner is None:

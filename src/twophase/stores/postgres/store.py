@@ -332,7 +332,7 @@ class PostgresStore:
     async def pass_on(self, known: Sequence[tuple[str, int]], node: int) -> None:
         """See `QueueStore.pass_on`.
 
-        It passes no fence: it changes no row that was adopted.
+        It passes no fence: of a fenced node's rows, which are adopted, it changes none.
         """
         readers = await self._settled_readers()
         own = self._writer.node_epoch

@@ -5,6 +5,7 @@ One flush is under way at a time, so the numbers that it takes are visible toget
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
 
 Numbers = dict[int, tuple[int, ...]]
 """The numbers of an item's appends, by the item's index."""
+Old = tuple[str, int, int, int]
+"""The topic, queue and number of an entry, and when it was stored."""
 
 
 def append(
@@ -57,9 +60,10 @@ def report(connection: sqlite3.Connection, at_ms: int, progress: Sequence[Progre
     _put(connection, statements.QUEUE_REPORT, (at_ms,), rows)
 
 
-def forget(connection: sqlite3.Connection, old: list[Row]) -> None:
-    """Remove entries by key."""
-    connection.executemany(statements.QUEUE_FORGET, old)
+def forget(connection: sqlite3.Connection, entries: Sequence[Old]) -> None:
+    """Remove entries, and raise the horizon that stands for them."""
+    connection.execute(statements.QUEUE_HORIZON, (max(stored_ms for *_, stored_ms in entries) + 1,))
+    connection.executemany(statements.QUEUE_FORGET, [entry[:3] for entry in entries])
 
 
 def define(connection: sqlite3.Connection, wanted: Definition) -> None:
@@ -112,14 +116,18 @@ def progress(connection: sqlite3.Connection, group: str, topic: str) -> list[Pro
     return [Progress(*row) for row in connection.execute(statements.QUEUE_PROGRESS, (group, topic))]
 
 
-def old(connection: sqlite3.Connection, before_ms: int, limit: int) -> list[Row]:
-    """Return the keys of entries that nothing needs, at the old end of each queue."""
+def old(connection: sqlite3.Connection, before_ms: int, limit: int) -> list[Old]:
+    """Return the entries that nothing needs, at the old end of each queue.
+
+    They end before the first that is younger, so that no clock makes a hole.
+    """
     _, archived_until_ms, _ = connection.execute(statements.HORIZON).fetchone()
     if archived_until_ms is not None:
         before_ms = min(before_ms, archived_until_ms)
-    found: list[Row] = []
+    found: list[Old] = []
     for topic, queue in connection.execute(statements.QUEUE_COUNTERS).fetchall():
-        found += connection.execute(statements.QUEUE_OLD, (topic, queue, before_ms, limit)).fetchall()
+        entries: list[Old] = connection.execute(statements.QUEUE_OLD, (topic, queue, limit)).fetchall()
+        found += itertools.takewhile(lambda entry: entry[3] < before_ms, entries)
     return found
 
 
