@@ -155,7 +155,7 @@ class Producers:
         self._machine.defer(active, _AWAY_MS)
 
     def stranded(self, limit: int) -> list[tuple[str, int]]:
-        """Return (gid, version) of messages that wait, and whose name no client here answers for."""
+        """Return (gid, version) of waiting messages whose name no client here answers for."""
         found: list[tuple[str, int]] = []
         for gid, name in self._waits_for.items():
             active = self._memory.get(gid) if name not in self._clients else None
