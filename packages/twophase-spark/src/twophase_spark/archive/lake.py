@@ -1,6 +1,6 @@
-"""The lake: four Delta tables, `history`, `attempt`, `audit_log` and `queue_entry`.
+"""The lake: four Delta tables.
 
-Each has a partition a day.
+They are `history`, `attempt`, `audit_log` and `queue_entry`. Each has a partition a day.
 
     history/_delta_log/00000000000000000003.json                                    what commit 3 has added
     history/dt=2026-11-20/n1-000000000001-000000250000-9f2c61d0-<sha256>.parquet    rows, by the day they were finished

@@ -1,4 +1,4 @@
-"""Lake and store as views: `history`, `attempt`, `audit_log`, `queue_entry` and `message`.
+"""Lake and store as views of one name each.
 
 All but the last come from both, each row once, and `message` from the store. The lake's marks alone decide the
 origin of rows: up to them the lake's, behind them the store's. So no row is read twice, and a row that the store
