@@ -1,8 +1,8 @@
-"""Lake and store as views of one name each.
+"""Lake and store as views.
 
-All but the last come from both, each row once, and `message` from the store. The lake's marks alone decide the
-origin of rows: up to them the lake's, behind them the store's. So no row is read twice, and a row that the store
-has removed meanwhile is a gap that is reported.
+`history`, `attempt`, `audit_log` and `queue_entry` come from both, each row once; `message` from the store. The lake's
+marks alone decide the origin of rows: up to them the lake's, behind them the store's. So no row is read twice, and a
+row that the store has removed meanwhile is a gap that is reported.
 """
 
 from __future__ import annotations
