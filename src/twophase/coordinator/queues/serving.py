@@ -8,9 +8,10 @@ the group commit's `Readers`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -119,10 +120,11 @@ class Serving:
 
         The caller moves the latter into the dead letters.
         """
-        wanted = wanted_by(expression)
+        wanted = wanted_by(expression, group)
         until_ms = self._clock.now_ms() + wait_ms
         while True:
             subscription = await self._subscription(group, topic, queues)
+            subscription.asked_ms = self._clock.now_ms()
             taken = await subscription.take(wanted, limit, self._clock.now_ms, self._page_entries, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
@@ -180,21 +182,66 @@ class Serving:
             raise ShuttingDown
         await self._require_alone()
         found = self._subscriptions.get((group, topic))
-        if found is not None:
+        if found is not None and len(found.cursors) >= queues:
             return found
         async with self._loading:
             found = self._subscriptions.get((group, topic))
-            if found is None:
-                self._make_room()
+            if found is None or len(found.cursors) < queues:
                 progress = {queue: Progress(group, topic, queue, 0, b"") for queue in range(queues)}
                 progress |= {one.queue: one for one in await self._store.queue_progress(group, topic)}
-                found = Subscription(self._store, progress, self._settings.queue_undone_max)
-                self._subscriptions[group, topic] = found
-                self._by_topic.setdefault(topic, []).append(found)
+                found = self._subscriptions.get((group, topic))
+                if found is None:
+                    self._make_room()
+                    found = Subscription(self._store, progress, self._settings.queue_undone_max)
+                    self._subscriptions[group, topic] = found
+                    self._by_topic.setdefault(topic, []).append(found)
+                found.add(progress)
                 # Known from here on, so that no append is missed between the reading and the first look.
                 for queue, end in (await self._store.queue_ends(topic)).items():
                     found.appended(queue, end)
         return found
+
+    def served(self, group: str = "", topic: str = "") -> dict[tuple[str, str], Subscription]:
+        """Return the subscriptions that are served here, by (group, topic); an empty name stands for all."""
+        named = self._subscriptions.items()
+        return {key: one for key, one in named if group in {"", key[0]} and topic in {"", key[1]}}
+
+    @contextlib.asynccontextmanager
+    async def set_aside(self, group: str = "", topic: str = "") -> AsyncIterator[None]:
+        """Serve none of these subscriptions during the block, which changes what they have done.
+
+        What was acknowledged before is durable at the beginning of the block. Receipts of messages that were given out
+        are stale from here on. An empty name stands for all.
+
+        Raises:
+            QueuesUnavailable: another node serves consumers. StoreError: nothing was changed.
+        """
+        await self._require_alone()
+        async with self._loading:
+            gone = self.served(group, topic)
+            for key, one in gone.items():
+                del self._subscriptions[key]
+                self._by_topic[key[1]].remove(one)
+            try:
+                await self._flushed([cursor for one in gone.values() for cursor in one.cursors.values()])
+            except BaseException:
+                for key, one in gone.items():
+                    self._subscriptions[key] = one
+                    self._by_topic.setdefault(key[1], []).append(one)
+                raise
+            finally:
+                for one in gone.values():
+                    one.wake_all()
+            yield
+
+    async def _flushed(self, cursors: Sequence[Cursor]) -> None:
+        """Write what is done; return when that is durable."""
+        if cursors:
+            self._dirty.update(cursors)
+            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(durable)
+            self._group_commit.report(urgent=True)
+            await durable
 
     def _make_room(self) -> None:
         if len(self._subscriptions) < _SUBSCRIPTIONS_MAX:
@@ -344,7 +391,7 @@ class Serving:
     def gauges(self) -> tuple[QueueGauge, ...]:
         """Return the lag of the groups that are served here; at most `GROUPS_SHOWN_MAX`."""
         served = itertools.islice(self._subscriptions.items(), GROUPS_SHOWN_MAX)
-        return tuple(QueueGauge(group, topic, one.lag, one.in_flight) for (group, topic), one in served)
+        return tuple(QueueGauge(group, topic, one.lag, one.in_flight, one.behind) for (group, topic), one in served)
 
 
 def _is_dead(taken: Taken, attempts_max: int) -> bool:

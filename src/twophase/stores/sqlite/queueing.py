@@ -107,14 +107,15 @@ def progress(connection: sqlite3.Connection, group: str, topic: str) -> list[Pro
     return [Progress(*row) for row in connection.execute(statements.QUEUE_PROGRESS, (group, topic))]
 
 
-def old(connection: sqlite3.Connection, before_ms: int, limit: int) -> list[Row]:
+def old(connection: sqlite3.Connection, before_ms: int, limit: int, own_before_ms: Mapping[str, int]) -> list[Row]:
     """Return the keys of entries that nothing needs, at the old end of each queue."""
     _, archived_until_ms, _ = connection.execute(statements.HORIZON).fetchone()
-    if archived_until_ms is not None:
-        before_ms = min(before_ms, archived_until_ms)
     found: list[Row] = []
     for topic, queue in connection.execute(statements.QUEUE_COUNTERS).fetchall():
-        found += connection.execute(statements.QUEUE_OLD, (topic, queue, before_ms, limit)).fetchall()
+        until_ms = own_before_ms.get(topic, before_ms)
+        if archived_until_ms is not None:
+            until_ms = min(until_ms, archived_until_ms)
+        found += connection.execute(statements.QUEUE_OLD, (topic, queue, until_ms, limit)).fetchall()
     return found
 
 

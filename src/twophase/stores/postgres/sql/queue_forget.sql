@@ -1,4 +1,5 @@
--- Removes entries at the old end of each queue that nothing needs. $1 before, $2 limit of a queue.
+-- Removes entries at the old end of each queue that nothing needs. $1 before, $2 limit of a queue, $3 topics with a bound of
+-- their own, $4 these bounds.
 -- Served by: queue_counter whole (a row a queue), the primary keys of queue_entry and queue_progress.
 with old as (
     select counter.topic, counter.queue, entry.number
@@ -17,7 +18,11 @@ with old as (
         limit $2
     ) as entry
     where entry.stored_ms < least(
-        $1::bigint, (select value from store_meta where name = 'archived_until_ms')
+        coalesce(
+            (select own.before_ms from unnest($3::text[], $4::bigint[]) as own (topic, before_ms) where own.topic = counter.topic),
+            $1::bigint
+        ),
+        (select value from store_meta where name = 'archived_until_ms')
     )
 )
 delete from queue_entry using old
