@@ -36,4 +36,7 @@ class Gauges(msgspec.Struct, frozen=True):
     redelivered: int = 0
     queues: tuple[QueueGauge, ...] = ()
     halves: tuple[int, ...] = ()
-    """Half messages that are due and have no answer, by the bounds `producers.AGES_MS`."""
+    """Half messages that are due and have no answer, by age.
+
+    The ages have the bounds `producers.AGES_MS`.
+    """

@@ -85,6 +85,21 @@ def full_name(namespace: str, name: str) -> str:
     return f"{namespace}/{name}" if namespace else name
 
 
+def require_full_name(name: str) -> None:
+    """Refuse what cannot be the stored name of a topic or a group.
+
+    Raises:
+        InvalidRequest: as `full_name`.
+
+    >>> require_full_name("shop/orders")
+    >>> require_full_name("a/b/c")
+    Traceback (most recent call last):
+    twophase.core.errors.requests.InvalidRequest: TP-1000: 'a/b' is no name of a topic, group or namespace: ...
+    """
+    namespace, _, own = name.rpartition("/")
+    full_name(namespace, own)
+
+
 def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str:
     """Return the gid of a message of a queue; the same message has the same.
 

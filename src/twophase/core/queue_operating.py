@@ -319,7 +319,7 @@ class RedriveLetters(ActRequest):
 
 
 class RedrivenLetter(msgspec.Struct, frozen=True):
-    """What became of one letter.
+    """The result of a redrive for one letter.
 
     Arguments:
         gid: of the message that the group gets; empty for none.
@@ -369,7 +369,7 @@ class ShownPlace(msgspec.Struct, frozen=True):
 
 
 class QueueSituation(msgspec.Struct, frozen=True):
-    """What queues and producers have to do with a message."""
+    """The places of a message in queues, and its producer's silence."""
 
     places: list[ShownPlace]
     half: ShownHalf | None

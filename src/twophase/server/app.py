@@ -28,6 +28,7 @@ from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock
 from twophase.core.printable import printable
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
@@ -44,6 +45,7 @@ from twophase.server.api.audit_http import AuditApi
 from twophase.server.api.dtm_http import HOT_OPERATIONS, ColdRoutes, application
 from twophase.server.api.dtm_jsonrpc import JsonRpcApi
 from twophase.server.api.grpc_port import GrpcPort
+from twophase.server.api.letters_http import queue_operations
 from twophase.server.api.many_http import ManyApi
 from twophase.server.api.messages_http import operators
 from twophase.server.api.openapi import OpenApi
@@ -133,7 +135,9 @@ class Server:
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners, self._refusals)
         self._token_changes = TokenChanges(store, self.gate)
         trace = TraceHeaders(names_of(settings.trace_headers))
-        decoder = Decoder(self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms)
+        decoder = Decoder(
+            self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms, self._why_not_askable
+        )
         served = self._served(decoder, clock, store.lease_ms)
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
         self._browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
@@ -195,10 +199,11 @@ class Server:
             *operators(coordinator, decoder, settings.timeout_to_fail_ms),
             *StatusApi(coordinator, clock, lease_ms, cold.overview).served(),
             *AuditApi(coordinator).served(),
+            *queue_operations(coordinator),
             *ManyApi(coordinator, decoder, on_refused).served(),
             *ProbesApi(
                 coordinator.probing,
-                self._why_not_callable,
+                self._why_not_askable,
                 settings.request_timeout_ms,
                 clock,
                 coordinator.note_act,
@@ -338,10 +343,14 @@ class Server:
             destinations |= {"grpc": grpc, "grpcs": grpc}
         return destinations
 
+    def _why_not_askable(self, url: str) -> str | None:
+        others = {scheme: one for scheme, one in self._destinations.items() if f"{scheme}://" != QUEUE_PREFIX}
+        return why_not_callable(others, url) if url else None
+
     def _why_not_callable(self, url: str) -> str | None:
         if not url:
             return None  # dtm: a branch without an address succeeds without a call
-        return why_not_callable(self._destinations, url)
+        return why_not_callable(self._destinations, url) or self.coordinator.queues.why_not(url)
 
 
 def run(settings: Settings, assignment: Assignment | None = None) -> int:

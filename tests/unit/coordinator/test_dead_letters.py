@@ -34,13 +34,15 @@ async def bury(queueing: Queueing, *ids: str, **fields: Any) -> None:
 async def redrive(queueing: Queueing, numbers: list[int], edit: Edit = AS_IT_IS, **more: Any) -> list[tuple[str, str]]:
     """Return (result, why) of each letter."""
     asked = RedriveLetters(numbers=numbers, **more)
-    found = await queueing.harness.coordinator.queue_operator.redrive(GROUP, asked, edit, ACT)
+    found = await queueing.harness.coordinator.queue_operator.redrive(
+        GROUP, asked, edit, ACT, lambda topic: topic != "forbidden"
+    )
     return [(one.result, one.why) for one in found.letters]
 
 
 async def page(queueing: Queueing, position: int = 0, limit: int = 10, *, with_bodies: bool = False) -> Any:
     operator = queueing.harness.coordinator.queue_operator
-    return await operator.letters(GROUP, position, limit, "", with_bodies=with_bodies)
+    return await operator.letters(GROUP, position, limit, lambda _: True, "", with_bodies=with_bodies)
 
 
 async def of_another_group(queueing: Queueing) -> list[str]:
@@ -104,7 +106,7 @@ async def test_an_edit_changes_body_tag_and_properties_and_is_recorded_without_t
 ) -> None:
     properties = (("currency", "DM"), ("shop", "7"), ("debug", "1"))
     await bury(queueing, "1", tag="paid", encoding="gzip", properties=properties)
-    edit = Edit(body=b"in euro", tag="fixed", set_properties={"currency": "EUR"}, remove_properties=frozenset({"debug"}))
+    edit = Edit("", b"in euro", "fixed", {"currency": "EUR"}, frozenset({"debug"}))
 
     assert await redrive(queueing, [0], edit) == [("sent", "")]
 
@@ -125,11 +127,24 @@ async def test_a_message_that_was_sent_to_the_letters_directly_needs_a_topic(que
     await queueing.send(QueueMessage(f"%DLQ%{GROUP}", "", "1", b"{}"))
     assert await redrive(queueing, [0]) == [("refused", "it has no property DLQ_ORIGIN_TOPIC: name the topic")]
 
+    (refused,) = await redrive(queueing, [0], Edit(topic="forbidden"))
+    assert refused == ("refused", "the token's messages may not go to this topic")
     assert await redrive(queueing, [0], Edit(topic="bills")) == [("sent", "")]
     assert await queueing.ids(topic="bills") == ["1"]
 
 
-@pytest.mark.parametrize(("numbers", "edit"), [([], AS_IT_IS), (list(range(101)), AS_IT_IS), ([0, 1], Edit(body=b""))])
+@pytest.mark.parametrize(
+    ("numbers", "edit"),
+    [
+        ([], AS_IT_IS),
+        (list(range(101)), AS_IT_IS),
+        ([2**62], AS_IT_IS),
+        ([0, 1], Edit(body=b"")),
+        ([0], Edit(topic="my orders")),
+        ([0], Edit(set_properties={str(number): "x" for number in range(129)})),
+        ([0], Edit(tag="x" * 20_000)),
+    ],
+)
 async def test_a_redrive_that_cannot_be_is_refused(queueing: Queueing, numbers: list[int], edit: Edit) -> None:
     with pytest.raises(InvalidRequest):
         await redrive(queueing, numbers, edit)

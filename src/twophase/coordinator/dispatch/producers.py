@@ -185,7 +185,10 @@ class Producers:
         return "waits", f"{len(clients)} producers of {name!r} are connected, and one is asked when it is due"
 
     def waiting_by_age(self) -> tuple[int, ...]:
-        """Return how many messages that are due wait for an answer, by the bounds `AGES_MS`."""
+        """Return the number of due messages without an answer, by age.
+
+        The ages have the bounds `AGES_MS`; the last number is of those beyond.
+        """
         now_ms, counts = self._clock.now_ms(), [0] * (len(AGES_MS) + 1)
         for gid in itertools.chain(self._asked, self._waits_for):
             active = self._memory.get(gid)

@@ -28,7 +28,7 @@ from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import InvalidRequest, Overloaded, QueueInUse
 from twophase.core.lifecycle import State
-from twophase.core.queue_message import full_name, topic_address
+from twophase.core.queue_message import require_full_name, topic_address
 from twophase.core.queue_operating import Defined, DefineGroup, DefineTopic, Removed, ShownLag
 from twophase.stores.queue_rows import Definition
 from twophase.stores.search import Search
@@ -71,7 +71,7 @@ class Changing:
             InvalidRequest: a setting that cannot be. LimitExceeded: too many topics and groups.
             QueueInUse: messages of a message group could overtake others.
         """
-        _require_name(name)
+        require_full_name(name)
         self._check_topic(asked)
 
         def changed(known: TopicSettings) -> TopicSettings:
@@ -96,7 +96,7 @@ class Changing:
 
     async def define_group(self, name: str, asked: DefineGroup, act: Act) -> Defined:
         """Make a group, or change its settings. Raises as `define_topic`."""
-        _require_name(name)
+        require_full_name(name)
         if asked.attempts_max is not None and not 0 <= asked.attempts_max <= _DELIVERIES_MAX:
             raise InvalidRequest(f"attempts_max: 0 to {_DELIVERIES_MAX} deliveries are possible; 0 means no limit.")
         pauses = asked.backoff_ms
@@ -147,7 +147,7 @@ class Changing:
         """Remove a group with all that it has done; its dead letters stay.
 
         Raises:
-            QueueNotFound: there is none.
+            QueueNotFound: it does not exist.
             QueueInUse: a consumer of it is connected; or it has not done everything, without `override`.
         """
         lags = (await self._lags.group(name, lambda _: True)).lags
@@ -165,7 +165,7 @@ class Changing:
         """Remove a topic with its messages, and with what groups have done of it.
 
         Raises:
-            QueueNotFound: there is none.
+            QueueNotFound: it does not exist.
             QueueInUse: a consumer of it is connected, or a message that is not final goes to it; or a group has not
                 done everything, or none has read it, without `override`.
         """
@@ -219,7 +219,7 @@ class Changing:
         raise _changed_by_others()
 
     async def _made(self, kind: str, name: str, default: S) -> Definition:
-        """Make a definition for what has none, so that the removal has something to compare."""
+        """Make a missing definition, so that the removal has something to compare."""
         return await self._store.define_queue(definition(kind, name, default))
 
     def _require_no_consumer(self, lags: Sequence[ShownLag]) -> None:
@@ -254,11 +254,6 @@ class Changing:
         if not groups:
             return sum(one.end - one.first for one in spans)
         return max([sum(lag.lag for lag in await self._lags.of(group, name, spans)) for group in groups])
-
-
-def _require_name(name: str) -> None:
-    namespace, _, own = name.rpartition("/")
-    full_name(namespace, own)
 
 
 def _changed_by_others() -> Overloaded:

@@ -97,9 +97,15 @@ class Cursor:
         self._of_group: dict[str, deque[int]] = {}
         """The undone numbers of each message group, in their order."""
         self._held_back: set[int] = set()
-        """Numbers that wait behind another one of their message group, and for no consumer yet."""
+        """Numbers that wait behind another one of their message group.
+
+        They wait for no consumer yet.
+        """
         self._first: list[int] = []
-        """Numbers that were held back and now wait for a consumer, as a heap: the oldest goes first."""
+        """Numbers that were held back and now wait for a consumer, as a heap.
+
+        The oldest goes first.
+        """
         self.held_bytes = 0
         self.changed = False
         """True when there is something to store that was not reported yet."""
@@ -312,9 +318,9 @@ class Cursor:
                 heapq.heappush(self._first, order[0])
 
     def first_of(self, group: str) -> int | None:
-        """Return the first number of a message group that is not done; None for no group, or for none.
+        """Return the first number of a message group that is not done.
 
-        The group is the name of one; an entry without a group waits for no other.
+        None for a group without one, and for the empty name: an entry without a group waits for no other.
         """
         return self._of_group[group][0] if group in self._of_group else None
 

@@ -7,15 +7,18 @@ the store, all are read again now and then.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from twophase.coordinator.background import end
 from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
 from twophase.coordinator.runtime import Runtime
-from twophase.core.errors import InvalidRequest, QueueNotFound, WrongMessageKind
+from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, WrongMessageKind
 from twophase.core.limits import TOPICS_MAX, require
 from twophase.core.queue_message import DEAD_LETTERS, full_name, message_of
 from twophase.stores.queue_rows import Definition
@@ -28,7 +31,7 @@ BACKOFF_MS: Final = tuple(
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 )
 _REREAD_MS: Final = 5_000
-"""Age bound of the definitions in memory, on a store where other nodes change them."""
+"""Age bound of the definitions in memory, on a store that other nodes change."""
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
@@ -63,6 +66,7 @@ class Definitions:
         self._texts: dict[tuple[str, str], str] = {}
         self._known: dict[tuple[str, str], TopicSettings | GroupSettings] = {}
         self._read_ms = 0
+        self._reading: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
         """Read all of them."""
@@ -95,16 +99,17 @@ class Definitions:
             raise WrongMessageKind(_wrong_kind(topic, taken, kind))
 
     def why_not(self, url: str) -> str | None:
-        """Return the reason why no message may name a `queue://` address; None when one may.
+        """Return the reason why no message may name a `queue://` address.
 
-        It asks what is in memory. Where nodes share the store, a topic that another node has made counts within some
-        seconds.
+        None when a message may. It asks what is in memory: where nodes share the store, a topic that another node has
+        made counts within some seconds.
         """
         try:
             message = message_of(url, b"")
             name = full_name(message.namespace, message.topic)
         except InvalidRequest as error:
             return f"bad_url: {error.message}"
+        self._load_soon()
         settings = self._known.get(("topic", name))
         if settings is None:
             is_made = self._made_on_use or DEAD_LETTERS in name
@@ -114,9 +119,26 @@ class Definitions:
             return None
         return f"wrong_kind: {_wrong_kind(message.topic, frozenset(settings.kinds), message.kind)}"
 
+    def _load_soon(self) -> None:
+        """Read all of them in the background, where other nodes may have changed them."""
+        if self._is_old() and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.get_running_loop().create_task(self._load_quietly(), name="twophase queues")
+
+    async def _load_quietly(self) -> None:
+        with contextlib.suppress(StoreError):  # the next message that names a queue asks again
+            await self.load()
+
+    def _is_old(self) -> bool:
+        return self._store.shared and self._clock.now_ms() >= self._read_ms + _REREAD_MS
+
+    async def stop(self) -> None:
+        """Read nothing more. A second call is safe."""
+        if self._reading is not None:
+            await end(self._reading)
+
     async def _settings(self, kind: str, name: str, default: S) -> S:
         found = self._known.get((kind, name))
-        if found is None or (self._store.shared and self._clock.now_ms() >= self._read_ms + _REREAD_MS):
+        if found is None or self._is_old():
             await self.load()
             found = self._known.get((kind, name))
         if found is None:
@@ -142,13 +164,13 @@ class Definitions:
         return [name for of, name in self._known if of == kind]
 
     def topic_settings(self, name: str) -> TopicSettings:
-        """Return the settings of a topic, the default ones for a topic without a definition."""
+        """Return the settings of a topic, by default those of a new one."""
         found = self._known.get(("topic", name), TopicSettings())
         assert isinstance(found, TopicSettings), "kinds have their own settings"
         return found
 
     def group_settings(self, name: str) -> GroupSettings:
-        """Return the settings of a group, the default ones for a group without a definition."""
+        """Return the settings of a group, by default those of a new one."""
         found = self._known.get(("group", name), GroupSettings())
         assert isinstance(found, GroupSettings), "kinds have their own settings"
         return found

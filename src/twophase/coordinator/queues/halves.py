@@ -1,4 +1,4 @@
-"""Half messages, and why nobody has decided about them yet.
+"""Half messages, and why they are not decided yet.
 
 What a producer is asked is known to the node that asks; where nodes share a store, another node's questions are not
 known here.
@@ -37,7 +37,9 @@ class Halves:
         self._producers = producers
 
     async def page(self, search: Search, position: str, limit: int) -> tuple[list[ShownHalf], str]:
-        """Return a page of half messages, and the position of the next one; empty at the end.
+        """Return a page of half messages, and the position of the next one.
+
+        The position is empty at the end.
 
         Arguments:
             search: `HALVES`, narrowed to those that the caller may see.

@@ -37,7 +37,10 @@ class Lags:
         self._serving = serving
 
     async def topics(self, position: str, limit: int, allowed: Allowed) -> tuple[list[ShownTopic], str]:
-        """Return topics behind a name, and the position of the next page; empty at the end."""
+        """Return topics behind a name, and the position of the next page.
+
+        The position is empty at the end.
+        """
         await self._definitions.load()
         spans = await self._store.queue_spans()
         names = {*self._definitions.names("topic"), *(one.topic for one in spans if one.first < one.end)}
@@ -48,7 +51,7 @@ class Lags:
         """Return a topic.
 
         Raises:
-            QueueNotFound: there is none, and no message of it.
+            QueueNotFound: it does not exist, and no message of it.
         """
         await self._definitions.load()
         spans = await self._store.queue_spans(name)
@@ -83,14 +86,18 @@ class Lags:
         """Return a group.
 
         Raises:
-            QueueNotFound: there is none, and nothing that it has done.
+            QueueNotFound: it does not exist, and nothing that it has done.
         """
         await self._definitions.load()
         await self.require_group(name)
         return await self._group(name, allowed)
 
     async def require_group(self, name: str) -> None:
-        """Refuse a group that neither an operator nor a consumer has made; raises QueueNotFound."""
+        """Refuse a group that neither an operator nor a consumer has made.
+
+        Raises:
+            QueueNotFound: it does not exist.
+        """
         if self._definitions.known("group", name) is None and not await self.topics_of(name):
             raise QueueNotFound(f"there is no group {name!r}.", remedy="See `twophase groups list`.")
 
@@ -150,7 +157,7 @@ class Lags:
             0 if oldest is None else oldest[1],
             0 if cursor is None else cursor.in_flight,
             0 if cursor is None else cursor.held_back,
-            0 if subscription is None else subscription.asked_ms,
+            self._serving.asked_ms(progress.group, progress.topic),
         )
 
 

@@ -15,13 +15,13 @@ from typing import Final, Protocol
 import msgspec
 
 from twophase.coordinator.operator import Act
-from twophase.coordinator.queues.lags import letters_of
+from twophase.coordinator.queues.lags import Allowed, letters_of
 from twophase.coordinator.queues.subscription import held_of
 from twophase.coordinator.state.active_message import Audited, OnReply, Trigger
 from twophase.coordinator.state.acts import Acts
 from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import ContentConflict, InvalidRequest, StateConflict
-from twophase.core.queue_message import QueueMessage, full_name, gid_of
+from twophase.core.queue_message import QueueMessage, full_name, gid_of, require_full_name
 from twophase.core.queue_operating import (
     RedriveLetters,
     RedrivenLetter,
@@ -36,6 +36,9 @@ ORIGIN_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 LETTERS_MAX: Final = 100
 """The most letters of one page, and of one redrive."""
 _DIGEST_CHARACTERS: Final = 16
+_NUMBERS_END: Final = 2**62
+_PROPERTIES_MAX: Final = 128
+_ATTRIBUTES_MAX: Final = 16 * 1024
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -52,6 +55,20 @@ class Edit(msgspec.Struct, frozen=True):
     tag: str | None = None
     set_properties: dict[str, str] = {}
     remove_properties: frozenset[str] = frozenset()
+
+    def require_possible(self) -> None:
+        """Refuse an edit that no message could have.
+
+        Raises:
+            InvalidRequest: the topic's name, too many properties, or too long ones.
+        """
+        if self.topic:
+            require_full_name(self.topic)
+        texts = [self.tag or "", *self.set_properties, *self.set_properties.values()]
+        if len(self.set_properties) > _PROPERTIES_MAX or sum(len(text) for text in texts) > _ATTRIBUTES_MAX:
+            raise InvalidRequest(
+                f"set_properties: at most {_PROPERTIES_MAX}, with the tag at most {_ATTRIBUTES_MAX} characters."
+            )
 
 
 class Append(Protocol):
@@ -76,11 +93,20 @@ class Letters:
         self._append = append
         self._acts = acts
 
-    async def page(self, group: str, position: int, limit: int, *, with_bodies: bool) -> tuple[list[ShownLetter], int]:
-        """Return a group's dead letters from a number on, and the next page's number; 0 at the end."""
+    async def page(
+        self, group: str, position: int, limit: int, allowed: Allowed, *, with_bodies: bool
+    ) -> tuple[list[ShownLetter], int]:
+        """Return a group's dead letters from a number on, and the next page's number.
+
+        That number is 0 at the end. `allowed`: returns True for the topics whose messages the caller may see.
+        """
         limit = min(limit, LETTERS_MAX)
         entries = await self._store.queue_page(letters_of(group), 0, position, limit)
-        letters = [await self._shown(entry, with_bodies=with_bodies) for entry in entries]
+        letters = [
+            await self._shown(entry, with_bodies=with_bodies)
+            for entry in entries
+            if allowed(_origin(held_of(entry).message) or letters_of(group))
+        ]
         following = entries[-1].number + 1 if entries else 0
         more = following and await self._store.queue_first(letters_of(group), 0, following) is not None
         return letters, following if more else 0
@@ -106,31 +132,45 @@ class Letters:
         except UnicodeDecodeError:
             return msgspec.structs.replace(letter, body_base64=b64encode(message.body).decode())
 
-    async def redrive(self, group: str, asked: RedriveLetters, edit: Edit, act: Act) -> RedrivenLetters:
+    async def redrive(
+        self, group: str, asked: RedriveLetters, edit: Edit, act: Act, allowed: Allowed
+    ) -> RedrivenLetters:
         """Send letters to their group again.
+
+        Arguments:
+            group: their group.
+            asked: the letters; `edit` has what is to be changed in them.
+            edit: the changes.
+            act: who asks, and why.
+            allowed: returns True for the topics to which the caller may send.
 
         Raises:
             InvalidRequest: no letter, too many, or a body for several.
         """
         numbers = list(dict.fromkeys(asked.numbers))
-        if not 0 < len(numbers) <= LETTERS_MAX or min(numbers) < 0:
+        if not 0 < len(numbers) <= LETTERS_MAX or min(numbers) < 0 or max(numbers) >= _NUMBERS_END:
             raise InvalidRequest(f"numbers: those of 1 to {LETTERS_MAX} letters are needed.")
         if edit.body is not None and len(numbers) > 1:
             raise InvalidRequest("body: one letter can have another body, and not several the same one.")
+        edit.require_possible()
         found = {one.number: one for one in await self._store.queue_entries(letters_of(group), 0, numbers)}
         results = []
         for number in numbers:
             if number not in found:
                 results.append(RedrivenLetter(number, "", "", "refused", "there is no such letter"))
             else:
-                results.append(await self._redrive_one(group, found[number], edit, act, dry_run=asked.dry_run))
+                results.append(await self._redrive_one(group, found[number], edit, act, allowed, dry_run=asked.dry_run))
         return RedrivenLetters(group, results)
 
-    async def _redrive_one(self, group: str, entry: Entry, edit: Edit, act: Act, *, dry_run: bool) -> RedrivenLetter:
+    async def _redrive_one(
+        self, group: str, entry: Entry, edit: Edit, act: Act, allowed: Allowed, *, dry_run: bool
+    ) -> RedrivenLetter:
         letter = held_of(entry).message
         topic = edit.topic or _origin(letter)
         if not topic:
             return RedrivenLetter(entry.number, "", "", "refused", f"it has no property {ORIGIN_TOPIC}: name the topic")
+        if not allowed(topic):
+            return RedrivenLetter(entry.number, "", topic, "refused", "the token's messages may not go to this topic")
         message, gid = _edited(letter, group, topic, edit), _gid(letter, topic, entry)
         if await self._store.get(gid) is not None:
             return RedrivenLetter(entry.number, gid, topic, "sent before")
@@ -152,7 +192,10 @@ def _begin(append: Append, message: QueueMessage, gid: str, on_reply: OnReply, a
 
 
 def _origin(letter: QueueMessage) -> str:
-    """Return the topic from which a letter comes, with its namespace; empty for a message sent here directly."""
+    """Return the topic from which a letter comes, with its namespace.
+
+    It is empty for a message that was sent here directly.
+    """
     topic = dict(letter.properties).get(ORIGIN_TOPIC, "")
     return full_name(letter.namespace, topic) if topic else ""
 

@@ -1,4 +1,4 @@
-"""Operators' view of queues, groups, half messages and dead letters, and their acts on them.
+"""Operators' view of queues, groups, half messages and letters, and their acts.
 
 It gives each request that reads many rows its turn, and passes each act to the part that performs it.
 """
@@ -86,10 +86,12 @@ class QueueOperator:
             halves, following = await self._halves.page(search, position, limit)
         return ManyHalves(halves, following, self._clock.now_ms())
 
-    async def letters(self, group: str, position: int, limit: int, client: str, *, with_bodies: bool) -> ManyLetters:
-        """Return a page of a group's dead letters."""
+    async def letters(
+        self, group: str, position: int, limit: int, allowed: Allowed, client: str, *, with_bodies: bool
+    ) -> ManyLetters:
+        """Return a page of a group's dead letters, those from topics that are allowed."""
         async with self._turns.of(client):
-            letters, following = await self._letters.page(group, position, limit, with_bodies=with_bodies)
+            letters, following = await self._letters.page(group, position, limit, allowed, with_bodies=with_bodies)
         return ManyLetters(group, letters, following, self._clock.now_ms())
 
     async def situation(self, view: MessageView) -> QueueSituation:
@@ -117,6 +119,8 @@ class QueueOperator:
         """See `Resetting.reset`."""
         return await self._resetting.reset(group, asked, act)
 
-    async def redrive(self, group: str, asked: RedriveLetters, edit: Edit, act: Act) -> RedrivenLetters:
+    async def redrive(
+        self, group: str, asked: RedriveLetters, edit: Edit, act: Act, allowed: Allowed
+    ) -> RedrivenLetters:
         """See `Letters.redrive`."""
-        return await self._letters.redrive(group, asked, edit, act)
+        return await self._letters.redrive(group, asked, edit, act, allowed)

@@ -16,6 +16,7 @@ from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.lags import Lags
 from twophase.coordinator.queues.serving import Serving
 from twophase.core.errors import InvalidRequest
+from twophase.core.queue_message import require_full_name
 from twophase.core.queue_operating import Reset, ResetRequest, ShownReset
 from twophase.stores.base import Store
 from twophase.stores.queue_rows import Progress, Span
@@ -46,6 +47,7 @@ class Resetting:
         """
         if asked.to not in TARGETS:
             raise InvalidRequest(f"to: {asked.to[:45]!r}, one of {', '.join(TARGETS)} is needed.")
+        require_full_name(asked.topic)
         await self._lags.topic(asked.topic)
         await self._lags.require_group(group)
         if asked.dry_run:

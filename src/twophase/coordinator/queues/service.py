@@ -36,7 +36,15 @@ from twophase.core.errors import (
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message, decode
 from twophase.core.options import Options
-from twophase.core.queue_message import DEAD_LETTERS, GID_PREFIX, QueueMessage, address_of, full_name, gid_of
+from twophase.core.queue_message import (
+    DEAD_LETTERS,
+    GID_PREFIX,
+    QUEUE_PREFIX,
+    QueueMessage,
+    address_of,
+    full_name,
+    gid_of,
+)
 from twophase.core.verdict import Verdict
 from twophase.stores.rows import DecidedBy, LiveRow
 
@@ -80,12 +88,20 @@ class Queues:
     async def stop(self) -> None:
         """Give out nothing more. A second call is safe."""
         self.serving.stop()
+        await self._definitions.stop()
         for task in list(self._burials):
             await end(task)
 
     async def topic(self, namespace: str, name: str) -> TopicInfo:
         """See `QueueApi.topic`."""
         return await self._definitions.topic(namespace, name)
+
+    def why_not(self, url: str) -> str | None:
+        """Return the reason why no message may name an address of a queue.
+
+        None when a message may, and for every other address.
+        """
+        return self._definitions.why_not(url) if url.startswith(QUEUE_PREFIX) else None
 
     async def group(self, namespace: str, name: str) -> GroupInfo:
         """See `QueueApi.group`."""

@@ -76,6 +76,8 @@ class Serving:
         self._waiting: list[asyncio.Future[None]] = []
         """Acknowledgements that wait for the flush of what is dirty."""
         self._flushing: tuple[set[Cursor], list[asyncio.Future[None]]] = (set(), [])
+        self._asked: dict[tuple[str, str], int] = {}
+        """The time at which a consumer of a group has asked for messages of a topic last."""
         self._alone_until_ms = 0
         self._stopped = False
         self.redelivered = 0
@@ -124,7 +126,7 @@ class Serving:
         until_ms = self._clock.now_ms() + wait_ms
         while True:
             subscription = await self._subscription(group, topic, queues)
-            subscription.asked_ms = self._clock.now_ms()
+            self._asked[group, topic] = self._clock.now_ms()
             taken = await subscription.take(wanted, limit, self._clock.now_ms, self._page_entries, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
@@ -202,16 +204,26 @@ class Serving:
         return found
 
     def served(self, group: str = "", topic: str = "") -> dict[tuple[str, str], Subscription]:
-        """Return the subscriptions that are served here, by (group, topic); an empty name stands for all."""
+        """Return the subscriptions that are served here, by (group, topic).
+
+        An empty name stands for all.
+        """
         named = self._subscriptions.items()
         return {key: one for key, one in named if group in {"", key[0]} and topic in {"", key[1]}}
 
+    def asked_ms(self, group: str, topic: str) -> int:
+        """Return when a consumer has asked here for messages last.
+
+        0 for never, or for long ago.
+        """
+        return self._asked.get((group, topic), 0)
+
     @contextlib.asynccontextmanager
     async def set_aside(self, group: str = "", topic: str = "") -> AsyncIterator[None]:
-        """Serve none of these subscriptions during the block, which changes what they have done.
+        """Serve none of these subscriptions during the block.
 
-        What was acknowledged before is durable at the beginning of the block. Receipts of messages that were given out
-        are stale from here on. An empty name stands for all.
+        The block changes what they have done. What was acknowledged before is durable at its beginning. Receipts of
+        messages that were given out are stale from here on. An empty name stands for all.
 
         Raises:
             QueuesUnavailable: another node serves consumers. StoreError: nothing was changed.
@@ -238,12 +250,14 @@ class Serving:
         """Write what is done; return when that is durable."""
         if cursors:
             self._dirty.update(cursors)
-            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(durable)
+            written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(written)
             self._group_commit.report(urgent=True)
-            await durable
+            await written
 
     def _make_room(self) -> None:
+        if len(self._asked) > _SUBSCRIPTIONS_MAX:
+            self._asked = {key: at_ms for key, at_ms in self._asked.items() if key in self._subscriptions}
         if len(self._subscriptions) < _SUBSCRIPTIONS_MAX:
             return
         dirty = {cursor.key[:2] for cursor in self._dirty | self._flushing[0]}

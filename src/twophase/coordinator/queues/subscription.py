@@ -39,8 +39,6 @@ class Subscription:
         self._lock = asyncio.Lock()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
-        self.asked_ms = 0
-        """The time at which a consumer has asked last."""
         self.add(progress)
 
     def add(self, progress: Mapping[int, Progress]) -> None:
@@ -184,7 +182,7 @@ def held_of(entry: Entry) -> Held:
 def wanted_by(expression: str, group: str = "") -> Callable[[QueueMessage], bool]:
     """Return the test of a filter expression, for a group.
 
-    A message for one group alone is none for the others.
+    A message for one group alone is not wanted by the others.
 
     Raises:
         InvalidRequest: neither `*` nor tags.

@@ -1,4 +1,4 @@
-"""What keeps a group from one message of a queue.
+"""Reasons that keep a group from one message of a queue.
 
 The condition is read from the group's cursor where this node serves the group, and from the store otherwise.
 """
@@ -63,7 +63,7 @@ class Waits:
             return ShownWait(group, "not asked for", f"no consumer of the group asks this node for messages; {behind}")
         if place.number in cursor.done:
             return ShownWait(group, "done", "it is done")
-        silent_ms = self._clock.now_ms() - subscription.asked_ms
+        silent_ms = self._clock.now_ms() - self._serving.asked_ms(group, place.topic)
         situation, why = self._known(group, cursor, place.number)
         if situation == "waits" and silent_ms >= _ASKED_MS:
             return ShownWait(group, "not asked for", f"no consumer has asked for {silent_ms // 1000} s; {why}")
