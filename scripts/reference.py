@@ -142,6 +142,7 @@ def situations_table() -> str:
             case.producer or "",
             barriers,
             ", ".join(map(str, case.ledger)),
+            ", ".join(case.branches[place][0] for place in case.entries),
         )
 
     titles = {meaning.flag.value: meaning.title for meaning in MEANINGS}
@@ -149,7 +150,9 @@ def situations_table() -> str:
         (case.gid.replace("_", " "), *sides(case), ", ".join(titles[flag] for flag in case.flags) or "in order")
         for case in ALL_CASES
     ]
-    return _table(("Situation", "Message", "Producer's row", "Barrier rows", "Ledger of bank-b", "Verdict"), rows)
+    return _table(
+        ("Situation", "Message", "Producer's row", "Barrier rows", "Ledger of bank-b", "In queues", "Verdict"), rows
+    )
 
 
 def audit_table() -> str:

@@ -9,7 +9,8 @@ The local transaction commits, and the calls that must follow it happen.
         connection.execute(...)
 
 `Client` and `AsyncClient` keep connections, a check address and options for many messages. The errors are in
-`twophase.errors`. Importing this loads neither SQLAlchemy nor asyncio nor anything of the server.
+`twophase.errors`, consumers of queues and transactional producers in `twophase.queues`. Importing this loads neither
+SQLAlchemy nor asyncio nor anything of the server.
 """
 
 from twophase.client.async_message import AsyncMessage
@@ -18,6 +19,7 @@ from twophase.client.draft import Progress
 from twophase.client.many import Outcome
 from twophase.client.message import Message
 from twophase.client.options import MessageOptions
+from twophase.client.queue_address import queue_address
 from twophase.client.retry import RetryPolicy
 from twophase.client.transaction import AsyncTransaction, Transaction
 from twophase.core.errors import TwophaseError
@@ -42,4 +44,5 @@ __all__ = [
     "TwophaseError",
     "Verdict",
     "make_gid",
+    "queue_address",
 ]

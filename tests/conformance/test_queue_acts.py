@@ -115,3 +115,14 @@ async def test_a_topic_may_keep_its_entries_longer(store: Store, clock: SetClock
     assert await store.purge_queues(clock.time_ms - 1, 100, {"orders": clock.time_ms - 20_000}) == 1
     assert [one.first_stored_ms is None for one in await store.queue_spans()] == [True, False]
     assert await store.purge_queues(clock.time_ms - 1, 100, {"nosuch": 0}) == 1
+
+
+async def test_a_reset_in_another_term_changes_nothing(store: Store) -> None:
+    term = await store.own_topic("orders") or 0
+    await store.flush(Batch([], [], progress=[Progress("a", "orders", 0, 7, b"", term)]))
+
+    assert not await store.reset_queues([Progress("a", "orders", 0, 2, b"", term + 1)], ACT) or not store.shared
+    assert await store.reset_queues([Progress("a", "orders", 0, 3, b"", term)], ACT)
+
+    assert [one.next_number for one in await store.queue_progress("a", "orders")] == [3]
+    assert len(await acts(store)) == (1 if store.shared else 2)

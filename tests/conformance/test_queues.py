@@ -176,6 +176,18 @@ async def test_cleaning_keeps_what_a_group_has_not_done_and_what_is_young(store:
     assert await queued(store) == [(3, "young")]
 
 
+async def test_a_clock_that_was_ahead_makes_no_hole(store: Store, clock: SetClock) -> None:
+    clock.time_ms += 10_000
+    await put(store, Complete("dated-ahead", 1, b""))
+    clock.time_ms -= 10_000
+    await put(store, Complete("older", 1, b""))
+
+    assert await store.purge_queues(clock.time_ms + 1, 100) == 0
+    assert await queued(store) == [(0, "dated-ahead"), (1, "older")]
+
+    assert await store.purge_queues(clock.time_ms + 10_001, 100) == 2
+
+
 async def test_a_reader_beside_the_flushes_sees_no_gap(store: Store) -> None:
     async def write() -> None:
         for round_ in range(30):

@@ -1,8 +1,8 @@
 """A process with producers and consumers of one queue, which a test kills.
 
-It writes a line for each step, and only when the step's promise holds: `sent`, `committed`, `rolled`, `half`; `given`
-when a consumer has a message, `done` when its acknowledgement has returned. The fate of a message is in its id, so that
-a question about one whose producer was killed has an answer.
+Several may be nodes of one store. Each writes a line for each step, with its time, and only when the step's promise
+holds: `sent`, `committed`, `rolled`, `half`; `given` when a consumer has a message, `done` when its acknowledgement has
+returned. The fate of a message is in its id, so that a question about one whose producer was killed has an answer.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import sys
+import time
 
 import msgspec
 import uvloop
@@ -18,14 +19,15 @@ import uvloop
 from tests.support.null_observer import NullObserver
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.queues import Decision, Question, QueueMessage
+from twophase.coordinator.queues.service import Queues
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.errors import QueuesUnavailable, ReceiptStale
+from twophase.core.errors import ReceiptStale, StoreError, TwophaseError, Unavailable
 from twophase.core.hooks import WallClock
 from twophase.core.schedule import Schedule
 from twophase.server.stores import open_store
 
 TOPIC, GROUP, NAME = "orders", "billing", "shop"
-LEASE_MS = 1_000
+LEASE_MS = 3_000
 INVISIBLE_MS = 2_000
 _PRODUCERS, _CONSUMERS = 24, 6
 _SOON = Schedule(first_ms=100, factor=1, cap_ms=100, jitter=0.0)
@@ -34,8 +36,8 @@ _BY_FATE = {"commit": Decision.COMMIT, "rollback": Decision.ROLLBACK}
 
 
 def tell(step: str, id_: str) -> None:
-    """Write a line, at once."""
-    os.write(1, f"{step} {id_}\n".encode())
+    """Write a line, at once; its time is by a clock that all processes share."""
+    os.write(1, f"{step} {id_} {time.monotonic_ns()}\n".encode())
 
 
 def fate_of(id_: str) -> Decision:
@@ -59,9 +61,12 @@ class Producer(msgspec.Struct, eq=False):
 
     async def _answer(self, question: Question) -> None:
         fate = fate_of(question.message.message_id)
-        await self.coordinator.queues.end(
-            question.transaction_id, fate, checked=True, client_id=self.client_id, caller=None
-        )
+        try:
+            await self.coordinator.queues.end(
+                question.transaction_id, fate, checked=True, client_id=self.client_id, caller=None
+            )
+        except (Unavailable, StoreError):
+            return  # it is asked again
         tell("committed" if fate is Decision.COMMIT else "rolled", question.message.message_id)
 
 
@@ -72,16 +77,25 @@ async def produce(coordinator: Coordinator, process: str, number: int) -> None:
         kind = random.choice(("send", "commit", "rollback", "leave"))
         fate = "rollback" if kind == "rollback" or (kind == "leave" and count % 2) else "commit"
         message = QueueMessage(TOPIC, "", f"{process}-{number}-{count}-{fate}", bytes(200))
-        if kind == "send":
-            await queues.send([message], None)
-            tell("sent", message.message_id)
-            continue
-        half = msgspec.structs.replace(message, kind="transaction")
-        id_ = await queues.half(half, producers=NAME, client_id=process, check_after_ms=None, caller=None)
-        tell("half", message.message_id)
-        if kind != "leave":
-            await queues.end(id_, fate_of(message.message_id), checked=False, client_id=process, caller=None)
-            tell("committed" if kind == "commit" else "rolled", message.message_id)
+        try:
+            await _produce_one(queues, process, message, kind)
+        except (Unavailable, StoreError):
+            await asyncio.sleep(0.1)  # this node has lost its slot to another that did not hear of it
+
+
+async def _produce_one(queues: Queues, process: str, message: QueueMessage, kind: str) -> None:
+    if kind == "send":
+        (sent,) = await queues.send([message], None)
+        if isinstance(sent, TwophaseError):
+            raise sent
+        tell("sent", message.message_id)
+        return
+    half = msgspec.structs.replace(message, kind="transaction")
+    id_ = await queues.half(half, producers=NAME, client_id=process, check_after_ms=None, caller=None)
+    tell("half", message.message_id)
+    if kind != "leave":
+        await queues.end(id_, fate_of(message.message_id), checked=False, client_id=process, caller=None)
+        tell("committed" if kind == "commit" else "rolled", message.message_id)
 
 
 async def consume(coordinator: Coordinator, *, until_empty: bool) -> None:
@@ -101,16 +115,16 @@ async def consume(coordinator: Coordinator, *, until_empty: bool) -> None:
                 auto_renew=False,
                 fifo=False,
             )
-        except QueuesUnavailable:
-            await asyncio.sleep(0.1)  # the slot of the process that was killed is held until its lease is over
+        except (Unavailable, StoreError):
+            await asyncio.sleep(0.1)  # another node serves the topic, or did, and its lease is not over
             continue
         for one in found:
             tell("given", one.message.message_id)
         for one in found:
             try:
                 await queues.ack("", GROUP, TOPIC, one.handle)
-            except ReceiptStale:
-                continue  # it took too long
+            except (ReceiptStale, Unavailable, StoreError):
+                continue  # it took too long, or another node serves the topic now
             tell("done", one.message.message_id)
         if until_empty and not found and await _is_empty(coordinator):
             return
@@ -129,6 +143,7 @@ async def main(url: str, process: str) -> None:
     coordinator = Coordinator(store, {}, _SETTINGS, WallClock(), random.random, NullObserver())
     await coordinator.start()
     coordinator.queues.attach(Producer(coordinator, process))
+    await coordinator.queues.announce("test", f"{process}:1")
     tell("started", process)
     if process == "last":
         await consume(coordinator, until_empty=True)

@@ -52,10 +52,10 @@ def _started(url: str, process: str) -> subprocess.Popen[str]:
 
 def _steps(told: list[str]) -> Steps:
     """Return the whole lines: the last may be cut."""
-    return [(line.split()[0], line.split()[1]) for line in told if line.endswith("\n") and len(line.split()) == 2]
+    return [(line.split()[0], line.split()[1]) for line in told if line.endswith("\n") and len(line.split()) == 3]
 
 
-async def _entries(url: str) -> list[Entry]:
+async def entries_of(url: str) -> list[Entry]:
     """Return all entries of the queue, from the store."""
     store = open_store(url)
     await store.start()
@@ -69,16 +69,34 @@ async def _entries(url: str) -> list[Entry]:
 
 
 def check(lives: list[Steps], entries: list[Entry]) -> None:
-    """Compare the promises with the queue, and with what consumers got."""
+    """Compare the promises with the queue, and with what consumers got.
+
+    Each process ran after the one before.
+    """
+    check_queue([step for life in lives for step in life], entries, _in_flight_at_kills(lives))
+    earlier: set[str] = set()
+    for life in lives:
+        given = {id_ for step, id_ in life if step == "given"}
+        assert given & earlier == set(), "what was acknowledged is not given out again"
+        earlier |= {id_ for step, id_ in life if step == "done"}
+
+
+def check_queue(steps: Steps, entries: list[Entry], in_flight: set[str]) -> None:
+    """Compare the promises with the queue.
+
+    Arguments:
+        steps: the steps of all processes.
+        entries: of the queue.
+        in_flight: what was with consumers of a killed process.
+    """
     from twophase.core.message import decode
     from twophase.core.queue_message import message_of
 
     branches = [decode(entry.body).branches[entry.branch] for entry in entries]
     queued = [message_of(branch.url, branch.payload).message_id for branch in branches]
-    told = [step for life in lives for step in life]
-    promised = {id_ for step, id_ in told if step in {"sent", "committed"}}
-    rolled_back = {id_ for step, id_ in told if step == "rolled"}
-    halves = {id_ for step, id_ in told if step == "half"}
+    promised = {id_ for step, id_ in steps if step in {"sent", "committed"}}
+    rolled_back = {id_ for step, id_ in steps if step == "rolled"}
+    halves = {id_ for step, id_ in steps if step == "half"}
 
     assert [entry.number for entry in entries] == list(range(len(entries)))
     assert [id_ for id_, count in Counter(queued).items() if count > 1] == [], "appended once"
@@ -86,13 +104,8 @@ def check(lives: list[Steps], entries: list[Entry]) -> None:
     assert rolled_back & set(queued) == set(), "nothing that was rolled back is seen"
     assert {id_ for id_ in halves if id_.endswith("commit")} - set(queued) == set(), "each half was decided"
     assert [id_ for id_ in queued if id_.endswith("rollback")] == []
-    done = [id_ for step, id_ in told if step == "done"]
-    assert set(queued) - set(done) - _in_flight_at_kills(lives) == set(), "everything was consumed"
-    earlier: set[str] = set()
-    for life in lives:
-        given = {id_ for step, id_ in life if step == "given"}
-        assert given & earlier == set(), "what was acknowledged is not given out again"
-        earlier |= {id_ for step, id_ in life if step == "done"}
+    done = [id_ for step, id_ in steps if step == "done"]
+    assert set(queued) - set(done) - in_flight == set(), "everything was consumed"
     assert len(promised) > 100, "there was a load"
     assert len(done) > 100, "on both sides"
 
@@ -110,7 +123,7 @@ def survive(url: str) -> None:
     choice = random.Random(1)
     lives = [killed(url, f"p{number}", choice.randint(*STEPS_BEFORE_KILL)) for number in range(KILLS)]
     lives.append(drained(url))
-    check(lives, asyncio.run(_entries(url)))
+    check(lives, asyncio.run(entries_of(url)))
 
 
 @pytest.mark.timeout(600)

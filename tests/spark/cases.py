@@ -16,6 +16,7 @@ from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER, 
 NOW_MS = 1_800_000_000_000
 IDENTITY = "a1"
 BRANCH = ("01", "http://bank-b/in")
+QUEUED = ("01", "queue://orders?id=7")
 
 SCOPE = Scope(
     as_of_ms=NOW_MS,
@@ -29,7 +30,8 @@ SCOPE = Scope(
 class Case(msgspec.Struct, frozen=True):
     """A gid with the rows of each side.
 
-    `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b.
+    `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b;
+    `entries`: the branches that stand in queues, by their places in the message.
     """
 
     gid: str
@@ -46,6 +48,8 @@ class Case(msgspec.Struct, frozen=True):
     parked: bool = False
     delay_ms: int = 0
     branches: tuple[tuple[str, str], ...] = (BRANCH,)
+    entries: tuple[int, ...] = ()
+    entries_cleaned: bool = False
 
     @property
     def flags(self) -> list[str]:
@@ -62,7 +66,7 @@ def inputs_of(spark: SparkSession, cases: list[Case]) -> Inputs:
 
 def tables_of(cases: list[Case]) -> dict[str, pa.Table]:
     """Return the same as Arrow tables, by the names of the inputs."""
-    journal = [_message(case, case.state) for case in cases if case.state is not None]
+    journal = [_message(case, case.state or State.ABSENT) for case in cases if case.state is not None or case.entries]
     producers = [
         {"source": "bank-a", "gid": case.gid, "reason": case.producer, "prepared_ms": case.prepared_ms}
         for case in cases
@@ -97,6 +101,9 @@ def _message(case: Case, state: State) -> dict[str, Any]:
         "identity": case.identity,
         "check_url": "http://bank-a/check" if case.checked else "",
         "branches": [{"branch_id": branch_id, "url": url} for branch_id, url in case.branches],
+        "queued": [place for place, (_, url) in enumerate(case.branches) if url.startswith("queue://")],
+        "entries": list(case.entries),
+        "entries_cleaned": case.entries_cleaned,
     }
 
 
@@ -130,6 +137,27 @@ MOVING = [
     Case("delayed_message", "in_flight", _SUBMITTED, "msg", _NOTHING, (), created_ms=NOW_MS - 90_000, delay_ms=60_000),
     Case("parked_long_ago", "parked", _SUBMITTED, "msg", _NOTHING, (), created_ms=0, parked=True),
     Case("stopped_by_force", "stopped", _FAILED, "msg", _NOTHING, (), decided_by="operator"),
+    Case(
+        "queued_message_waits_for_its_time",
+        "in_flight",
+        _SUBMITTED,
+        "msg",
+        _NOTHING,
+        (),
+        delay_ms=1,
+        branches=(QUEUED,),
+    ),
+    Case(
+        "queued_message_stopped_by_force",
+        "stopped",
+        _FAILED,
+        "msg",
+        _NOTHING,
+        (),
+        decided_by="operator",
+        branches=(QUEUED,),
+        entries=(0,),
+    ),
     Case("stopped_without_its_branches", "stopped", _FAILED, BRANCHES_UNKNOWN, _NOTHING, (), decided_by="operator"),
 ]
 BROKEN = [
@@ -145,6 +173,44 @@ BROKEN = [
         (),
         decided_by="check-back",
     ),
+    Case("committed_and_never_appended", "lost unchecked", barriers=_NOTHING, ledger=(), branches=(QUEUED,)),
+    Case(
+        "submitted_and_never_appended",
+        "lost in_flight",
+        _SUBMITTED,
+        branches=(BRANCH, ("02", QUEUED[1])),
+    ),
+    Case(
+        "entry_of_a_failed_message",
+        "ghost",
+        _FAILED,
+        "rollback",
+        _NOTHING,
+        (),
+        decided_by="check-back",
+        branches=(QUEUED,),
+        entries=(0,),
+    ),
+    Case(
+        "entry_of_a_running_transaction",
+        "ghost in_flight",
+        _PREPARED,
+        None,
+        _NOTHING,
+        (),
+        branches=(QUEUED,),
+        entries=(0,),
+    ),
+    Case("entry_without_a_message", "ghost", None, None, _NOTHING, (), branches=(QUEUED,), entries=(0,)),
+    Case(
+        "appended_twice",
+        "duplicate_effect unchecked",
+        barriers=_NOTHING,
+        ledger=(),
+        branches=(QUEUED,),
+        entries=(0, 0),
+    ),
+    Case("entry_of_a_branch_too_many", "orphan", entries=(0,)),
     Case("submitted_and_rolled_back", "ghost contrary_verdict in_flight", _SUBMITTED, "rollback", _NOTHING, ()),
     Case("delivered_and_rolled_back", "ghost contrary_verdict", producer="rollback"),
     Case("delivered_without_producer_row", "ghost", producer=None),
@@ -177,7 +243,16 @@ UNKNOWABLE = [
     Case("prepared_by_another_bank", "in_flight", _PREPARED, None, _NOTHING, (), identity="other"),
     Case("producer_without_identity_and_without_row", "unchecked", producer=None, identity=None),
     Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
-    Case("queue_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "queue://orders?id=7"),)),
+    Case("queue_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(QUEUED,), entries=(0,)),
+    Case(
+        "entry_cleaned",
+        "unchecked",
+        barriers=_NOTHING,
+        ledger=(),
+        created_ms=NOW_MS - 10_000,
+        branches=(QUEUED,),
+        entries_cleaned=True,
+    ),
     Case("unreadable_message", "unchecked", checked=None, identity=None, producer="msg"),
     Case("committed_without_its_branches", "in_flight unchecked", _PREPARED, BRANCHES_UNKNOWN, _NOTHING, ()),
     Case("delivered_though_its_row_lacks_its_branches", "unchecked", producer=BRANCHES_UNKNOWN),

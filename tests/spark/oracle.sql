@@ -33,17 +33,19 @@ named as (
     union select gid from barriers
 ),
 facts as (
-    select named.gid, m.state is not null as known, m.state, coalesce(m.decided_by, '') as decided_by,
+    select named.gid, m.known_state is not null as known, m.known_state as state, coalesce(m.decided_by, '') as decided_by,
            coalesce(m.checked, false) as checked, m.gid is not null and m.checked is null as unreadable,
            coalesce(m.parked, false) as parked,
            coalesce(m.created_ms + coalesce(m.delay_ms, 0) < {as_of_ms} - {late_ms}, false) as old,
            coalesce(v.committed, false) as committed, coalesce(v.bare, false) as bare, coalesce(v.rolled_back, false) as rolled_back,
            v.gid is not null or coalesce(m.identity = '{identity}', false) as given,
            coalesce(e.due, []) as due, e.calls, coalesce(e.topic, false) as topic, coalesce(e.branch_count, 0) as branch_count,
+           coalesce(m.entries, []) as entries, coalesce(m.queued, m.entries, []) as queued, m.entries_cleaned,
+           m.state = 3 and len(m.queued) = len(m.branches) as waits,
            coalesce(b.ids, []) as barrier_ids, coalesce(b.to_book, []) as to_book,
            coalesce(l.ids, []) as ledger_ids, coalesce(b.effects, []) as effects, coalesce(l.effects, []) as bookings
     from named
-    left join journal m on m.gid = named.gid
+    left join (select *, nullif(state, 0) as known_state from journal) m on m.gid = named.gid
     left join expected e on e.gid = named.gid
     left join verdicts v on v.gid = named.gid
     left join barriers b on b.gid = named.gid
@@ -52,20 +54,25 @@ facts as (
 said as (
     select *, state in (3, 4) as delivered, state = 5 as failed, state in (2, 3) as live,
            not committed and not rolled_back and given as absent,
-           len(barrier_ids) + len(ledger_ids) > 0 as has_effect
+           len(barrier_ids) + len(ledger_ids) > 0 as has_effect,
+           state in (3, 4) and not waits and len(list_filter(queued, lambda x: not list_contains(entries, x))) > 0 as unappended
     from facts
 ),
 judged as (
     select
-        committed and (not known or (failed and decided_by <> 'operator')) as lost,
+        (committed and (not known or (failed and decided_by <> 'operator')))
+            or (coalesce(unappended, false) and not entries_cleaned) as lost,
         (known and checked and ((rolled_back and not committed) or absent) and (delivered or has_effect))
-            or (not known and rolled_back and not committed and has_effect) as ghost,
+            or (not known and rolled_back and not committed and has_effect)
+            or (len(entries) > 0 and (not known or state = 2 or (failed and decided_by <> 'operator'))) as ghost,
         len(bookings) > len(list_distinct(bookings)) or len(barrier_ids) > len(list_distinct(barrier_ids))
+            or len(entries) > len(list_distinct(entries))
             as duplicate_effect,
         (state = 4 and len(list_filter(due, lambda x: not list_contains(barrier_ids, x) and not list_contains(ledger_ids, x))) > 0)
             or len(list_filter(to_book, lambda x: not list_contains(bookings, 'bank-b/' || x))) > 0 as missing_effect,
         (not known and has_effect)
-            or (known and not topic and len(list_filter(barrier_ids, lambda x: not list_contains(calls, x))) > 0) as orphan,
+            or (known and not topic and len(list_filter(barrier_ids, lambda x: not list_contains(calls, x))) > 0)
+            or (known and len(list_filter(entries, lambda x: not list_contains(queued, x))) > 0) as orphan,
         (committed and failed and decided_by <> 'operator')
             or (rolled_back and not committed and checked and delivered)
             or (absent and checked and failed and decided_by = 'check-back') as contrary_verdict,
@@ -75,7 +82,8 @@ judged as (
         live and not parked and old as late,
         live and not parked and not old as in_flight,
         (checked and state in (3, 4, 5) and not committed and not rolled_back and not given)
-            or (state = 4 and len(due) < branch_count) or (bare and state in (2, 3, 4)) or unreadable as unchecked
+            or (state = 4 and len(due) < branch_count) or (bare and state in (2, 3, 4)) or unreadable
+            or (unappended and entries_cleaned) as unchecked
     from said
 )
 select count(*) as messages,

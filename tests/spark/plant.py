@@ -6,13 +6,14 @@ The schemas are those of the coordinator's store and of the barrier.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from tests.spark.cases import BRANCH, IDENTITY, Case
+from tests.spark.cases import BRANCH, IDENTITY, QUEUED, Case
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode
@@ -80,6 +81,9 @@ def plant(system: System, cases: list[Case]) -> None:
         [(last,)] = connection.execute("select coalesce(max(seq), 0) from history")
         for seq, case in enumerate((case for case in cases if case.state is not None), last + 1):
             _plant_message(connection, seq, case)
+        [(first,)] = connection.execute("select coalesce(max(next_number), 0) from queue_counter")
+        entries = [entry for case in cases for entry in entries_of(case, case.gid)]
+        plant_queue(connection.executemany, entries, horizon_of(cases), first=first)
     with closing(sqlite3.connect(system.bank_a)) as connection, connection:
         rows = [(case.gid, case.producer, case.prepared_ms) for case in cases if case.producer is not None]
         connection.executemany(_BARRIER + "('msg', ?, '00', 'msg', '01', ?, ?)", rows)
@@ -106,6 +110,38 @@ def _plant_message(connection: sqlite3.Connection, seq: int, case: Case) -> None
         connection.execute(_HISTORY, known)
 
 
+def entries_of(case: Case, gid: str) -> list[tuple[str, int, int]]:
+    """Return (gid, branch, stored_ms) of a case's entries."""
+    return [(gid, branch, case.created_ms + 10) for branch in case.entries]
+
+
+def horizon_of(cases: Iterable[Case]) -> int:
+    """Return the time before which entries are cleaned; 0 for none."""
+    return max((case.created_ms + 11 for case in cases if case.entries_cleaned), default=0)
+
+
+def plant_queue(
+    executemany: Any, entries: Sequence[tuple[str, int, int]], horizon_ms: int, sign: str = "?", first: int = 0
+) -> None:
+    """Write one queue, and its end.
+
+    The index that refuses an entry twice goes where one is.
+    """
+    if len({entry[:2] for entry in entries}) < len(entries):
+        executemany("drop index queue_entry_gid", [()])
+        executemany("create index queue_entry_gid on queue_entry (gid, branch)", [()])
+    rows = [("orders", 0, first + place, *entry) for place, entry in enumerate(entries)]
+    signs = ", ".join([sign] * 6)
+    if rows:
+        executemany(f"insert into queue_entry (topic, queue, number, gid, branch, stored_ms) values ({signs})", rows)
+    executemany("delete from queue_counter where queue = 0", [()])
+    counter = f"insert into queue_counter (topic, queue, next_number) values ('orders', 0, {sign})"
+    executemany(counter, [(first + len(rows),)])
+    if horizon_ms:
+        executemany("delete from store_meta where name = 'queue_horizon_ms'", [()])
+        executemany(f"insert into store_meta (name, value) values ('queue_horizon_ms', {sign})", [(horizon_ms,)])
+
+
 def body_of(case: Case) -> bytes:
     """Return the stored form of a case's message."""
     if case.checked is None:
@@ -123,5 +159,5 @@ def one_service(case: Case) -> bool:
     return "bank-c" not in services and case.branches[0] in {
         BRANCH,
         ("01", "topic://rates"),
-        ("01", "queue://orders?id=7"),
+        QUEUED,
     }

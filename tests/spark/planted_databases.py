@@ -19,7 +19,7 @@ import psycopg
 
 from tests.servers.postgres import PostgresServer
 from tests.spark.cases import Case
-from tests.spark.plant import System, body_of, make_system
+from tests.spark.plant import System, body_of, entries_of, horizon_of, make_system, plant_queue
 from tests.spark.scale import DELIVERED, times_of
 from tests.spark.truth import LATE_S, nowadays
 from tests.support.secret_files import secret_in
@@ -134,6 +134,8 @@ def _plant_store(system: System, kinds: list[tuple[Case, int]]) -> None:
     with closing(sqlite3.connect(system.coordinator)) as connection, connection:
         connection.executemany(live, _live(kinds))
         connection.executemany(history, _final(kinds))
+        entries = [entry for case, gid in _each(kinds) for entry in entries_of(case, gid)]
+        plant_queue(connection.executemany, entries, horizon_of(case for case, _ in kinds))
         connection.execute("insert into node select 1, 1, '', max(seq), 0, 0 from history")
 
 

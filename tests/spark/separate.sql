@@ -12,6 +12,7 @@ numbers as (
     select gid, 0 as source,
            case state when 4 then 1 when 5 then 2 else 64 end
                | case when checked then 4 when not checked then 8 else 64 end
+               | case when entries <> case when state = 4 then queued else [] end then 64 else 0 end
                | case when due < len(branches) or created_ms > {as_of_ms} + 3600000 then 64 else 0 end as says,
            case when state <> 4 or due = 0 then 0::ubigint
                 when len(branches) = 1 then hash(branches[1].branch_id)

@@ -68,6 +68,15 @@ def test_only_what_came_since_is_read() -> None:
     assert state.carried == ("g",)
 
 
+def test_entries_of_queues_are_read_again_as_far_back_as_a_commit_may_take() -> None:
+    with_queues = msgspec.structs.replace(store(Bound(1, 100, "seq", 1)), has_queues=True)
+    state = advanced(None, [with_queues], as_of_ms=10_000, overlap_ms=4_000, carried=[], run=RUN)
+
+    increment = increment_of([with_queues], state, overlap_ms=4_000, slices_max=2)
+
+    assert increment.sources[0].slices == (Slice("message"), Slice("queue_entry", "stored_ms", 6_000))
+
+
 def test_keys_are_read_again_as_far_back_as_a_transaction_may_stay_open() -> None:
     first = advanced(None, [bank(Bound(1, 70, "id"))], as_of_ms=10_000, overlap_ms=5_000, carried=[], run=RUN)
     second = advanced(first, [bank(Bound(1, 80, "id"))], as_of_ms=14_000, overlap_ms=5_000, carried=[], run=RUN)

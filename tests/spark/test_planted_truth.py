@@ -81,7 +81,7 @@ def test_exactly_the_planted_violations_are_found(
     assert (result.messages, result.clean) == (MESSAGES, sum(not case.flags for case in cases))
     assert result.violations == sum(result.primary.values())
     assert {(row.role, row.source): row.rows for row in result.rows} == {
-        ("coordinator", "coordinator"): sum(case.state is not None for case in cases),
+        ("coordinator", "coordinator"): sum(bool(case.state or case.entries) for case in cases),
         ("producer", "bank-a"): sum(case.producer is not None for case in cases),
         ("consumer", "bank-b"): effects["bank-b"],
         ("consumer", "bank-c"): effects["bank-c"],

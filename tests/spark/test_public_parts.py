@@ -38,6 +38,7 @@ ALLOWED = {
     "twophase.core.options",
     "twophase.core.printable",
     "twophase.core.probe",
+    "twophase.core.queue_message",
     "twophase.core.schedule",
     "twophase.core.shell",
     "twophase.core.signature",

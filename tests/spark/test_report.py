@@ -19,6 +19,7 @@ import pytest
 from twophase.cli.app import COMMANDS
 from twophase.cli.operating.messages import app as messages
 from twophase_spark.inputs.increment import Run
+from twophase_spark.inputs.queues import BrokenQueue, Queues
 from twophase_spark.inputs.source import scope_of
 from twophase_spark.locations import Role, parse_coordinator, parse_named
 from twophase_spark.readers.probe import Source
@@ -121,9 +122,12 @@ def test_no_text_of_a_database_is_markup_in_any_report() -> None:
     evil = "<img src=x onerror=alert(1)>\"'&"
     message: dict[str, object] = {"state": 3, "decided_by": evil, "reason": evil, "created_ms": 1, "finished_ms": 2}
     message["branches"] = [{"branch_id": evil, "url": f"http://{evil}"}]
+    message["entries"] = [0]
     rows = ({"source": evil, "reason": evil, "branch_id": evil},)
     found = Finding(evil, ("lost",), (evil,), message, rows, rows, rows, (Repair("lost", evil, evil),))
-    report = report_of(msgspec.structs.replace(broken(), samples=(found,)))
+    queues = Queues(queues=1, broken=1, shown=(BrokenQueue(evil, evil, 0, (evil,)),))
+    result = msgspec.structs.replace(broken(), samples=(found,))
+    report = make_report(result, SOURCES, Terms(grace_s=5, late_s=60), queues, duration_s=1.26)
 
     page = WellFormed()
     page.feed(to_html(report))
@@ -141,6 +145,19 @@ def test_html_says_the_verdict_first() -> None:
         headings = re.findall(r"<h\d[^>]*>([^<]*)<", to_html(report_of(result)))
 
         assert headings[0] == verdict
+
+
+def test_a_broken_queue_breaks_a_promise_in_every_report() -> None:
+    queues = Queues(queues=2, entries=7, dead_letters=3, broken=1, shown=(BrokenQueue("c", "orders", 4, ("1 lost",)),))
+
+    report = make_report(RESULT, SOURCES, Terms(), queues, duration_s=1)
+
+    assert (report.verdict, report.verdict.exit_code) == (Verdict.VIOLATIONS, 1)
+    assert report.sentence == "1 queue breaks a promise, and 0 of 9 messages."
+    assert "7 entries in 2 queues, 3 of them dead letters" in {line.note for line in report.coverage}
+    assert "<td>orders 4</td><td>c</td>" in to_html(report)
+    [failure] = ET.fromstring(to_junit(report)).iter("failure")
+    assert failure.text == "orders 4: 1 lost"
 
 
 def test_an_audit_of_nothing_proves_nothing() -> None:
@@ -187,9 +204,10 @@ def test_the_form_of_the_json_is_stable() -> None:
     plain = json.loads(to_json(report_of(broken())))
 
     assert sorted(plain) == [
-        *("as_of", "coverage", "duration_s", "format", "grace_s", "late_s", "result", "run_id", "runs", "sentence"),
-        *("since", "sources", "verdict"),
+        *("as_of", "coverage", "duration_s", "format", "grace_s", "late_s", "queues", "result", "run_id", "runs"),
+        *("sentence", "since", "sources", "verdict"),
     ]
+    assert sorted(plain["queues"]) == ["broken", "dead_letters", "entries", "queues", "shown"]
     assert sorted(plain["result"]) == [
         *(
             "acknowledged",

@@ -20,7 +20,7 @@ import psycopg
 import pymysql
 
 from tests.spark.cases import BROKEN, IDENTITY, IN_ORDER, MOVING, NOW_MS, UNKNOWABLE, Case
-from tests.spark.plant import body_of
+from tests.spark.plant import body_of, entries_of, horizon_of, plant_queue
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
 from twophase.stores.postgres.migrating import migrate_database
@@ -69,17 +69,20 @@ def _at(now_ms: int, case: Case, gid: str) -> Case:
 def plant_coordinator(url: str, cases: list[Case]) -> None:
     """Make a store and its messages, on SQLite or PostgreSQL."""
     live, final = _messages(cases)
+    entries = [entry for case in cases for entry in entries_of(case, case.gid)]
     if url.startswith("sqlite:"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
             connection.executescript(schema())
             connection.execute(f"pragma application_id = {APPLICATION_ID}")
             connection.execute(f"pragma user_version = {SCHEMA_VERSION}")
             _insert(connection.executemany, live, final, "?", parked=int)
+            plant_queue(connection.executemany, entries, horizon_of(cases))
             connection.execute("insert into node values (1, 1, '', ?, 0, 0)", (len(final),))
         return
     asyncio.run(migrate_database(url))
     with psycopg.connect(url) as store, store.cursor() as cursor:
         _insert(cursor.executemany, live, final, "%s", parked=bool)
+        plant_queue(cursor.executemany, entries, horizon_of(cases), "%s")
 
 
 def plant_bank(url: str, *, producer: list[Case], consumer: dict[str, list[Case]], identity: str = IDENTITY) -> None:

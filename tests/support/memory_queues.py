@@ -20,6 +20,7 @@ from twophase.coordinator.queues import (
     Question,
     QueueMessage,
     Sent,
+    Servers,
     TopicInfo,
 )
 from twophase.coordinator.state.active_message import Owner
@@ -73,6 +74,8 @@ class MemoryQueues:
     def __init__(self, *, check_s: float = 0.1, answer_s: float = 1.0, attempts_max: int = 17) -> None:
         self.kinds: dict[str, frozenset[str]] = {}
         self.makes = True
+        self.nodes = Servers(None)
+        self.announced: dict[str, str] = {}
         self.attempts_max = attempts_max
         self.clients: list[Client] = []
         self.halves: dict[str, _Half] = {}
@@ -112,6 +115,13 @@ class MemoryQueues:
         if not self.makes:
             raise QueueNotFound
         return GroupInfo(name, namespace, self.attempts_max, (1_000, 5_000))
+
+    async def servers(self, namespace: str, topic: str) -> Servers:
+        assert isinstance(namespace, str), topic
+        return self.nodes
+
+    async def announce(self, wire: str, address: str) -> None:
+        self.announced[wire] = address
 
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
         return [await self._send(message, caller) for message in messages]
@@ -207,6 +217,7 @@ class MemoryQueues:
         client_id: str,
         auto_renew: bool,
         fifo: bool,
+        bytes_max: int | None = None,
     ) -> list[Delivered]:
         tags = {tag.strip() for tag in expression.split("||")}
         ends_s = self._now_s() + wait_ms / 1000
@@ -275,7 +286,14 @@ class MemoryQueues:
         place.renewed.pop(group, None)
         return place.handles[group]
 
-    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        place = self._held(namespace, group, topic, handle)
+        place.attempts[group] -= 1
+        place.visible_s[group] = 0.0
+        place.handles.pop(group)
+        self._notify()
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         self._bury(self._held(namespace, group, topic, handle), group)
 
     async def recall(self, namespace: str, topic: str, transaction_id: str, caller: Owner | None) -> None:

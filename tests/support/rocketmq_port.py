@@ -12,6 +12,7 @@ from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.browsers import BrowserGuard
 from twophase.server.identity.gate import Gate
 from twophase.server.rocketmq.port import RocketmqPort
+from twophase.server.sessions import Sessions
 from twophase.server.settings import Settings
 from twophase.server.tls import ServerTls
 
@@ -34,6 +35,7 @@ class Serving:
         self.port = RocketmqPort(
             Settings(rocketmq_port=number, connections_per_address_percent=100, **settings),
             self.queues,
+            Sessions(self.queues),
             WallClock(),
             self.refused.append,
             self.gate,

@@ -18,10 +18,21 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
 
-from twophase import AsyncMessage, Message
+from twophase import AsyncClient, AsyncMessage, Client, Message
 from twophase.barrier import aonce, once
 from twophase.client.transaction import AsyncTransaction, Transaction
 from twophase.integrations import django, fastapi, flask, grpc
+from twophase.queues import (
+    AsyncConsumer,
+    AsyncTransactionProducer,
+    Consumer,
+    Decision,
+    Half,
+    Received,
+    Sent,
+    TransactionProducer,
+    queue_address,
+)
 
 Row = tuple[Any, ...]
 CHECK = "http://a/check"
@@ -129,3 +140,51 @@ def check_branches(engine: Engine, async_engine: AsyncEngine) -> None:
 
     plain(amount=1)
     view(amount=1)
+
+
+class Order:
+    """A type of the application's own."""
+
+
+class Shop:
+    def execute(self, message: Half, argument: Order) -> Decision:
+        return Decision.COMMIT
+
+    def check(self, message: Half) -> Decision:
+        return Decision.UNKNOWN
+
+
+class AsyncShop:
+    async def execute(self, message: Half, argument: Order) -> Decision:
+        return Decision.COMMIT
+
+    async def check(self, message: Half) -> Decision:
+        return Decision.UNKNOWN
+
+
+def check_consumers(client: Client) -> None:
+    consumer = Consumer(client, "billing")
+
+    @consumer.handler("orders", tags=["paid", "sent"], concurrency=4)
+    def bill(order: Order, message: Received) -> None: ...
+
+    bill(Order(), consumer.receive("orders")[0])  # a decorated function is the function itself
+    consumer.subscribe("bills", lambda payload: None)
+    (message,) = consumer.receive("orders", wait=5, lease=30)
+    assert_type(message.decode(Order), Order)
+    assert_type(message.decode(dict[str, int]), dict[str, int])
+    assert_type(message.body, bytes)
+    assert_type(consumer.ack(message), bool)
+    assert_type(TransactionProducer(client, "shop", Shop()).send("orders", Order(), Order(), keys=["7"]), Sent)
+    Message(client).add(queue_address("orders", tag="paid"), {})
+
+
+async def check_async_consumers(client: AsyncClient) -> None:
+    consumer = AsyncConsumer(client, "billing")
+
+    @consumer.handler("orders")
+    async def bill(order: Order) -> None: ...
+
+    await bill(Order())
+    assert_type(await consumer.receive("orders"), list[Received])
+    assert_type(await AsyncTransactionProducer(client, "shop", AsyncShop()).send("orders", b"", Order()), Sent)

@@ -10,9 +10,10 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.orm import Session, sessionmaker
 
-from twophase import Message
+from twophase import AsyncClient, Client, Message
 from twophase.barrier import aonce, once
 from twophase.integrations import fastapi, flask
+from twophase.queues import AsyncConsumer, AsyncTransactionProducer, Consumer, Decision, Half, TransactionProducer
 
 CHECK = "http://a/check"
 message = Message("http://coordinator")
@@ -57,3 +58,40 @@ async def check_functions(engine: Engine, async_engine: AsyncEngine, session: Se
 def check_branches(engine: Engine) -> None:
     @fastapi.branch(engine)  # type: ignore[arg-type]
     def branch(connection: Session) -> None: ...
+
+
+class Shop:
+    def execute(self, message: Half, argument: int) -> Decision:
+        return Decision.COMMIT
+
+    def check(self, message: Half) -> Decision:
+        return Decision.UNKNOWN
+
+
+class Unsure:
+    def execute(self, message: Half, argument: int) -> bool:
+        return True
+
+    def check(self, message: Half) -> bool:
+        return False
+
+
+def check_consumers(client: Client, async_client: AsyncClient) -> None:
+    consumer = Consumer(client, "billing")
+
+    @consumer.handler("orders")  # type: ignore[type-var]
+    async def bill(order: bytes) -> None: ...
+
+    Consumer(async_client, "billing")  # type: ignore[arg-type]
+    TransactionProducer(client, "shop", Unsure())  # type: ignore[arg-type]
+    TransactionProducer(async_client, "shop", Shop())  # type: ignore[arg-type]
+
+
+def check_async_consumers(client: Client, async_client: AsyncClient) -> None:
+    consumer = AsyncConsumer(async_client, "billing")
+
+    @consumer.handler("orders")  # type: ignore[type-var]
+    def bill(order: bytes) -> None: ...
+
+    AsyncConsumer(client, "billing")  # type: ignore[arg-type]
+    AsyncTransactionProducer(async_client, "shop", Shop())  # type: ignore[arg-type]

@@ -83,8 +83,8 @@ class Channel:
         self.allow_unsafe_database = allow_unsafe_database
         self.allow_event_loop = allow_event_loop
         self.identities = Identities()
-        self._headers = (("authorization", authorization),) if authorization is not None else ()
-        self._ssl_context = ssl_context
+        self.headers = (("authorization", authorization),) if authorization is not None else ()
+        self.ssl_context = ssl_context
         self._trust = trust
 
 
@@ -97,8 +97,8 @@ class SyncChannel(Channel):
         if self._speaks_grpc:
             from twophase.client.transport.grpc import GrpcTransport  # noqa: PLC0415 -- an extra
 
-            return GrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context, trust=self._trust)
-        return SyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+            return GrpcTransport(self.url, headers=self.headers, ssl_context=self.ssl_context, trust=self._trust)
+        return SyncTransport(self.url, headers=self.headers, ssl_context=self.ssl_context)
 
     def driver(self, flow: Generator[Command, Any, Any], engine: Any = None) -> SyncDriver:
         """Return a driver that performs `flow` on this channel."""
@@ -114,10 +114,10 @@ class AsyncChannel(Channel):
         if self._speaks_grpc:
             from twophase.client.transport.grpc import AsyncGrpcTransport  # noqa: PLC0415 -- an extra
 
-            return AsyncGrpcTransport(self.url, headers=self._headers, ssl_context=self._ssl_context, trust=self._trust)
+            return AsyncGrpcTransport(self.url, headers=self.headers, ssl_context=self.ssl_context, trust=self._trust)
         from twophase.client.transport import aio as transport_async  # noqa: PLC0415 -- asyncio only where it is used
 
-        return transport_async.AsyncTransport(self.url, headers=self._headers, ssl_context=self._ssl_context)
+        return transport_async.AsyncTransport(self.url, headers=self.headers, ssl_context=self.ssl_context)
 
     def driver(self, flow: Generator[Command, Any, Any], engine: Any = None) -> AsyncDriver:
         """Return a driver that performs `flow` on this channel."""

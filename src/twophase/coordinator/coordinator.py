@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from twophase.coordinator.admission import Admission
+from twophase.coordinator.cluster.lease import Lease
 from twophase.coordinator.cluster.membership import Membership
 from twophase.coordinator.cluster.node import Node
 from twophase.coordinator.cluster.ownership import Ownership
@@ -107,14 +108,15 @@ class Coordinator:
         machine = self._machine = StateMachine(runtime, memory, self.topics, self)
         self._admission = Admission(runtime, memory, machine, self.topics)
         self._dispatcher = Dispatcher(runtime, memory, machine, self.topics, destinations, self._alerts)
-        self.queues = Queues(runtime, self._admission, machine, self._dispatcher.producers)
+        self._lease = Lease(store.lease_ms)
+        self.queues = Queues(runtime, self._admission, machine, self._dispatcher.producers, self._lease)
         machine.group_commit.readers = self.queues.serving
         self._recovery = Recovery(runtime, memory, lambda: self._admission.is_open)
         self._ownership = Ownership(runtime, memory, machine, self._dispatcher.dispatch)
         self._node = Node(
             memory, machine, self._admission, self._dispatcher, self._ownership, self._recovery, self.tick
         )
-        self._membership = Membership(runtime, self._node, self._store_clock, self._recovery.hurry)
+        self._membership = Membership(runtime, self._node, self._store_clock, self._lease, self._recovery.hurry)
         self._retention = Retention(runtime, self.queues.definitions.retentions)
         self._counting = Counting(runtime)
         self._horizon_turns = PageTurns()
@@ -137,7 +139,9 @@ class Coordinator:
             StoreError: the store refuses to start; its class says why.
         """
         self._node.begin()
+        asked_s = self._lease.now_s()
         await self._runtime.store.start()
+        self._lease.renewed(asked_s)
         asked_ms = self._store_clock.own_ms()
         self._store_clock.follow(await self._runtime.store.now_ms(), asked_ms)
         await self.topics.start()

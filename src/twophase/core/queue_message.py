@@ -128,7 +128,9 @@ def address_of(message: QueueMessage) -> str:
     'queue://orders?id=01AB&tag=paid&p.shop=7'
     """
     namespace = f"{quote(message.namespace, safe='')}/" if message.namespace else ""
-    pairs = [("id", message.message_id)]
+    pairs: list[tuple[str, str]] = []
+    if message.message_id:
+        pairs.append(("id", message.message_id))
     if message.kind != "normal":
         pairs.append(("kind", message.kind))
     if message.tag:
@@ -149,7 +151,8 @@ def address_of(message: QueueMessage) -> str:
     if message.only_group:
         pairs.append(("only", message.only_group))
     pairs += [(_PROPERTY + name, value) for name, value in message.properties]
-    return f"{QUEUE_PREFIX}{namespace}{quote(message.topic, safe='')}?{urlencode(pairs)}"
+    query = f"?{urlencode(pairs)}" if pairs else ""
+    return f"{QUEUE_PREFIX}{namespace}{quote(message.topic, safe='')}{query}"
 
 
 def topic_address(name: str) -> str:

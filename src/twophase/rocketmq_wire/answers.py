@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Any
 
-from twophase.rocketmq_wire.codes import READ_WRITE, DigestType
+from twophase.rocketmq_wire.codes import DigestType
 from twophase.rocketmq_wire.descriptors import kind
 from twophase.rocketmq_wire.values import (
     ClientSettings,
@@ -21,8 +21,7 @@ from twophase.rocketmq_wire.values import (
     WireMessage,
 )
 
-_BROKER = "twophase"
-"""The name of the one broker of every route; its id is 0, as of a primary."""
+_STORE_HOST = "twophase"
 
 
 def encode_status(answer: str, status: Status) -> bytes:
@@ -158,8 +157,8 @@ def _queue(queue: Queue) -> Any:
     return kind("MessageQueue")(
         topic=_resource(queue.topic),
         id=queue.number,
-        permission=READ_WRITE,
-        broker=kind("Broker")(name=_BROKER, id=0, endpoints=_endpoints(queue.endpoints)),
+        permission=queue.permission,
+        broker=kind("Broker")(name=queue.broker, id=0, endpoints=_endpoints(queue.endpoints)),
         accept_message_types=queue.kinds,
     )
 
@@ -177,7 +176,7 @@ def _delivered(message: WireMessage, delivery: Delivery) -> Any:
         born_timestamp=_timestamp(message.born_ms),
         born_host=message.born_host,
         store_timestamp=_timestamp(delivery.stored_ms),
-        store_host=_BROKER,
+        store_host=_STORE_HOST,
         receipt_handle=delivery.handle or None,
         queue_id=delivery.queue,
         queue_offset=delivery.offset,

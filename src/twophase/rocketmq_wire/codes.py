@@ -112,5 +112,9 @@ class Scheme(enum.IntEnum):
     DOMAIN_NAME = 3
 
 
-READ_WRITE = 4
-"""`MessageQueue.permission`."""
+class Permission(enum.IntEnum):
+    """`MessageQueue.permission`."""
+
+    READ = 2
+    WRITE = 3
+    READ_WRITE = 4

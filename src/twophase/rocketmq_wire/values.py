@@ -179,12 +179,17 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """`MessageQueue` of a route."""
+    """`MessageQueue` of a route.
+
+    `broker`: the name of its node. `permission`: what clients may do with it.
+    """
 
     topic: Resource
     number: int
     endpoints: Endpoints
     kinds: tuple[int, ...]
+    broker: str
+    permission: int
 
 
 class SendResult(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,12 +24,11 @@ import uvloop
 
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
-from twophase.coordinator.dispatch.calls import why_not_callable
+from twophase.coordinator.dispatch.calls import why_not_askable, why_not_callable
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock
 from twophase.core.printable import printable
-from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.base import Destination
 from twophase.destinations.grpc import GrpcDestination
 from twophase.destinations.http import HttpDestination
@@ -50,7 +50,8 @@ from twophase.server.api.many_http import ManyApi
 from twophase.server.api.messages_http import operators
 from twophase.server.api.openapi import OpenApi
 from twophase.server.api.operation import Served
-from twophase.server.api.probes_http import ProbesApi
+from twophase.server.api.probes_http import probe_operations
+from twophase.server.api.queues.routes import queue_routes
 from twophase.server.api.status_http import StatusApi
 from twophase.server.api.takeover import TakeoverApi
 from twophase.server.api.topics_http import TopicRoutes
@@ -67,6 +68,7 @@ from twophase.server.identity.token_changes import TokenChanges
 from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.rocketmq.opening import rocketmq_port_of
+from twophase.server.sessions import Sessions
 from twophase.server.settings import Settings, unknown_variables
 from twophase.server.stores import is_open_to_others, open_store
 from twophase.server.tls import ServerTls, tls_of
@@ -131,13 +133,13 @@ class Server:
             store, self._destinations, settings.coordinator(), clock, random.random, observer, alerts
         )
         clock = self.coordinator.clock
+        self.sessions = Sessions(self.coordinator.queues)
         self._refusals = Refusals(store.append_audit)
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners, self._refusals)
         self._token_changes = TokenChanges(store, self.gate)
         trace = TraceHeaders(names_of(settings.trace_headers))
-        decoder = Decoder(
-            self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms, self._why_not_askable
-        )
+        askable = partial(why_not_askable, self._destinations)
+        decoder = Decoder(self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms, askable)
         served = self._served(decoder, clock, store.lease_ms)
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
         self._browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
@@ -145,6 +147,7 @@ class Server:
         self._rocketmq = rocketmq_port_of(
             settings,
             self.coordinator.queues,
+            self.sessions,
             clock,
             self.metrics.refused,
             self.gate,
@@ -201,13 +204,8 @@ class Server:
             *AuditApi(coordinator).served(),
             *queue_operations(coordinator),
             *ManyApi(coordinator, decoder, on_refused).served(),
-            *ProbesApi(
-                coordinator.probing,
-                self._why_not_askable,
-                settings.request_timeout_ms,
-                clock,
-                coordinator.note_act,
-            ).served(),
+            *queue_routes(coordinator.queues, self.sessions, decoder),
+            *probe_operations(coordinator, self._destinations, settings.request_timeout_ms),
         ]
 
     async def start(self) -> list[str]:
@@ -286,6 +284,7 @@ class Server:
         """Accept no more, finish what is under way, within `drain_timeout_ms`."""
         ends_s = time.monotonic() + self.settings.drain_timeout_ms / 1000
         self.listener.stop_accepting()
+        self.sessions.end_polls()
         timeout_s = self.settings.drain_timeout_ms / 1000
         ports = [self._grpc.drain(timeout_s)]
         if self._rocketmq is not None:
@@ -342,10 +341,6 @@ class Server:
             )
             destinations |= {"grpc": grpc, "grpcs": grpc}
         return destinations
-
-    def _why_not_askable(self, url: str) -> str | None:
-        others = {scheme: one for scheme, one in self._destinations.items() if f"{scheme}://" != QUEUE_PREFIX}
-        return why_not_callable(others, url) if url else None
 
     def _why_not_callable(self, url: str) -> str | None:
         if not url:

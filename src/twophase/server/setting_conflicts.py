@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.http_client.byte_budget import SHARE_LEAST
+from twophase.server.advertised import is_every_address, why_no_address
 from twophase.server.codecs.trace import names_of
 
 if TYPE_CHECKING:
     from twophase.server.settings import Settings
 
+_PORT_MAX: Final = 65_535
 _RETENTION_LEAST_MS: Final = 2 * BEGIN_DEADLINE_MS.value
 
 
@@ -31,11 +33,8 @@ def why_not_together(settings: Settings) -> str | None:
             f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
             " file. Set store to a postgresql:// URL, or workers to 1."
         )
-    if settings.workers > 1 and settings.rocketmq_port != "off":
-        return (
-            "rocketmq_port: one process serves the queues of a store, and workers would each have its own part of the"
-            " clients. Set workers to 1."
-        )
+    if wrong := _why_no_rocketmq_port(settings):
+        return wrong
     if settings.bytes_under_way_max < 8 * max(settings.answer_bytes_max, SHARE_LEAST // 2):
         return (
             f"bytes_under_way_max: must be at least {4 * SHARE_LEAST}, and eight times answer_bytes_max: calls may keep"
@@ -48,4 +47,20 @@ def why_not_together(settings: Settings) -> str | None:
             return f"{first}: is greater than {cap}, which bounds it."
     if settings.in_flight_per_destination_max > settings.in_flight_max:
         return "in_flight_per_destination_max: is greater than in_flight_max, which bounds it."
+    return None
+
+
+def _why_no_rocketmq_port(settings: Settings) -> str | None:
+    port, address, workers = settings.rocketmq_port, settings.rocketmq_address, settings.workers
+    if wrong := why_no_address(address):
+        return f"rocketmq_address: {wrong}."
+    if port == "off":
+        return "rocketmq_address: there is no rocketmq_port that it could name." if address else None
+    if workers > 1 and not address and is_every_address(settings.host):
+        return (
+            "rocketmq_address: it is missing. Each worker has a port of its own, and a route cannot name the one of"
+            f" another worker at {settings.host}. Set it to the name of this machine."
+        )
+    if workers > 1 and isinstance(port, int) and port and port + workers - 1 > _PORT_MAX:
+        return f"rocketmq_port: {workers} workers have the ports from {port} on, and {_PORT_MAX} is the last port."
     return None

@@ -102,6 +102,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Port | Literal["off"],
         Meta(description="port for RocketMQ 5 clients, usually 8081; 0 picks a free one; off: none"),
     ] = "off"
+    rocketmq_address: Annotated[
+        str, Meta(description="host:port by which routes name this node's rocketmq_port; empty: what it listens on")
+    ] = ""
     grpc_connections_max: Annotated[
         Count,
         Meta(

@@ -147,9 +147,11 @@ class FlushResult(msgspec.Struct):
     """The outcome of a flush.
 
     Every item whose index in the batch is not in `refused` was applied. `numbers` has the offsets of an applied item's
-    `appends`; an index is missing where the answer of a flush was lost.
+    `appends`; an index is missing where the answer of a flush was lost. `lost` has the indexes of `Batch.progress` that
+    were refused, because this node does not own the topic in that term any more.
     """
 
     at_ms: int
     refused: dict[int, NotApplied]
     numbers: dict[int, tuple[int, ...]] = {}
+    lost: frozenset[int] = frozenset()

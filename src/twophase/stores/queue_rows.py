@@ -69,7 +69,7 @@ class Progress(msgspec.Struct, frozen=True):
     """The progress of a group in a queue.
 
     Every entry below `next_number` is done. `unfinished` has what is done above it, and the deliveries of what is not;
-    the store does not read it.
+    the store does not read it. `term`: that in which its node serves the topic; see `QueueStore.own_topic`.
     """
 
     group: str
@@ -77,6 +77,7 @@ class Progress(msgspec.Struct, frozen=True):
     queue: int
     next_number: int
     unfinished: bytes
+    term: int = 0
 
 
 class Definition(msgspec.Struct, frozen=True):

@@ -2,11 +2,16 @@
 
 Entries are written by `flush` alone (`Batch.appends`). A queue's numbers are given in the flush, in commit order. (gid,
 branch) is in one entry only. A history row stays while an entry has its gid.
+
+On a shared store the consumers of a topic are served by one node, its owner. A term is the time that one process owns a
+topic without a break, and its number grows. Progress names the term, and a flush refuses that of any other than the
+present one, in the transaction that would write it: so no former owner undoes what the present one has written. A term
+ends when its node gives the topic up, when the node's epoch ends, or when the node leaves its slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
@@ -44,6 +49,47 @@ class QueueStore(Protocol):
         """Return the next number of each queue of a topic that has had an entry."""
         ...
 
+    async def queue_ends_of(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """Return the next number of each queue of these topics, by topic and queue."""
+        ...
+
+    async def own_topic(self, topic: str) -> int | None:
+        """Take the consumers of a topic; return the term, None while another node owns it.
+
+        The caller reads progress afterwards: what the owner before has written is there by then, and it writes no more.
+        A store that is not shared has one node, and one term, 0.
+
+        Raises:
+            StoreFenced: this node has lost its slot.
+        """
+        ...
+
+    async def give_up_topic(self, topic: str, term: int) -> None:
+        """End a term of this node's. Another term is not touched."""
+        ...
+
+    async def announce(self, served_at: str) -> None:
+        """Let the other nodes see the addresses of this one, in `NodeSeen.served_at`.
+
+        It lasts until this node loses its slot.
+        The store does not read them, and one that is not shared does not keep them.
+
+        Raises:
+            StoreFenced: this node has lost its slot.
+        """
+        ...
+
+    async def wake(self, topics: Sequence[str]) -> None:
+        """Wake the other nodes: there are new entries of these topics.
+
+        It may get lost; so they look from time to time, too.
+        """
+        ...
+
+    def on_wake(self, woken: Callable[[str], None]) -> None:
+        """Call this with a topic when another node has new entries for it; before `start`."""
+        ...
+
     async def queue_place(self, gid: str, branch: int) -> Place | None:
         """Return where a message's branch is; None when it is in no queue."""
         ...
@@ -79,14 +125,18 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> None:
-        """Write the progress of groups, and the act's row in the audit log, in one commit."""
+    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> bool:
+        """Write the progress of groups, and the act's row in the audit log, in one commit.
+
+        False, and nothing is changed, when one of the topics has another term by now.
+        """
         ...
 
     async def empty_queues(self, topic: str, limit: int) -> int:
         """Remove at most `limit` entries of a topic, done or not; return how many.
 
-        The numbers of the topic's queues continue, so no number is ever given twice.
+        The numbers of the topic's queues continue, so no number is ever given twice. The time is raised before which
+        entries may be gone, as by `purge_queues`.
         """
         ...
 

@@ -141,10 +141,11 @@ class Topics(msgspec.Struct, frozen=True):
 class NodeSeen(msgspec.Struct, frozen=True):
     """A node slot: whether a process holds it, and when the process was last seen.
 
-    The time is the store's clock.
+    The time is the store's clock. `served_at`: as the node announced it.
     """
 
     node: int
     epoch: int
     held: bool
     seen_ms: int
+    served_at: str = ""

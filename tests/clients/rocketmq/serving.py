@@ -79,9 +79,9 @@ class Serving:
         await store.stop()
 
     async def queues(self, topic: str) -> set[int]:
-        """Return the queues of a topic that have messages, as the server shows them to operators."""
+        """Return the queues of a topic that have messages, as operators see them."""
         assert self._process is not None, "it runs"
-        answer = await self._process.ask(get(f"/api/twophase/queues/{topic}"))
+        answer = await self._process.ask(get(f"/api/twophase/queue-topics/{topic}"))
         parts = msgspec.json.decode(answer.body, type=OneTopic).topic.parts
         return {part.queue for part in parts if part.first < part.end}
 

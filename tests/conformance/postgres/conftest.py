@@ -41,7 +41,10 @@ async def join(url: str, clock: SetClock) -> AsyncIterator[Join]:
 
     async def start(**arguments: Any) -> PostgresStore:
         settings: dict[str, Any] = {"clock": clock, "lease_ms": LEASE_MS, "outage_wait_ms": PATIENT_MS} | arguments
+        woken = settings.pop("woken", None)
         node = PostgresStore(settings.pop("url", url), **settings)
+        if woken is not None:
+            node.on_wake(woken)
         nodes.append(node)
         await node.start()
         return node

@@ -72,6 +72,7 @@ SINGLE = {
     "queue_keys": {"queue_entry"},
     "queue_redefine": {"queue_definition"},
     "queue_undefine": {"queue_definition"},
+    "queue_horizon": set[str](),
     "oldest_attempts": {"attempt", "attempt_gid", "message"},
     "later": {"message", "message_due"},
     "search_live": {"message"},

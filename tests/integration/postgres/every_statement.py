@@ -98,7 +98,14 @@ async def _queue(store: Store, name: str, size: int) -> None:
     await store.queue_entries("orders", 1, list(range(100)))
     await store.queue_ends("orders")
     await store.queue_place(gids[0], 0)
+    await store.queue_ends_of(["orders", "bills"])
     await store.queue_progress("group", "orders")
+    term = await store.own_topic("orders") or 0
+    owned = [Progress("group", "orders", queue, 0, b"", term) for queue in range(2)]
+    assert (await store.flush(Batch([], [], progress=owned))).lost == frozenset()
+    await store.give_up_topic("orders", term)
+    await store.announce("here")
+    await store.wake(["orders"])
     await store.purge_queues(1, 100, {"orders": 1})
     await store.queue_spans()
     await store.queue_spans("orders")
@@ -109,7 +116,7 @@ async def _queue(store: Store, name: str, size: int) -> None:
     await store.change_queue(None, made, act)
     await store.change_queue(made, changed, act)
     await store.change_queue(changed, None, act)
-    await store.reset_queues([Progress(name, "orders", 0, 0, b"")], act)
+    await store.reset_queues([Progress(name, "bills", 0, 0, b"")], act)
     await store.empty_queues(name, 1)
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timeout(300)]
 
 FOLDER = Path(postgres.__file__).parent
 STATEMENTS = {path.stem: normal(path.read_text()) for path in sorted((FOLDER / "sql").glob("*.sql"))}
-INSIDE = {name: inside((FOLDER / f"{name}.sql").read_text()) for name in ("flush", "adopt", "audit", "append")}
+INSIDE = {name: inside((FOLDER / f"{name}.sql").read_text()) for name in ("flush", "adopt", "audit", "append", "own")}
 READ_WHOLE_INDEXES = {"overview"}
 """Statements that count; their index covers the columns that they read."""
 READ_WHOLE_TABLES = {"waiting_by_owner"}
@@ -26,8 +26,8 @@ READ_WHOLE_TABLES = {"waiting_by_owner"}
 
 They run in the background, and only where a token has a quota.
 """
-ONLY_SLOTS = {"now", "add_slot"}
-"""Statements that read only the node slots, of which there are few.
+ONLY_SLOTS = {"now", "add_slot", "wake"}
+"""Statements that read no table, or only the node slots, of which there are few.
 
 The second runs only when all slots are held.
 """
@@ -76,7 +76,13 @@ def test_the_statements_inside_functions_are_served_by_indexes(
     inside = [plan for plan in executed[statistics] if plan.text not in STATEMENTS.values()]
     texts = tuple(plan.text.removeprefix("SELECT ") for plan in inside)  # 13 writes it before assigned expressions
 
-    assert {name: len(found) for name, found in INSIDE.items()} == {"flush": 13, "adopt": 7, "audit": 4, "append": 5}
+    assert {name: len(found) for name, found in INSIDE.items()} == {
+        "flush": 13,
+        "adopt": 7,
+        "audit": 4,
+        "append": 6,
+        "own": 5,
+    }
     assert [one for found in INSIDE.values() for one in found if not one.endswith(texts)] == [], "all were executed"
     assert {plan.text: wrong for plan in inside if (wrong := complaints(plan, reads_whole_indexes=False))} == {}
 

@@ -112,6 +112,28 @@ def test_what_the_lake_has_goes_and_what_is_young_or_live_stays(store: StoreUnde
     assert archive.run(store).history == 4
 
 
+def test_a_message_stays_as_long_as_an_entry_of_a_queue_needs_it(store: StoreUnderTest, archive: Archive) -> None:
+    finish(store, 1, 1, 3)
+    entry = "insert into queue_entry (topic, queue, number, gid, branch, stored_ms) values ('orders', 0, ?, ?, 0, 1)"
+    store.many(entry, [(0, "n1-0000002")])
+    archive.run(store)
+
+    assert purged(store, archive).history == 2
+    assert places(store) == [(1, 2)]
+
+    store.many("delete from queue_entry where number = ?", [(0,)])
+    assert purged(store, archive).history == 1
+
+
+def test_the_store_of_an_older_coordinator_is_purged(sqlite_store: SqliteUnderTest, archive: Archive) -> None:
+    finish(sqlite_store, 1, 1, 3)
+    with closing(sqlite3.connect(sqlite_store.path)) as connection:
+        connection.execute("drop table queue_entry")
+    archive.run(sqlite_store)
+
+    assert purged(sqlite_store, archive).history == 3
+
+
 def test_attempts_are_looked_for_file_by_file(
     store: StoreUnderTest, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

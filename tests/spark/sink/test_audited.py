@@ -62,8 +62,8 @@ def test_what_was_published_is_clean(spark: SparkSession, harness: Harness, tmp_
 def test_a_run_that_did_not_count_is_open_until_its_batch_is_given_up(
     spark: SparkSession, harness: Harness, tmp_path: Path
 ) -> None:
-    written(harness, GIDS)
-    publish(parse(harness.options()), [written(harness, GIDS[:6])])
+    written(harness, GIDS, check_after_ms=1_000)
+    publish(parse(harness.options()), [written(harness, GIDS[:6], check_after_ms=1_000)])
     harness.until(lambda: len(harness.receiver.counted) == 6, "six")
 
     report = audited(spark, harness, tmp_path)

@@ -29,13 +29,16 @@ GROUP = stream_batch("orders", "query", 1)
 GIDS = [gid_of("orders", [number]) for number in range(10)]
 
 
-def written(harness: Harness, gids: list[str], *, prepared: bool = True) -> Written:
+def written(harness: Harness, gids: list[str], *, prepared: bool = True, check_after_ms: int = 60_000) -> Written:
     """Return one run of a task, in the state that it leaves."""
     harness.book.begin(Batch(GROUP, "orders", "query", 1), "id")
     writer = harness.book.begin_run(GROUP)
     harness.book.write_down(writer, gids)
     check = f"{harness.checkback.url}?barrier={harness.book.identity()}"
-    branch, options = Branch(harness.receiver.url, b"{}"), Options(explicit_verdict=True, timeout_to_fail_ms=60_000)
+    branch, options = (
+        Branch(harness.receiver.url, b"{}"),
+        Options(explicit_verdict=True, timeout_to_fail_ms=check_after_ms),
+    )
     messages = [(gid, encode_request(Message(gid, (branch,), check, options), Operation.PREPARE)) for gid in gids]
 
     def settled(_: str, result: OneResult) -> None:

@@ -135,3 +135,15 @@ def fail(store: StoreUnderTest, gids: Sequence[str]) -> None:
 def remove(store: StoreUnderTest, node: int, first: int, last: int) -> None:
     """Delete rows as retention does."""
     store.many("delete from history where node = ? and seq between ? and ?", [(node, first, last)])
+
+
+def append(store: StoreUnderTest, topic: str, queue: int, first: int, last: int) -> None:
+    """Insert entries from number `first` to `last`, as flushes leave them.
+
+    They are a millisecond apart.
+    """
+    columns = "(topic, queue, number, gid, branch, stored_ms)"
+    rows = [(topic, queue, n, f"{topic}-{queue}-{n}", n % 2, BORN_MS + n) for n in range(first, last + 1)]
+    store.many(f"insert into queue_entry {columns} values (?, ?, ?, ?, ?, ?)", rows)
+    store.many("delete from queue_counter where topic = ? and queue = ?", [(topic, queue)])
+    store.many("insert into queue_counter (topic, queue, next_number) values (?, ?, ?)", [(topic, queue, last + 1)])

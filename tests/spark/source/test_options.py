@@ -72,8 +72,8 @@ def test_a_wrong_option_is_refused_with_what_it_may_be(options: dict[str, str], 
     assert said in raised.value.message
 
 
-def test_only_history_can_be_followed() -> None:
-    with pytest.raises(ConfigurationError, match="Only table history"):
+def test_only_what_never_changes_can_be_followed() -> None:
+    with pytest.raises(ConfigurationError, match="Only tables history and queue_entry"):
         parse({"url": URL, "table": "message"}, streaming=True)
 
 

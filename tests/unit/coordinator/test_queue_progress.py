@@ -9,11 +9,10 @@ import msgspec
 import pytest
 
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
-from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from twophase.coordinator.gauges import QueueGauge
-from twophase.coordinator.queues import QueueMessage, Sent
-from twophase.core.errors import QueuesUnavailable, ReceiptStale, StoreError, StoreUnavailable
+from twophase.coordinator.queues import QueueMessage
+from twophase.core.errors import ReceiptStale, StoreError, StoreUnavailable
 from twophase.stores.batch import Batch, FlushResult
 from twophase.stores.queue_rows import PAGE_BYTES_MAX, Entry
 
@@ -274,23 +273,3 @@ async def test_cleaning_waits_for_the_groups_and_a_new_group_begins_behind_it(
         fifo=False,
     )
     assert [one.message.message_id for one in found] == ["2"]
-
-
-async def test_consumers_are_served_where_one_node_lives(nodes: Nodes) -> None:
-    receiving = nodes.a.coordinator.queues.receive(
-        "",
-        GROUP,
-        TOPIC,
-        expression="*",
-        limit=1,
-        invisible_ms=1_000,
-        wait_ms=0,
-        client_id="c",
-        auto_renew=False,
-        fifo=False,
-    )
-    with pytest.raises(QueuesUnavailable):
-        await asyncio.wait_for(receiving, PATIENCE_S)
-
-    (sent,) = await nodes.b.coordinator.queues.send([QueueMessage(TOPIC, "", "1", b"")], None)
-    assert isinstance(sent, Sent)

@@ -27,13 +27,19 @@ JOURNAL = pa.schema(
         pa.field("identity", pa.string()),
         pa.field("check_url", pa.string()),
         pa.field("branches", pa.list_(pa.struct([("branch_id", pa.string()), ("url", pa.string())]))),
+        pa.field("queued", pa.list_(pa.int32())),
+        pa.field("entries", pa.list_(pa.int32())),
+        pa.field("entries_cleaned", pa.bool_()),
     ]
 )
 """Messages of a coordinator, live and final.
 
+Entries of queues that have no message are rows, too, whose state is `ABSENT`.
+
 `checked`: there is a check address (null: the body cannot be read); `producer`: its host, empty for none; `identity`:
 of the producer's database, as it stands in that address; `check_url`: the address without its query; `branches`: the
-calls, of an expanded topic one for each subscriber.
+calls, of an expanded topic one for each subscriber; `queued`: the places in the message of those that go to queues;
+`entries`: the places for which an entry stands, one for each entry; `entries_cleaned`: some may have been removed.
 """
 
 PRODUCER = pa.schema(

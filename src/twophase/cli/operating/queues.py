@@ -49,7 +49,7 @@ def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
     topics: list[ShownTopic] = []
     position, now_ms = "", 0
     while True:
-        page = api.get(path_of("queues"), ManyTopics, query={"position": position, "limit": PAGE_ROWS})
+        page = api.get(path_of("queue-topics"), ManyTopics, query={"position": position, "limit": PAGE_ROWS})
         topics += page.topics
         position, now_ms = page.position, page.now_ms
         if not position:
@@ -88,7 +88,7 @@ Examples:
 @app.command(epilog=_SHOW_EXAMPLES)
 def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = False) -> None:
     """Show a topic: its settings, its queues, and where each group stands."""
-    found = Api(server).get(path_of("queues", _name(name)), OneTopic)
+    found = Api(server).get(path_of("queue-topics", _name(name)), OneTopic)
     if json:
         print_json(found)
         return
@@ -202,12 +202,12 @@ def change(
 ) -> None:
     """Change the settings of a topic; those that are left out stay."""
     asked = DefineTopic(by or me(), reason, override, queues, _kinds(kinds), _ms(retention_days), dry_run)
-    Api(server).get(path_of("queues", _name(name)), OneTopic)  # a misspelt name makes no topic
+    Api(server).get(path_of("queue-topics", _name(name)), OneTopic)  # a misspelt name makes no topic
     _define(name, asked, server, json)
 
 
 def _define(name: str, asked: DefineTopic, server: str, json: bool) -> None:  # noqa: FBT001 -- the command's option
-    done = Api(server).post(path_of("queues", _name(name), "define"), asked, Defined)
+    done = Api(server).post(path_of("queue-topics", _name(name), "define"), asked, Defined)
     if json:
         print_json(done)
         return
@@ -255,7 +255,7 @@ def remove(
     json: JsonOption = False,
 ) -> None:
     """Remove a topic with its messages, and what groups have done of it."""
-    api, path = Api(server), path_of("queues", _name(name), "remove")
+    api, path = Api(server), path_of("queue-topics", _name(name), "remove")
     would = api.post(path, RemoveRequest(by or me(), reason, override, True), Removed)
     if dry_run:
         _print_removed(would, json, "would be removed")

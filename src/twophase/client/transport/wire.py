@@ -16,6 +16,7 @@ import msgspec
 
 from twophase.core import errors, many
 from twophase.core.errors import (
+    ConfigurationError,
     ContraryDecision,
     CoordinatorUnreachable,
     Fate,
@@ -308,7 +309,7 @@ def read_many(operation: Operation, gids: Collection[str], answer: HttpAnswer) -
         results = _decode_many(answer.body).results
         return {gid: _error_of_one(operation, gid, one) for gid, one in zip(gids, results, strict=True)}
     except (msgspec.MsgspecError, ValueError):
-        return {gid: _foreign(operation, gid, answer, Reply(), "") for gid in gids}
+        return {gid: _foreign(operation.value, gid, answer, Reply(), "") for gid in gids}
 
 
 def _error_of_one(operation: Operation, gid: str, result: OneResult) -> TwophaseError | None:
@@ -324,6 +325,27 @@ def _error_of(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseErr
     except TwophaseError as error:
         return error.with_traceback(None)
     return None
+
+
+def refusal_of(what: str, answer: HttpAnswer) -> TwophaseError:
+    """Return the error that a request of twophase's own is refused with.
+
+    >>> refusal_of("receive", HttpAnswer(409, b'{"message":"gone","code":"TP-2020"}'))
+    ReceiptStale('gone')
+    """
+    try:
+        reply = _decode(answer.body)
+    except msgspec.MsgspecError:
+        reply = Reply()
+    named = _ERROR_OF_CODE.get(reply.code)
+    if named is not None:
+        return named(reply.message)
+    if answer.status in {404, 405}:
+        return ConfigurationError(
+            f"the coordinator has no {what}: it answered with status {answer.status}.",
+            remedy="Give the address of a coordinator of twophase's, of this version.",
+        )
+    return _foreign(what, None, answer, Reply(), f"the coordinator answered {what} with status {answer.status}.")
 
 
 def _described(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) -> str:
@@ -349,10 +371,10 @@ def _refusal(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, s
         return NotYetDelivered(text, gid=gid)  # dtm's answer to wait_result (dtm-wire §1.4)
     if answer.status in {429, 503} and answer.retry_after is not None:
         return Overloaded(text, gid=gid)
-    return _foreign(operation, gid, answer, reply, text)
+    return _foreign(operation.value, gid, answer, reply, text)
 
 
-def _foreign(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, text: str) -> TwophaseError:
+def _foreign(what: str, gid: str | None, answer: HttpAnswer, reply: Reply, text: str) -> TwophaseError:
     """Read an answer without twophase's code: dtm's, a proxy's, or another server's."""
     if reply.message.startswith("no TransGlobal"):
         return UnknownMessage(text, gid=gid)
@@ -362,5 +384,5 @@ def _foreign(operation: Operation, gid: str, answer: HttpAnswer, reply: Reply, t
         return InvalidRequest(text, gid=gid)
     excerpt: Any = answer.body[:80]
     return CoordinatorUnreachable(
-        f"no coordinator answered {operation.value}: status {answer.status}, beginning {excerpt!r}.", gid=gid
+        f"no coordinator answered {what}: status {answer.status}, beginning {excerpt!r}.", gid=gid
     )

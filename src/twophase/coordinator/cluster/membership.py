@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from twophase.coordinator.background import end
+from twophase.coordinator.cluster.lease import Lease
 from twophase.coordinator.cluster.store_clock import StoreClock
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.store_faults import as_store_error, log_text
@@ -94,6 +95,7 @@ class Membership:
         runtime: the surroundings; the store is started before this.
         work: the coordinator.
         clock: follows the store's at every beat.
+        lease: renewed at every beat.
         on_contact: called when the store answers again after it did not.
     """
 
@@ -102,6 +104,7 @@ class Membership:
         runtime: Runtime,
         work: Work,
         clock: StoreClock,
+        lease: Lease,
         on_contact: Callable[[], None],
     ) -> None:
         self._store = runtime.store
@@ -110,6 +113,7 @@ class Membership:
         self._observer = runtime.observer
         self._work = work
         self._clock = clock
+        self._lease = lease
         self._on_contact = on_contact
         self._contact = Contact(0)
         self._silent = False
@@ -154,7 +158,7 @@ class Membership:
     async def _beat(self) -> None:
         pause_s = self._store.lease_ms / _BEATS_PER_LEASE / 1000
         while True:
-            asked_ms = self._clock.own_ms()
+            asked_ms, asked_s = self._clock.own_ms(), self._lease.now_s()
             try:
                 at_ms = await self._store.heartbeat()
             except Exception as cause:  # noqa: BLE001 -- whatever it is, the heart must beat on
@@ -162,6 +166,7 @@ class Membership:
                 self._contact.lost()
                 self._heard(cause)
             else:
+                self._lease.renewed(asked_s)
                 if self._clock.follow(at_ms, asked_ms):
                     self._work.tick()
                 self._answered(at_ms)
@@ -220,6 +225,7 @@ class Membership:
         pauses = Schedule(first_ms, cap_ms=max(first_ms, self._store.lease_ms))
         failures = 0
         while not self._leaving:
+            asked_s = self._lease.now_s()
             try:
                 await self._store.rejoin()
             except Exception as cause:  # noqa: BLE001 -- whatever it is, a node without a slot does nothing else
@@ -229,6 +235,7 @@ class Membership:
                 await asyncio.sleep(pauses.pause_ms(failures, self._random()) / 1000)
                 continue
             if not self._leaving:  # leaving may have begun meanwhile; its stop gives the slot back
+                self._lease.renewed(asked_s)
                 self._work.take_up()
                 self.start()
             break

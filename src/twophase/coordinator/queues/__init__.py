@@ -8,9 +8,11 @@ from twophase.coordinator.queues.contract import (
     Decision,
     Delivered,
     GroupInfo,
+    NodeAddress,
     Question,
     QueueApi,
     Sent,
+    Servers,
     TopicInfo,
 )
 from twophase.core.queue_message import QueueMessage
@@ -20,9 +22,11 @@ __all__ = [
     "Decision",
     "Delivered",
     "GroupInfo",
+    "NodeAddress",
     "Question",
     "QueueApi",
     "QueueMessage",
     "Sent",
+    "Servers",
     "TopicInfo",
 ]

@@ -147,7 +147,7 @@ class Changing:
         """Remove a group with all that it has done; its dead letters stay.
 
         Raises:
-            QueueNotFound: it does not exist.
+            QueueNotFound: it does not exist. QueuesElsewhere: another node serves it.
             QueueInUse: a consumer of it is connected; or it has not done everything, without `override`.
         """
         lags = (await self._lags.group(name, lambda _: True)).lags
@@ -157,7 +157,7 @@ class Changing:
             where = ", ".join(f"{lag.lag} of {lag.topic}" for lag in lags if lag.lag)
             raise QueueInUse(f"group {name!r} has not done all its messages: {where}. Let it finish, or override.")
         if not dry_run:
-            async with self._serving.set_aside(group=name):
+            async with self._serving.set_aside(await self._lags.topics_of(name), name):
                 await self._remove("group", name, GroupSettings(), act, f"{undone} messages not done")
         return Removed(name, 0, undone, len(lags))
 
@@ -165,7 +165,7 @@ class Changing:
         """Remove a topic with its messages, and with what groups have done of it.
 
         Raises:
-            QueueNotFound: it does not exist.
+            QueueNotFound: it does not exist. QueuesElsewhere: another node serves it.
             QueueInUse: a consumer of it is connected, or a message that is not final goes to it; or a group has not
                 done everything, or none has read it, without `override`.
         """
@@ -179,7 +179,7 @@ class Changing:
             raise QueueInUse(f"topic {name!r} has messages that are not done ({lags}). Let them be done, or override.")
         if dry_run:
             return Removed(name, messages, undone, len(topic.lags))
-        async with self._serving.set_aside(topic=name):
+        async with self._serving.set_aside([name]):
             removed = await self._empty(name, messages, act)
             more = bool(await self._store.queue_spans(name)) and await self._is_left(name)
             if not more:

@@ -6,8 +6,7 @@ Nothing here knows a wire format. Times are milliseconds by the coordinator's cl
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -15,9 +14,21 @@ import msgspec
 from twophase.coordinator.dispatch.producers import Client, Question
 from twophase.coordinator.state.active_message import Owner
 from twophase.core.errors import TwophaseError
+from twophase.core.queue_api import Decision
 from twophase.core.queue_message import QueueMessage
 
-__all__ = ["Client", "Decision", "Delivered", "GroupInfo", "Question", "QueueApi", "Sent", "TopicInfo"]
+__all__ = [
+    "Client",
+    "Decision",
+    "Delivered",
+    "GroupInfo",
+    "NodeAddress",
+    "Question",
+    "QueueApi",
+    "Sent",
+    "Servers",
+    "TopicInfo",
+]
 
 
 class TopicInfo(msgspec.Struct, frozen=True):
@@ -77,12 +88,39 @@ class Delivered(msgspec.Struct, frozen=True):
     transaction_id: str
 
 
-class Decision(enum.Enum):
-    """A producer's word about its local transaction."""
+class NodeAddress(msgspec.Struct, frozen=True):
+    """A node that takes messages, and serves the consumers of some topics.
 
-    COMMIT = "commit"
-    ROLLBACK = "rollback"
-    UNKNOWN = "unknown"
+    Arguments:
+        node: its slot.
+        addresses: `host:port` by the name of a wire format.
+        incarnation: another number after each start at these addresses.
+        is_self: this node.
+    """
+
+    node: int
+    addresses: Mapping[str, str]
+    incarnation: int
+    is_self: bool
+
+    @property
+    def is_named(self) -> bool:
+        """True when others can name it to their clients: its addresses have hosts."""
+        return all(not address.startswith(":") for address in self.addresses.values())
+
+
+class Servers(msgspec.Struct, frozen=True):
+    """The nodes of a topic: the owner, which serves its consumers, and the others.
+
+    Each takes its messages.
+
+    Arguments:
+        owner: None where the store is not shared, and before this node knows any.
+        others: without the owner.
+    """
+
+    owner: NodeAddress | None
+    others: tuple[NodeAddress, ...] = ()
 
 
 class QueueApi(Protocol):
@@ -102,6 +140,17 @@ class QueueApi(Protocol):
 
     async def group(self, namespace: str, name: str) -> GroupInfo:
         """Return a group of consumers, made on first use as a topic is. Raises as `topic`."""
+        ...
+
+    async def servers(self, namespace: str, topic: str) -> Servers:
+        """Return the nodes of a topic."""
+        ...
+
+    async def announce(self, wire: str, address: str) -> None:
+        """Let other nodes name this address, `host:port`, to clients of a wire format.
+
+        An empty host is that of a node which does not know its name; while it is not alone, consumers are refused.
+        """
         ...
 
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
@@ -169,6 +218,7 @@ class QueueApi(Protocol):
         client_id: str,
         auto_renew: bool,
         fifo: bool,
+        bytes_max: int | None = None,
     ) -> list[Delivered]:
         """Take up to `limit` messages; wait `wait_ms` for the first.
 
@@ -178,9 +228,11 @@ class QueueApi(Protocol):
             expression: `*`, or tags as `a || b`; what has another tag is done for this group.
             auto_renew: they are the client's as long as it is attached, whatever `invisible_ms`.
             fifo: a message waits until those of its message group before it are done.
+            bytes_max: bodies behind the first message, beyond which no more are taken; None: no bound.
 
         Raises:
             InvalidRequest, QueueNotFound, QueuesUnavailable: nothing was taken.
+            QueuesElsewhere: nothing was taken; another node serves the topic's consumers.
             StoreFenced, ShuttingDown: this node serves nothing now.
         """
         ...
@@ -203,8 +255,19 @@ class QueueApi(Protocol):
         """
         ...
 
-    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """Let others have a message at once that was not begun.
+
+        The delivery does not count.
+
+        Raises as `ack`.
+        """
+        ...
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         """Move a message into the group's dead letters, topic `%DLQ%group`.
+
+        `reason`: for people; the letter's property `DLQ_REASON`.
 
         Raises as `ack`.
         """

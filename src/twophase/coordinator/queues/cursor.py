@@ -117,12 +117,17 @@ class Cursor:
         """The group, the topic and the queue."""
         return self._progress.group, self._progress.topic, self._progress.queue
 
+    @property
+    def term(self) -> int:
+        """The term in which this node serves the topic."""
+        return self._progress.term
+
     def progress(self) -> Progress:
         """Return what is to be stored."""
         attempts = {number: one.attempts for number, one in self.undone.items() if one.attempts}
         kept = Kept(self.done.pairs(), self._attempts_before | attempts)
         group, topic, queue = self.key
-        return Progress(group, topic, queue, self.done.start, _encode(kept))
+        return Progress(group, topic, queue, self.done.start, _encode(kept), self.term)
 
     def read(self, entries: Sequence[tuple[int, Held]], *, ahead: bool = True) -> None:
         """Take entries that were read from `read_to` on.
@@ -270,6 +275,15 @@ class Cursor:
         if self.waits(number, one) and not one.listed:
             one.listed = True
             self._waiting.appendleft(number)
+
+    def give_back(self, number: int) -> None:
+        """Let an entry wait again as if it had not been given out, before all others."""
+        one = self.undone[number]
+        one.attempts = max(0, one.attempts - 1)
+        one.until_ms = one.receipt = 0
+        one.client_id = ""
+        self.changed = True
+        self.put_back(number, one)
 
     def postpone(self, number: int, receipt: int, until_ms: int) -> None:
         """Leave an entry with its consumer until a time, under another receipt."""

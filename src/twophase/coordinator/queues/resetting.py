@@ -15,7 +15,7 @@ from twophase.coordinator.queues.cursor import done_of
 from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.lags import Lags
 from twophase.coordinator.queues.serving import Serving
-from twophase.core.errors import InvalidRequest
+from twophase.core.errors import InvalidRequest, QueuesElsewhere
 from twophase.core.queue_message import require_full_name
 from twophase.core.queue_operating import Reset, ResetRequest, ShownReset
 from twophase.stores.base import Store
@@ -43,7 +43,7 @@ class Resetting:
         Raises:
             QueueNotFound: no such group, or no such topic.
             InvalidRequest: another target, or a queue that the topic does not have.
-            QueuesUnavailable: another node serves consumers.
+            QueuesElsewhere, QueuesUnavailable: another node serves the topic.
         """
         if asked.to not in TARGETS:
             raise InvalidRequest(f"to: {asked.to[:45]!r}, one of {', '.join(TARGETS)} is needed.")
@@ -54,14 +54,16 @@ class Resetting:
             cursors = self._serving.served(group, asked.topic).get((group, asked.topic))
             own = {} if cursors is None else {queue: one.progress() for queue, one in cursors.cursors.items()}
             return Reset(group, asked.topic, await self._moves(group, asked, own))
-        async with self._serving.set_aside(group, asked.topic):
+        async with self._serving.set_aside([asked.topic], group):
+            term = await self._serving.term(asked.topic)
             moves = await self._moves(group, asked, {})
             before, after = ({move.queue: move.before for move in moves}, {move.queue: move.after for move in moves})
             entry = msgspec.structs.replace(
                 act.entry("reset-group", group), before=_listed(asked.topic, before), after=_listed(asked.topic, after)
             )
-            progress = [Progress(group, asked.topic, move.queue, move.after, b"") for move in moves]
-            await self._store.reset_queues(progress, entry)
+            progress = [Progress(group, asked.topic, move.queue, move.after, b"", term) for move in moves]
+            if not await self._store.reset_queues(progress, entry):
+                raise QueuesElsewhere(f"another node has just taken topic {asked.topic!r}; nothing was changed.")
         return Reset(group, asked.topic, moves)
 
     async def _moves(self, group: str, asked: ResetRequest, own: dict[int, Progress]) -> list[ShownReset]:

@@ -15,10 +15,14 @@ import msgspec
 
 from twophase.coordinator.admission import Admission
 from twophase.coordinator.background import end
+from twophase.coordinator.cluster.lease import Lease
 from twophase.coordinator.dispatch.producers import Client, Producers, check_address
-from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, TopicInfo
+from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, Servers, TopicInfo
 from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.moving import Moving
+from twophase.coordinator.queues.placement import owner_of
 from twophase.coordinator.queues.serving import Dead, Serving
+from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import Audited, OnReply, Owner, Reply, Trigger, answers
 from twophase.coordinator.state.appends import waits_for_its_time
@@ -69,25 +73,33 @@ class Queues:
         runtime: the surroundings.
         admission, machine: of the coordinator.
         producers: asks over connections.
+        lease: of this node.
     """
 
-    def __init__(self, runtime: Runtime, admission: Admission, machine: StateMachine, producers: Producers) -> None:
+    def __init__(
+        self, runtime: Runtime, admission: Admission, machine: StateMachine, producers: Producers, lease: Lease
+    ) -> None:
         self._runtime = runtime
         self._store = runtime.store
         self._admission = admission
         self._machine = machine
         self._producers = producers
         self.definitions = self._definitions = Definitions(runtime)
-        self.serving = Serving(runtime, machine.group_commit)
+        self._owners = TopicOwners(runtime, lease)
+        self.serving = Serving(runtime, machine.group_commit, self._owners)
+        self._moving = Moving(runtime, self._owners, self.serving)
         self._burials: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Read the topics and groups."""
         await self._definitions.load()
+        self._moving.start()
 
     async def stop(self) -> None:
         """Give out nothing more. A second call is safe."""
+        self._owners.stop()
         self.serving.stop()
+        await self._moving.stop()
         await self._definitions.stop()
         for task in list(self._burials):
             await end(task)
@@ -106,6 +118,20 @@ class Queues:
     async def group(self, namespace: str, name: str) -> GroupInfo:
         """See `QueueApi.group`."""
         return await self._definitions.group(namespace, name)
+
+    async def servers(self, namespace: str, topic: str) -> Servers:
+        """See `QueueApi.servers`."""
+        if not self._store.shared:
+            return Servers(None)
+        nodes = await self._owners.nodes()
+        if not nodes:
+            return Servers(None)
+        owner = owner_of(full_name(namespace, topic), nodes)
+        return Servers(owner, tuple([one for one in nodes if one != owner]))
+
+    async def announce(self, wire: str, address: str) -> None:
+        """See `QueueApi.announce`."""
+        await self._moving.announce(wire, address)
 
     # Producers.
 
@@ -283,6 +309,7 @@ class Queues:
         client_id: str,
         auto_renew: bool,
         fifo: bool,
+        bytes_max: int | None = None,
     ) -> list[Delivered]:
         """See `QueueApi.receive`."""
         if not self._admission.is_open:
@@ -300,6 +327,7 @@ class Queues:
             client_id=client_id,
             attempts_max=attempts_max,
             fifo=fifo,
+            bytes_max=bytes_max,
         )
         for one in dead:
             self._bury_soon(namespace, group, one)
@@ -313,10 +341,14 @@ class Queues:
         """See `QueueApi.extend`."""
         return self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
 
-    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
+        """See `QueueApi.give_back`."""
+        self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
+
+    async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         """See `QueueApi.dead_letter`."""
         dead = await self.serving.dead(full_name(namespace, group), full_name(namespace, topic), handle)
-        await self._bury(namespace, group, dead)
+        await self._bury(namespace, group, dead, reason)
 
     def _bury_soon(self, namespace: str, group: str, dead: Dead) -> None:
         if len(self._burials) >= _BURIALS_MAX:
@@ -325,7 +357,7 @@ class Queues:
         self._burials.add(task)
         task.add_done_callback(partial(_buried, self._burials))
 
-    async def _bury(self, namespace: str, group: str, dead: Dead) -> None:
+    async def _bury(self, namespace: str, group: str, dead: Dead, reason: str = "") -> None:
         """Move a message into the group's dead letters.
 
         It is there once, because the letter's gid comes from the message's.
@@ -336,7 +368,12 @@ class Queues:
         message = dead.held.message
         letters = f"{DEAD_LETTERS}{group}"
         await self._definitions.topic(namespace, letters)
-        origin = (("DLQ_ORIGIN_TOPIC", message.topic), ("DLQ_ORIGIN_MESSAGE_ID", message.message_id))
+        origin: tuple[tuple[str, str], ...] = (
+            ("DLQ_ORIGIN_TOPIC", message.topic),
+            ("DLQ_ORIGIN_MESSAGE_ID", message.message_id),
+        )
+        if reason:
+            origin += (("DLQ_REASON", reason),)
         letter = msgspec.structs.replace(
             message,
             topic=letters,

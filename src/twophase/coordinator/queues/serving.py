@@ -1,30 +1,31 @@
 """Gives messages to consumers, and keeps what they have done.
 
 What consumers have, and until when, is in memory, and what is done is in the store: an acknowledgement returns when its
-flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. It implements
-the group commit's `Readers`.
+flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. On a store that
+several nodes share it serves the topics of this node alone (`topic_owners`). It implements the group commit's
+`Readers`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, Held
-from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by
+from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by, within
+from twophase.coordinator.queues.subscriptions import Subscriptions
+from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.group_commit import GroupCommit
 from twophase.core.errors import (
     Overloaded,
-    QueuesUnavailable,
+    QueuesElsewhere,
     ReceiptInvalid,
     ReceiptStale,
     ShuttingDown,
@@ -34,10 +35,14 @@ from twophase.stores.queue_rows import Progress
 
 _UNATTACHED_MS: Final = 60_000
 """The time of a message whose client is not attached and names none."""
-_LOOKED_MS: Final = 2_000
-"""Time for which a look at the store's nodes counts."""
+_UNSURE_S: Final = 0.05
+"""Pause while this node does not know whether it has its slot."""
+_WRITES_MAX: Final = 10
+"""Times that progress is written before a topic is handed over.
+
+It is written again while acknowledgements come.
+"""
 _SUBSCRIPTIONS_MAX: Final = 10_000
-GROUPS_SHOWN_MAX: Final = 1_000
 _RECEIPT_PARTS: Final = 4
 _INCARNATION_BYTES: Final = 6
 
@@ -51,34 +56,34 @@ class Dead(msgspec.Struct, frozen=True, eq=False):
     held: Held
 
 
-class Serving:
+class Serving(Subscriptions):
     """The consumers of all queues at this node.
 
     Arguments:
         runtime: the surroundings.
         group_commit: writes what is done.
+        owners: the topics that this node serves.
     """
 
-    def __init__(self, runtime: Runtime, group_commit: GroupCommit) -> None:
+    def __init__(self, runtime: Runtime, group_commit: GroupCommit, owners: TopicOwners) -> None:
+        super().__init__()
         self._store = runtime.store
         self._clock = runtime.clock
         self._settings = runtime.settings
         self._group_commit = group_commit
+        self._owners = owners
+        self.on_appended: Callable[[Mapping[tuple[str, int], int]], None] | None = None
+        """Called with the new entries of this node's flushes."""
         self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
         self._receipt = 0
-        self._subscriptions: dict[tuple[str, str], Subscription] = {}
-        self._by_topic: dict[str, list[Subscription]] = {}
         self._loading = asyncio.Lock()
         self._attached: dict[str, Client] = {}
         self._renewing: dict[str, set[Cursor]] = {}
         """The cursors in which an attached client may have something, by client id."""
         self._dirty: set[Cursor] = set()
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: list[tuple[Cursor, asyncio.Future[None]]] = []
         """Acknowledgements that wait for the flush of what is dirty."""
-        self._flushing: tuple[set[Cursor], list[asyncio.Future[None]]] = (set(), [])
-        self._asked: dict[tuple[str, str], int] = {}
-        """The time at which a consumer of a group has asked for messages of a topic last."""
-        self._alone_until_ms = 0
+        self._flushing: tuple[list[Cursor], list[tuple[Cursor, asyncio.Future[None]]]] = ([], [])
         self._stopped = False
         self.redelivered = 0
         """The number of deliveries after the first."""
@@ -117,6 +122,7 @@ class Serving:
         client_id: str,
         attempts_max: int,
         fifo: bool,
+        bytes_max: int | None,
     ) -> tuple[list[Delivered], list[Dead]]:
         """Take up to `limit` messages, and those that were given out too often.
 
@@ -125,12 +131,17 @@ class Serving:
         wanted = wanted_by(expression, group)
         until_ms = self._clock.now_ms() + wait_ms
         while True:
-            subscription = await self._subscription(group, topic, queues)
-            self._asked[group, topic] = self._clock.now_ms()
+            subscription = await self._subscription(group, topic, queues, until_ms)
+            self.asked[group, topic] = self._clock.now_ms()
             taken = await subscription.take(wanted, limit, self._clock.now_ms, self._page_entries, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
+            is_sure = self._owners.is_sure and self._owners.term(topic) is not None
+            if not is_sure:
+                subscription.put_back(taken)
+                taken = []
             # No await from here to the return: a cancelled call takes none.
+            taken = taken if bytes_max is None else within(taken, bytes_max)
             given = [self._give_out(one, invisible_ms, client_id) for one in taken if not _is_dead(one, attempts_max)]
             dead = [self._set_aside(one) for one in taken if _is_dead(one, attempts_max)]
             for cursor in subscription.cursors.values():
@@ -143,7 +154,8 @@ class Serving:
                 return given, dead
             if now_ms >= until_ms:
                 return [], []
-            await subscription.wait((until_ms - now_ms) / 1000, now_ms)
+            wait_s = (until_ms - now_ms) / 1000
+            await subscription.wait(wait_s if is_sure else min(wait_s, _UNSURE_S), now_ms)
             if self._stopped:
                 raise ShuttingDown
 
@@ -179,114 +191,100 @@ class Serving:
         held = sum(cursor.held_bytes for one in self._subscriptions.values() for cursor in one.cursors.values())
         return 1 if held > self._settings.queue_held_bytes_max else PAGE_ENTRIES
 
-    async def _subscription(self, group: str, topic: str, queues: int) -> Subscription:
-        if self._stopped:
-            raise ShuttingDown
-        await self._require_alone()
-        found = self._subscriptions.get((group, topic))
-        if found is not None and len(found.cursors) >= queues:
-            return found
-        async with self._loading:
+    async def _subscription(self, group: str, topic: str, queues: int, until_ms: int) -> Subscription:
+        while True:
+            if self._stopped:
+                raise ShuttingDown
+            term = await self._owners.own(topic, until_ms)
             found = self._subscriptions.get((group, topic))
-            if found is None or len(found.cursors) < queues:
-                progress = {queue: Progress(group, topic, queue, 0, b"") for queue in range(queues)}
-                progress |= {one.queue: one for one in await self._store.queue_progress(group, topic)}
+            if found is not None and len(found.cursors) >= queues:
+                return found
+            async with self._loading:
                 found = self._subscriptions.get((group, topic))
                 if found is None:
                     self._make_room()
-                    found = Subscription(self._store, progress, self._settings.queue_undone_max)
-                    self._subscriptions[group, topic] = found
-                    self._by_topic.setdefault(topic, []).append(found)
-                found.add(progress)
-                # Known from here on, so that no append is missed between the reading and the first look.
-                for queue, end in (await self._store.queue_ends(topic)).items():
-                    found.appended(queue, end)
-        return found
+                if found is None or len(found.cursors) < queues:
+                    await self._load(group, topic, queues, term)
 
-    def served(self, group: str = "", topic: str = "") -> dict[tuple[str, str], Subscription]:
-        """Return the subscriptions that are served here, by (group, topic).
+    async def _load(self, group: str, topic: str, queues: int, term: int) -> None:
+        """Read a group's progress, after this node's term has begun.
 
-        An empty name stands for all.
+        Until then the owner before may have written some. A group that is served gets the queues that are new.
         """
-        named = self._subscriptions.items()
-        return {key: one for key, one in named if group in {"", key[0]} and topic in {"", key[1]}}
+        progress = {queue: Progress(group, topic, queue, 0, b"", term) for queue in range(queues)}
+        for one in await self._store.queue_progress(group, topic):
+            progress[one.queue] = msgspec.structs.replace(one, term=term)
+        if self._owners.term(topic) != term:
+            return  # another node may have written some since
+        found = self._subscriptions.get((group, topic))
+        if found is None:
+            found = Subscription(self._store, progress, self._settings.queue_undone_max)
+            self._subscriptions[group, topic] = found
+            self._by_topic.setdefault(topic, []).append(found)
+        found.add(progress)
+        # Known from here on, so that no append is missed between the reading and the first look.
+        for queue, end in (await self._store.queue_ends(topic)).items():
+            found.appended(queue, end)
 
-    def asked_ms(self, group: str, topic: str) -> int:
-        """Return when a consumer has asked here for messages last.
-
-        0 for never, or for long ago.
-        """
-        return self._asked.get((group, topic), 0)
-
-    @contextlib.asynccontextmanager
-    async def set_aside(self, group: str = "", topic: str = "") -> AsyncIterator[None]:
-        """Serve none of these subscriptions during the block.
-
-        The block changes what they have done. What was acknowledged before is durable at its beginning. Receipts of
-        messages that were given out are stale from here on. An empty name stands for all.
+    async def term(self, topic: str) -> int:
+        """Return the term in which this node serves a topic's consumers, now.
 
         Raises:
-            QueuesUnavailable: another node serves consumers. StoreError: nothing was changed.
+            QueuesElsewhere, QueuesUnavailable: it does not.
         """
-        await self._require_alone()
+        return await self._owners.own(topic, self._clock.now_ms())
+
+    @contextlib.asynccontextmanager
+    async def set_aside(self, topics: Sequence[str], group: str = "") -> AsyncIterator[None]:
+        """Serve none of these topics' subscriptions during the block.
+
+        With a group, only its own are meant. The block changes what they have done. What was acknowledged before is durable at its beginning. Receipts of
+        messages that were given out are stale from here on.
+
+        Raises:
+            QueuesElsewhere, QueuesUnavailable: another node serves one of the topics. StoreError: nothing was changed.
+        """
+        for topic in topics:
+            await self.term(topic)
         async with self._loading:
-            gone = self.served(group, topic)
+            gone = {key: one for key, one in self.served(group).items() if key[1] in topics}
             for key, one in gone.items():
                 del self._subscriptions[key]
                 self._by_topic[key[1]].remove(one)
+            cursors = [cursor for one in gone.values() for cursor in one.cursors.values()]
             try:
-                await self._flushed([cursor for one in gone.values() for cursor in one.cursors.values()])
+                await self._written(cursors)
             except BaseException:
                 for key, one in gone.items():
                     self._subscriptions[key] = one
                     self._by_topic.setdefault(key[1], []).append(one)
+                for cursor in cursors:
+                    self._report(cursor)
                 raise
             finally:
                 for one in gone.values():
                     one.wake_all()
             yield
 
-    async def _flushed(self, cursors: Sequence[Cursor]) -> None:
-        """Write what is done; return when that is durable."""
-        if cursors:
-            self._dirty.update(cursors)
-            written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(written)
-            self._group_commit.report(urgent=True)
-            await written
+    async def _written(self, cursors: Sequence[Cursor]) -> None:
+        """Write what is done; return when that is durable. Raises as `write_topic`."""
+        written = [asyncio.get_running_loop().create_future() for _ in cursors]
+        self._waiting += zip(cursors, written, strict=True)
+        for cursor in cursors:
+            self._report(cursor, urgent=True)
+        await asyncio.gather(*written)
 
     def _make_room(self) -> None:
-        if len(self._asked) > _SUBSCRIPTIONS_MAX:
-            self._asked = {key: at_ms for key, at_ms in self._asked.items() if key in self._subscriptions}
+        if len(self.asked) > _SUBSCRIPTIONS_MAX:
+            self.asked = {key: at_ms for key, at_ms in self.asked.items() if key in self._subscriptions}
         if len(self._subscriptions) < _SUBSCRIPTIONS_MAX:
             return
-        dirty = {cursor.key[:2] for cursor in self._dirty | self._flushing[0]}
+        dirty = {cursor.key[:2] for cursor in self._dirty.union(self._flushing[0])}
         idle = next((key for key, one in self._subscriptions.items() if one.idle and key not in dirty), None)
         if idle is None:
             raise Overloaded(f"{_SUBSCRIPTIONS_MAX} groups read topics here already.")
         _, topic = idle
         self._by_topic[topic].remove(self._subscriptions.pop(idle))
-
-    async def _require_alone(self) -> None:
-        """Refuse to serve where another node lives.
-
-        Each would give out what the other has given out.
-        """
-        if not self._store.shared or self._clock.now_ms() < self._alone_until_ms:
-            return
-        own, _ = self._store.slot
-        seen_after_ms = await self._store.now_ms() - self._store.lease_ms
-        others = [
-            node.node
-            for node in await self._store.nodes()
-            if node.held and node.node != own and node.seen_ms > seen_after_ms
-        ]
-        if others:
-            self.forget(QueuesUnavailable())
-            raise QueuesUnavailable(
-                f"node {others[0]} uses this store, too, and consumers of queues are served only where one node does."
-            )
-        self._alone_until_ms = self._clock.now_ms() + _LOOKED_MS
 
     # What becomes of what was given out.
 
@@ -303,7 +301,7 @@ class Serving:
         if subscription is not None:
             subscription.wake()  # the next of its message group may be what a consumer waits for
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(durable)
+        self._waiting.append((cursor, durable))
         self._report(cursor, urgent=True)
         await durable
 
@@ -315,6 +313,13 @@ class Serving:
         self._report(cursor)
         self._subscriptions[group, topic].watch(self._clock.now_ms())
         return self._handle(cursor.key[2], number)
+
+    def give_back(self, group: str, topic: str, handle: str) -> None:
+        """See `QueueApi.give_back`."""
+        cursor, number = self.given(group, topic, handle)
+        cursor.give_back(number)
+        self._report(cursor)
+        self._subscriptions[group, topic].wake()
 
     def given(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
         """Return the entry of a receipt. Raises as `QueueApi.ack`."""
@@ -354,58 +359,91 @@ class Serving:
 
     def take_progress(self) -> list[Progress]:
         """See `Readers.take_progress`."""
-        self._flushing = self._dirty, self._waiting
+        self._flushing = list(self._dirty), self._waiting
         self._dirty, self._waiting = set(), []
         return [cursor.progress() for cursor in self._flushing[0]]
 
-    def progress_flushed(self, error: StoreError | None) -> None:
+    def progress_flushed(self, error: StoreError | None, lost: frozenset[int] = frozenset()) -> None:
         """See `Readers.progress_flushed`."""
         cursors, waiting = self._flushing
-        self._flushing = set(), []
+        self._flushing = [], []
         if error is not None:
-            self._dirty |= cursors
+            self._dirty.update(cursor for cursor in cursors if self._serves(cursor))
             self._group_commit.report(urgent=False)
-        for durable in waiting:
+        refused = {cursors[index] for index in lost}
+        for cursor, durable in waiting:
             if durable.done():
                 continue
-            if error is None:
-                durable.set_result(None)
-            else:
+            if error is not None:
                 durable.set_exception(error)
+            elif cursor in refused:
+                durable.set_exception(QueuesElsewhere())
+            else:
+                durable.set_result(None)
+        for cursor in refused:
+            _, topic, _ = cursor.key
+            if self._serves(cursor):
+                self._owners.lost(topic, cursor.term)
+                self.forget_topic(topic, QueuesElsewhere())
+
+    def _serves(self, cursor: Cursor) -> bool:
+        """Return True for a cursor that was not forgotten."""
+        group, topic, queue = cursor.key
+        subscription = self._subscriptions.get((group, topic))
+        return subscription is not None and subscription.cursors.get(queue) is cursor
 
     def appended(self, ends: Mapping[tuple[str, int], int]) -> None:
         """See `Readers.appended`."""
         for (topic, queue), end in ends.items():
             for subscription in self._by_topic.get(topic, ()):
                 subscription.appended(queue, end)
+        if self.on_appended is not None:
+            self.on_appended(ends)
 
     def forget(self, error: Exception) -> None:
         """Forget everything; another node may serve from now on."""
-        for durable in (*self._waiting, *self._flushing[1]):
+        self._owners.forget()
+        for topic in list(self._by_topic):
+            self.forget_topic(topic, error)
+        for _, durable in (*self._waiting, *self._flushing[1]):
             if not durable.done():
                 durable.set_exception(error)
-        subscriptions, self._subscriptions, self._by_topic = self._subscriptions, {}, {}
-        self._dirty, self._waiting, self._flushing = set(), [], (set(), [])
-        self._alone_until_ms = 0
+        self._dirty, self._waiting, self._flushing = set(), [], ([], [])
         for client_id in self._renewing:
             self._renewing[client_id] = set()
-        for subscription in subscriptions.values():
-            subscription.wake_all()
 
-    def wake(self) -> None:
-        """Let every consumer look at the clock now."""
-        for subscription in self._subscriptions.values():
+    # Topics that move between nodes.
+
+    async def write_topic(self, topic: str) -> None:
+        """Write the progress of a topic's groups; return when that is durable.
+
+        Raises:
+            StoreError: it is not known to be.
+            QueuesElsewhere: another node owns the topic already.
+        """
+        for _ in range(_WRITES_MAX):
+            cursors = [cursor for one in self._by_topic.get(topic, ()) for cursor in one.cursors.values()]
+            await self._written(cursors)
+            if not any(cursor in self._dirty or cursor.changed for cursor in cursors):
+                return
+
+    def forget_topic(self, topic: str, error: Exception) -> None:
+        """Forget a topic: this node does not own it any more."""
+        for subscription in self._by_topic.pop(topic, ()):
+            for cursor in subscription.cursors.values():
+                group, _, _ = cursor.key
+                self._subscriptions.pop((group, topic), None)
+                self._dirty.discard(cursor)
+            gone = set(subscription.cursors.values())
+            for cursor, durable in self._waiting:
+                if cursor in gone and not durable.done():
+                    durable.set_exception(error)
             subscription.wake_all()
 
     def stop(self) -> None:
         """Give out nothing more, and end the polls."""
         self._stopped = True
         self.wake()
-
-    def gauges(self) -> tuple[QueueGauge, ...]:
-        """Return the lag of the groups that are served here; at most `GROUPS_SHOWN_MAX`."""
-        served = itertools.islice(self._subscriptions.items(), GROUPS_SHOWN_MAX)
-        return tuple(QueueGauge(group, topic, one.lag, one.in_flight, one.behind) for (group, topic), one in served)
 
 
 def _is_dead(taken: Taken, attempts_max: int) -> bool:

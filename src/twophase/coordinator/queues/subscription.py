@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -76,6 +76,11 @@ class Subscription:
             self.cursors[queue].exhausted = False
             self.wake()
 
+    def ends_at(self, queue: int, end: int) -> None:
+        """Look for entries of a queue, if its next number is another than was known."""
+        if end > self._ends.get(queue, end):
+            self.appended(queue, end)
+
     def wake(self) -> None:
         """Let the consumer look that has waited longest."""
         while self._waiters:
@@ -142,10 +147,14 @@ class Subscription:
                         taken += [(cursor, *one) for one in found]
                         more = len(taken) < limit and await self._read(cursor, queue, page_entries())
             except BaseException:
-                for cursor, number, one, _ in reversed(taken):
-                    cursor.put_back(number, one)
+                self.put_back(taken)
                 raise
         return [one for one in taken if one[0].waits(one[1], one[2])]
+
+    def put_back(self, taken: Sequence[Taken]) -> None:
+        """Let what was taken wait on, before all others."""
+        for cursor, number, one, _ in reversed(taken):
+            cursor.put_back(number, one)
 
     def _in_turn(self) -> list[int]:
         """Return the queues, each time beginning with the next."""
@@ -200,3 +209,18 @@ def wanted_by(expression: str, group: str = "") -> Callable[[QueueMessage], bool
     if any(not tag or any(character.isspace() for character in tag) for tag in tags):
         raise InvalidRequest(f"{text[:64]!r} is no filter: write * or tags as a || b.")
     return lambda message: message.tag in tags and message.only_group in {"", group}
+
+
+def within(taken: list[Taken], bytes_max: int) -> list[Taken]:
+    """Return the first messages, whose bodies have that many bytes together.
+
+    It is one message in any case. The others wait on.
+    """
+    total = 0
+    for count, (_, _, _, held) in enumerate(taken):
+        total += len(held.message.body)
+        if count and total > bytes_max:
+            for cursor, number, one, _ in reversed(taken[count:]):
+                cursor.put_back(number, one)
+            return taken[:count]
+    return taken

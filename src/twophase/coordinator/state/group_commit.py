@@ -72,8 +72,11 @@ class Readers(Protocol):
         """Return what groups have done since the last call; the next flush writes it."""
         ...
 
-    def progress_flushed(self, error: StoreError | None) -> None:
-        """Take note that what was taken is durable; with an error its outcome is unknown."""
+    def progress_flushed(self, error: StoreError | None, lost: frozenset[int] = frozenset()) -> None:
+        """Take note that what was taken is durable; with an error its outcome is unknown.
+
+        `lost`: as `FlushResult`.
+        """
         ...
 
     def appended(self, ends: Mapping[tuple[str, int], int]) -> None:
@@ -341,7 +344,7 @@ class GroupCommit:
                 ends[place] = max(ends.get(place, 0), number + 1)
         self.readers.appended(ends)
         if batch.progress:
-            self.readers.progress_flushed(None)
+            self.readers.progress_flushed(None, result.lost)
 
     def _queues_failed(self, batch: Batch, error: StoreError) -> None:
         """Let consumers look for what may have been written.

@@ -16,6 +16,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── QueueNotFound         TP-1020  no such topic or group of consumers
     │   ├── WrongMessageKind      TP-1021  the topic takes other kinds of messages
     │   ├── ReceiptInvalid        TP-1022  no delivery has this receipt
+    │   ├── PayloadUnreadable     TP-1023  a payload is not of the type that its handler takes
     │   ├── Unauthenticated       TP-1101  a token is needed
     │   └── Forbidden             TP-1102  the token does not allow it
     ├── Refused                   TP-2000  the lifecycle refuses the request
@@ -36,6 +37,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   │   └── NotPrepared       TP-3004  the same, at prepare: the local transaction was not started
     │   ├── ServerFault           TP-3005  a fault of the coordinator's own
     │   └── QueuesUnavailable     TP-3020  this node does not serve consumers of queues
+    │       └── QueuesElsewhere   TP-3021  another node serves those of this topic
     ├── StoreError                TP-4000  the coordinator's own database
     │   ├── StoreLocked           TP-4001  another server owns the file
     │   ├── StoreCorrupt          TP-4002  the file is damaged
@@ -114,8 +116,10 @@ from twophase.core.errors.requests import (
     NotYetDelivered,
     Overloaded,
     PageRefused,
+    PayloadUnreadable,
     QueueInUse,
     QueueNotFound,
+    QueuesElsewhere,
     QueuesUnavailable,
     QuotaExceeded,
     ReceiptInvalid,
@@ -215,9 +219,11 @@ __all__ = [
     "OpenTransaction",
     "Overloaded",
     "PageRefused",
+    "PayloadUnreadable",
     "PublishError",
     "QueueInUse",
     "QueueNotFound",
+    "QueuesElsewhere",
     "QueuesUnavailable",
     "QuotaExceeded",
     "ReceiptInvalid",

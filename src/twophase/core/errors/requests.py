@@ -73,6 +73,13 @@ class ReceiptInvalid(InvalidRequest):
     remedy = "Use the receipt that came with the message; nothing was changed."
 
 
+class PayloadUnreadable(InvalidRequest):
+    """The payload of a queue's message is not of the type that its handler takes."""
+
+    code = "TP-1023"
+    remedy = "Correct the producer, or the type at the handler; the message is a dead letter, or comes again."
+
+
 class CallNotSigned(InvalidRequest):
     """A call is not signed by a key that this service knows."""
 
@@ -208,7 +215,14 @@ class QueuesUnavailable(Unavailable):
 
     code = "TP-3020"
     fate = Fate.UNCHANGED
-    remedy = "Run one node on this store; a node that has ended counts until its lease is over. Then ask again."
+    remedy = "Ask again in a moment; a node that has ended counts until its lease is over."
+
+
+class QueuesElsewhere(QueuesUnavailable):
+    """Another node serves the consumers of this topic."""
+
+    code = "TP-3021"
+    remedy = "Ask the node that the topic's route names now."
 
 
 class ShuttingDown(Unavailable):

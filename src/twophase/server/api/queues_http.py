@@ -37,7 +37,7 @@ from twophase.server.api.operation import Operation, Parameter, Served, caller_o
 from twophase.server.codecs.encode import Answer
 from twophase.server.identity.caller import Caller
 
-QUEUES_PATH: Final = "/api/twophase/queues"
+QUEUES_PATH: Final = "/api/twophase/queue-topics"
 GROUPS_PATH: Final = "/api/twophase/groups"
 _TOPIC: Final = Parameter("name", "the topic's name, with its namespace before it: `shop/orders`", where="path")
 _GROUP: Final = Parameter("name", "the group's name, with its namespace before it: `shop/billing`", where="path")

@@ -23,3 +23,11 @@ class PendingAsgiResponse:
         self.kept = kept
         """Its bytes in the connection's account."""
         self.started = False
+
+    def sends_no_more(self) -> None:
+        """Wake a handler that waits for its client's end.
+
+        The request is whole, so the handler waits for nothing else.
+        """
+        if self.started and not self.cycle.more_body:
+            self.cycle.message_event.set()

@@ -152,6 +152,8 @@ class Connection(TimedParser):
         if self._lingers or not self._pending:
             return None
         self.half_closed = True
+        if isinstance(self._pending[0], PendingAsgiResponse):
+            self._pending[0].sends_no_more()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:

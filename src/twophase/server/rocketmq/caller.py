@@ -7,7 +7,8 @@ from typing import NamedTuple
 from twophase.core.queue_message import QUEUE_PREFIX, full_name
 from twophase.rocketmq_wire.values import Resource
 from twophase.server.identity.caller import Caller
-from twophase.server.rocketmq.sessions import Session, Sessions
+from twophase.server.rocketmq.peculiarities import Peculiar, Peculiarities
+from twophase.server.sessions import Session, Sessions
 
 
 class Kept(NamedTuple):
@@ -33,11 +34,17 @@ class Client(NamedTuple):
     caller: Caller
     timeout_ms: int
     sessions: Sessions
+    peculiarities: Peculiarities
 
     @property
     def session(self) -> Session:
         """The client's session."""
-        return self.sessions.of(self.caller, self.client_id, self.namespace)
+        return self.sessions.of(self.caller, self.client_id)
+
+    @property
+    def peculiar(self) -> Peculiar:
+        """The part of its session that only RocketMQ's clients have."""
+        return self.peculiarities.of(self.session, self.namespace)
 
     def require_topic(self, topic: Resource) -> None:
         """Refuse a topic that the token's entry does not allow.

@@ -10,7 +10,7 @@ import contextlib
 from typing import Final
 
 from twophase.coordinator.queues import Delivered, QueueApi
-from twophase.core.errors import QueueNotFound, ReceiptStale, TwophaseError
+from twophase.core.errors import QueueNotFound, QueuesUnavailable, ReceiptStale, TwophaseError
 from twophase.core.hooks import Clock
 from twophase.grpc_server.streaming import StreamingCall
 from twophase.rocketmq_wire.answers import (
@@ -45,6 +45,8 @@ _WITHOUT_STREAM_MS: Final = 60_000
 
 The end of its stream would show that it is gone.
 """
+_ELSEWHERE_S: Final = 1.0
+"""Pause before a consumer is refused whose topic another node serves."""
 _MARGIN_MS: Final = 500
 """Time before the client's deadline at which a long poll is answered."""
 _EMPTY: Final = Status(Code.MESSAGE_NOT_FOUND, "no message arrived in time.")
@@ -125,9 +127,13 @@ class Consuming:
             )
         )
         try:
-            found = await client.session.poll(receiving)
+            found = await client.session.poll(receiving) or []
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
+        except QueuesUnavailable:
+            # A push consumer asks again at once, and for its queues every five seconds.
+            await asyncio.sleep(min(_ELSEWHERE_S, _wait_ms(client, request) / 1000))
+            raise
         except asyncio.CancelledError:
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
                 await self._give_back(request, receiving.result())

@@ -12,6 +12,7 @@ from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.api.grpc_port import installed
 from twophase.server.browsers import BrowserGuard
 from twophase.server.identity.gate import Gate
+from twophase.server.sessions import Sessions
 from twophase.server.settings import Settings
 from twophase.server.tls import ServerTls
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 def rocketmq_port_of(
     settings: Settings,
     queues: QueueApi,
+    sessions: Sessions,
     clock: Clock,
     on_refused: Callable[[str], None],
     gate: Gate,
@@ -40,4 +42,4 @@ def rocketmq_port_of(
         raise ConfigurationError("rocketmq_port: it needs `pip install 'twophase[grpc]'`; or set rocketmq_port=off.")
     from twophase.server.rocketmq.port import RocketmqPort  # noqa: PLC0415 -- protobuf loads only where it is wanted
 
-    return RocketmqPort(settings, queues, clock, on_refused, gate, browsers, budget, tls)
+    return RocketmqPort(settings, queues, sessions, clock, on_refused, gate, browsers, budget, tls)

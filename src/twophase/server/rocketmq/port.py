@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+import structlog
+
 from twophase.coordinator.queues import QueueApi
 from twophase.core.errors import ConfigurationError, InvalidRequest, Overloaded, ServerFault, TwophaseError
 from twophase.core.hooks import Clock
@@ -25,6 +27,7 @@ from twophase.rocketmq_wire.answers import encode_received_status, encode_status
 from twophase.rocketmq_wire.codes import Code
 from twophase.rocketmq_wire.descriptors import SERVICE
 from twophase.rocketmq_wire.requests import BrokenMessage
+from twophase.server.advertised import advertised
 from twophase.server.browsers import BrowserGuard
 from twophase.server.grpc_listener import GrpcListener, crashed
 from twophase.server.identity.gate import Gate
@@ -32,14 +35,16 @@ from twophase.server.identity.scopes import scopes_of
 from twophase.server.rocketmq.caller import Client, Kept
 from twophase.server.rocketmq.consuming import RECEIVE, Consuming
 from twophase.server.rocketmq.credentials import caller_of
+from twophase.server.rocketmq.peculiarities import Peculiarities
 from twophase.server.rocketmq.producing import Producing
 from twophase.server.rocketmq.refusals import Refused, status_of
-from twophase.server.rocketmq.routing import Handler, Routing
-from twophase.server.rocketmq.sessions import Sessions
+from twophase.server.rocketmq.routing import WIRE, Handler, Routing
 from twophase.server.rocketmq.telemetry import Telemetry
+from twophase.server.sessions import Sessions
 from twophase.server.settings import Settings
 from twophase.server.tls import ServerTls
 
+_log = structlog.get_logger("twophase.server")
 _TELEMETRY: Final = f"/{SERVICE}/Telemetry"
 _SEND: Final = f"/{SERVICE}/SendMessage"
 _SHORT_BYTES_MAX: Final = 64 * 1024
@@ -56,6 +61,7 @@ class RocketmqPort:
     Arguments:
         settings: the part that begins with `rocketmq_`, `host`, and the bounds of the gRPC port.
         queues: the engine.
+        sessions: the clients of queues.
         clock: the coordinator's.
         on_refused: hears the error code of each request refused here.
         gate: finds out who sends a call.
@@ -66,6 +72,7 @@ class RocketmqPort:
         self,
         settings: Settings,
         queues: QueueApi,
+        sessions: Sessions,
         clock: Clock,
         on_refused: Callable[[str], None],
         gate: Gate,
@@ -74,9 +81,9 @@ class RocketmqPort:
         tls: ServerTls | None,
     ) -> None:
         self._settings = settings
-        self._queues = queues
         self._refused = on_refused
         self._gate = gate
+        self._queues = queues
         self._has_tls = tls is not None
         limits = Limits(
             connections_max=settings.grpc_connections_max,
@@ -88,31 +95,43 @@ class RocketmqPort:
             limits, on_turned_away=partial(on_refused, Overloaded.code), tls=tls, browsers=browsers, budget=budget
         )
         gate.on_reread.append(self._listener.forget)
-        self._sessions = Sessions(queues)
+        self._sessions = sessions
+        self._peculiarities = Peculiarities()
         self._telemetry = Telemetry(queues)
         self._consuming = Consuming(queues, clock)
+        self._routing = Routing(queues)
         self._handlers = {
-            **Routing(queues).handlers(),
+            **self._routing.handlers(),
             **Producing(queues, clock).handlers(),
             **self._consuming.handlers(),
         }
 
     async def start(self, incarnation: int) -> list[str]:
-        """Listen. Returns the URL, as a list of one.
+        """Listen, and let other nodes name the port. Returns the URL, as a list of one.
 
         `incarnation`: another number after each start.
 
         Raises:
             ConfigurationError: the port cannot be opened.
+            StoreError: the address cannot be announced to the other nodes.
         """
         settings = self._settings
         assert settings.rocketmq_port != "off", "it is made only where the settings want it"
-        self._sessions = Sessions(self._queues, incarnation)
+        self._peculiarities = Peculiarities(incarnation)
         try:
             bound = await self._listener.start(self._services(), settings.host, settings.rocketmq_port)
         except OSError as error:
             where = f"{settings.host}:{settings.rocketmq_port}"
             raise ConfigurationError(f"host, rocketmq_port: cannot listen on {where}: {error.strerror}.") from error
+        address = advertised(settings.rocketmq_address, bound)
+        if settings.rocketmq_address:
+            self._routing.address = address
+        if address.startswith(":") and not settings.store.startswith("sqlite"):
+            _log.warning(
+                "consumers are served while this node is alone: set rocketmq_address to serve them on several nodes",
+                listens=bound,
+            )
+        await self._queues.announce(WIRE, address)
         return [f"{'rocketmqs' if self._has_tls else 'rocketmq'}://{bound}"]
 
     async def drain(self, timeout_s: float) -> None:
@@ -176,7 +195,14 @@ class RocketmqPort:
             raise Refused(Code.CLIENT_ID_REQUIRED, f"x-mq-client-id: 1 to {_CLIENT_ID_MAX} characters are needed.")
         caller.require(scopes_of(path), path, call.connection.address)
         return Client(
-            kept.client_id, kept.language, kept.namespace, kept.authority, caller, call.head.timeout_ms, self._sessions
+            kept.client_id,
+            kept.language,
+            kept.namespace,
+            kept.authority,
+            caller,
+            call.head.timeout_ms,
+            self._sessions,
+            self._peculiarities,
         )
 
     def _guarded(self, path: str, handler: Handler) -> Callable[[UnaryCall, bytes], Awaitable[bytes]]:

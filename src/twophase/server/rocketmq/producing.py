@@ -17,6 +17,7 @@ from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.checking import check_after_ms, message_in, topic_in
 from twophase.server.rocketmq.refusals import OK, Refused, status_of
 from twophase.server.rocketmq.routing import Handler
+from twophase.server.sessions import producers_of
 
 _DECISIONS: Final[dict[int, Decision]] = {
     Resolution.COMMIT: Decision.COMMIT,
@@ -55,10 +56,10 @@ class Producing:
         (sent,) = messages
         message = self._taken(client, sent)
         session, topic = client.session, Resource(message.topic, message.namespace)
-        session.answers_for(topic)
+        session.answers_for({producers_of(client.caller, topic.namespace, topic.name)})
         transaction_id = await self._queues.half(
             message,
-            producers=session.producers_for(topic),
+            producers=client.peculiar.producers_for(session, topic),
             client_id=session.client_id,
             check_after_ms=check_after_ms(sent),
             caller=client.caller.owner,

@@ -15,6 +15,7 @@ from twophase.core.errors import (
     LimitExceeded,
     Overloaded,
     QueueNotFound,
+    QueuesUnavailable,
     ReceiptInvalid,
     ReceiptStale,
     TwophaseError,
@@ -35,6 +36,7 @@ _CODES: Final = (
     (ReceiptStale, Code.INVALID_RECEIPT_HANDLE),
     (errors.Refused, Code.INVALID_TRANSACTION_ID),
     (Overloaded, Code.TOO_MANY_REQUESTS),
+    (QueuesUnavailable, Code.HA_NOT_AVAILABLE),
     (LimitExceeded, Code.MESSAGE_PROPERTIES_TOO_LARGE),
     (InvalidRequest, Code.BAD_REQUEST),
 )

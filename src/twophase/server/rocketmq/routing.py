@@ -1,18 +1,23 @@
 """Routes: where the queues of a topic are; the heartbeat and the end of clients.
 
-There is one broker, this server, at the address that the client dialled: it works through every proxy and port mapping.
+Where one node lives there is one broker, this server, at the address that the client dialled: it works through every
+proxy and port mapping. Several nodes are brokers at the addresses that they announce. The owner of a topic has its
+queues, to write and to read; each other node has one to write. So consumers ask the owner, and producers send to every
+node and keep a stream to it, over which each can ask them about the half messages that it has.
 """
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from twophase.coordinator.queues import QueueApi, TopicInfo
+from twophase.coordinator.queues import NodeAddress, QueueApi, Servers, TopicInfo
 from twophase.rocketmq_wire.answers import encode_assignment, encode_route, encode_status
-from twophase.rocketmq_wire.codes import ClientType, Code, Scheme
+from twophase.rocketmq_wire.codes import ClientType, Code, Permission, Scheme
 from twophase.rocketmq_wire.requests import parse_assignment, parse_heartbeat, parse_route, parse_termination
 from twophase.rocketmq_wire.values import Endpoints, Queue, Resource
+from twophase.server.advertised import parts_of
 from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.checking import TYPES, group_in, topic_in
 from twophase.server.rocketmq.refusals import OK, Refused
@@ -20,6 +25,10 @@ from twophase.server.rocketmq.refusals import OK, Refused
 _ADDRESSES_MAX: Final = 16
 _HOST_CHARACTERS_MAX: Final = 255
 _PYTHON: Final = b"PYTHON"
+WIRE: Final = "rocketmq"
+"""The name of RocketMQ's interface among the addresses of a node."""
+_IPV6: Final = 6
+_BROKER: Final = "twophase"
 ANY_QUEUE: Final = -1
 """The number of the queue that stands for all of a topic."""
 
@@ -27,10 +36,19 @@ Handler = Callable[[Client, bytes], Awaitable[bytes]]
 
 
 class Routing:
-    """The requests about routes and clients."""
+    """The requests about routes and clients.
+
+    Arguments:
+        queues: the engine.
+    """
 
     def __init__(self, queues: QueueApi) -> None:
         self._queues = queues
+        self.address = ""
+        """The address that routes name while this node is alone.
+
+        Empty for the one that the client dialled.
+        """
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handlers by the names of their methods."""
@@ -47,9 +65,36 @@ class Routing:
         client.require_topic(topic)
         info = await self._queues.topic(topic.namespace, topic.name)
         session = client.session
-        is_other = client.language == _PYTHON and session.facade.next(topic, is_live=session.is_live)
-        endpoints = _spelt(_dialled(request.endpoints, client), is_other=is_other)
-        return encode_route(OK, _queues(topic, info, endpoints, range(info.queues)))
+        is_other = client.language == _PYTHON and client.peculiar.facade.next(topic, is_live=session.is_live)
+        own = self._own(request.endpoints, client)
+        servers = await self._servers(topic)
+        if servers.owner is None:
+            return encode_route(OK, _queues(topic, info, _BROKER, _spelt(own, is_other=is_other), range(info.queues)))
+        queues: list[Queue] = []
+        for node in (servers.owner, *servers.others):
+            is_odd = is_other if node.is_self else client.language == _PYTHON and node.incarnation % 2 == 1
+            endpoints = _spelt(endpoints_of(node.addresses[WIRE]), is_other=is_odd)
+            has_queues = node is servers.owner
+            numbers = range(info.queues) if has_queues else [0]
+            permission = Permission.READ_WRITE if has_queues else Permission.WRITE
+            queues += _queues(topic, info, _broker(node), endpoints, numbers, permission)
+        return encode_route(OK, queues)
+
+    def _own(self, dialled: Endpoints, client: Client) -> Endpoints:
+        return endpoints_of(self.address) if self.address else _dialled(dialled, client)
+
+    async def _servers(self, topic: Resource) -> Servers:
+        """Return the nodes that a route names.
+
+        None where it names the server as the client dialled it.
+        """
+        servers = await self._queues.servers(topic.namespace, topic.name)
+        if servers.owner is None or (servers.owner.is_self and not servers.others):
+            return Servers(None)
+        nodes = [node for node in (servers.owner, *servers.others) if WIRE in node.addresses]
+        if servers.owner not in nodes or not all(node.is_named for node in nodes):
+            return Servers(None)  # it still takes messages; consumers are told what is missing
+        return Servers(servers.owner, tuple(nodes[1:]))
 
     async def _assignment(self, client: Client, raw: bytes) -> bytes:
         request = parse_assignment(raw)
@@ -58,7 +103,12 @@ class Routing:
         if request.group is not None:
             group_in(request.group)
         info = await self._queues.topic(topic.namespace, topic.name)
-        return encode_assignment(OK, _queues(topic, info, _dialled(request.endpoints, client), [ANY_QUEUE]))
+        owner = (await self._servers(topic)).owner
+        if owner is None:
+            queues = _queues(topic, info, _BROKER, self._own(request.endpoints, client), [ANY_QUEUE])
+        else:
+            queues = _queues(topic, info, _broker(owner), endpoints_of(owner.addresses[WIRE]), [ANY_QUEUE])
+        return encode_assignment(OK, queues)
 
     async def _heartbeat(self, _client: Client, raw: bytes) -> bytes:
         request = parse_heartbeat(raw)
@@ -82,9 +132,37 @@ def require_client_type(number: int) -> None:
         )
 
 
-def _queues(topic: Resource, info: TopicInfo, endpoints: Endpoints, numbers: range | list[int]) -> list[Queue]:
+def endpoints_of(address: str) -> Endpoints:
+    """Return an address as routes have it.
+
+    >>> endpoints_of("10.0.0.5:8081").scheme.name, endpoints_of("mq:80").scheme.name
+    ('IPV4', 'DOMAIN_NAME')
+    >>> endpoints_of("[::1]:8081").addresses
+    (('::1', 8081),)
+    """
+    host, port = parts_of(address)
+    host = host.strip("[]")
+    try:
+        scheme = Scheme.IPV6 if ipaddress.ip_address(host).version == _IPV6 else Scheme.IPV4
+    except ValueError:
+        scheme = Scheme.DOMAIN_NAME
+    return Endpoints(scheme, ((host, int(port)),))
+
+
+def _broker(node: NodeAddress) -> str:
+    return f"{_BROKER}-{node.node}"
+
+
+def _queues(
+    topic: Resource,
+    info: TopicInfo,
+    broker: str,
+    endpoints: Endpoints,
+    numbers: range | list[int],
+    permission: Permission = Permission.READ_WRITE,
+) -> list[Queue]:
     kinds = tuple(sorted(TYPES[kind] for kind in info.kinds))
-    return [Queue(topic, number, endpoints, kinds) for number in numbers]
+    return [Queue(topic, number, endpoints, kinds, broker, permission) for number in numbers]
 
 
 def _dialled(endpoints: Endpoints, client: Client) -> Endpoints:

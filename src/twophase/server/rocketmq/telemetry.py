@@ -22,9 +22,10 @@ from twophase.rocketmq_wire.values import ClientSettings, ServerSettings
 from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.checking import BODY_MAX, group_in, topic_in
 from twophase.server.rocketmq.consuming import BATCH_MAX, WAIT_MS
+from twophase.server.rocketmq.outbox import Outbox
 from twophase.server.rocketmq.refusals import Refused, status_of
 from twophase.server.rocketmq.routing import require_client_type
-from twophase.server.rocketmq.sessions import NAMES_MAX, Outbox
+from twophase.server.sessions import NAMES_MAX, producers_of
 
 SEND_ATTEMPTS: Final = 3
 BACKOFF_FIRST_MS: Final = 10
@@ -70,7 +71,9 @@ class Telemetry:
         for topic in topics:
             client.require_topic(topic)
         if settings.group is None:
-            client.session.answers_for(*topics, group=dict(settings.properties).get(PRODUCER_GROUP, ""))
+            session = client.session
+            session.answers_for({producers_of(client.caller, topic.namespace, topic.name) for topic in topics})
+            client.peculiar.name_group(session, dict(settings.properties).get(PRODUCER_GROUP, ""))
             return encode_settings(settings, _server_settings(17, (1_000,), fifo=False))
         group = group_in(settings.group)
         try:

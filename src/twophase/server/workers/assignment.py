@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from twophase.server import advertised
 from twophase.server.settings import Settings
 from twophase.stores.rows import Secrets
 
@@ -44,6 +45,19 @@ class Assignment(msgspec.Struct, frozen=True):
     def line(self) -> bytes:
         """Return it as a line for a worker's standard input."""
         return msgspec.json.encode(self) + b"\n"
+
+
+def of_worker(settings: Settings, number: int) -> Settings:
+    """Return the settings of one worker, counted from 1.
+
+    RocketMQ's clients reach each worker at the next port. They keep a stream to each node of a topic's route, and ask
+    the owner of the topic; so a worker has a port that leads to it alone.
+    """
+    port = settings.rocketmq_port
+    if not isinstance(port, int) or not port:
+        return settings
+    address = advertised.of_worker(settings.rocketmq_address, number)
+    return msgspec.structs.replace(settings, rocketmq_port=port + number - 1, rocketmq_address=address)
 
 
 def read_assignment() -> Assignment:

@@ -31,7 +31,7 @@ from twophase.core.schedule import Schedule
 from twophase.server import logs
 from twophase.server.api import grpc_port
 from twophase.server.settings import Settings
-from twophase.server.workers.assignment import Assignment, Ready
+from twophase.server.workers.assignment import Assignment, Ready, of_worker
 from twophase.stores.rows import Secrets
 
 EXIT_CLEAN: Final = 0
@@ -158,7 +158,7 @@ class _Supervisor:
         assert process.stdin is not None, "a pipe"
         assert process.stdout is not None, "a pipe"
         with contextlib.suppress(OSError):  # it may have ended already
-            process.stdin.write(Assignment(self._settings, number, self._folder, given).line())
+            process.stdin.write(Assignment(of_worker(self._settings, number), number, self._folder, given).line())
             await process.stdin.drain()
         line = await process.stdout.readline()
         if not line:

@@ -1,17 +1,20 @@
 -- What queues add to a flush, in its transaction: messages that enter history at once, new entries, and the progress of groups.
--- `answer` is the flush's. Returned are it, -1, and a number for each entry, -1 where its message was refused.
+-- `answer` is the flush's. Returned are it, -1 - place for each progress that was refused, -1, and a number for each entry, -1 where
+-- its message was refused.
 --
 -- A message that is complete comes through the flush as a new submitted one without a body, which takes its gid and makes the look
 -- into history as for every other. Here its row moves into history, with its body, before anybody sees it.
 -- Counters are locked in the order of their keys, after everything else, until the commit.
+-- Progress is written in the term of its topic's owner alone. The owner's row is locked until the commit, so that whoever takes the
+-- topic next waits for this progress, and reads it. Where a topic has never had an owner, the term is 0.
 -- Arrays of one kind are null when there is none of it. `entry_places`: the message of an entry, as a place of the answer.
--- Served by: the primary keys of message, node, queue_counter and queue_progress.
-create function twophase_append(
+-- Served by: the primary keys of message, node, queue_counter, queue_owner and queue_progress.
+create function twophase_append_owned(
     answer bigint[], of_node integer,
     complete_gids text[], complete_dones bigint[], complete_bodies bytea[],
     entry_places integer[], entry_topics text[], entry_queues integer[], entry_gids text[], entry_branches integer[],
     progress_groups text[], progress_topics text[], progress_queues integer[], progress_nexts bigint[],
-    progress_unfinished bytea[]
+    progress_unfinished bytea[], progress_terms bigint[]
 ) returns bigint[]
 language plpgsql volatile
 set enable_seqscan = off
@@ -26,6 +29,7 @@ declare
     last_seq bigint;
     completed integer;
     numbers bigint[];
+    lost integer[];
 begin
     if answer is null then
         return null;
@@ -76,12 +80,27 @@ begin
     end if;
 
     if progress_groups is not null then
-        insert into queue_progress (consumers, topic, queue, next_number, unfinished, changed_ms)
-        select item.*, answer[1] from unnest(
-            progress_groups, progress_topics, progress_queues, progress_nexts, progress_unfinished
-        ) as item
-        on conflict (topic, queue, consumers) do update set
-            next_number = excluded.next_number, unfinished = excluded.unfinished, changed_ms = excluded.changed_ms;
+        with held as (
+            select queue_owner.topic, queue_owner.term from queue_owner
+            where queue_owner.topic = any (progress_topics) for share
+        ), item as (
+            select item.*, coalesce((select held.term from held where held.topic = item.topic), 0) = item.term as holds
+            from unnest(
+                progress_groups, progress_topics, progress_queues, progress_nexts, progress_unfinished, progress_terms
+            ) with ordinality as item (consumers, topic, queue, next_number, unfinished, term, place)
+        ), written as (
+            insert into queue_progress (consumers, topic, queue, next_number, unfinished, changed_ms)
+            select item.consumers, item.topic, item.queue, item.next_number, item.unfinished, answer[1] from item
+            where item.holds
+            on conflict (topic, queue, consumers) do update set
+                next_number = excluded.next_number, unfinished = excluded.unfinished, changed_ms = excluded.changed_ms
+        )
+        select array_agg(-1 - item.place) into lost from item where not item.holds;
+        if lost is not null then
+            -- Whoever loses this answer on the way finds it here.
+            update node set refused = node.refused || lost where node.id = of_node;
+            answer := answer || lost::bigint[];
+        end if;
     end if;
     return answer || array[-1::bigint] || coalesce(numbers, '{}');
 end;

@@ -50,7 +50,7 @@ async def change(
 
 async def reset(
     connection: Connection, progress: Sequence[Progress], clock_ms: int | None, node: int, acts: Acts
-) -> None:
+) -> bool:
     """Write what groups have done, see `QueueStore.reset_queues`."""
     columns = (
         [one.group for one in progress],
@@ -58,5 +58,6 @@ async def reset(
         [one.queue for one in progress],
         [one.next_number for one in progress],
         [one.unfinished for one in progress],
+        [one.term for one in progress],
     )
-    await connection.fetchrow(statements.QUEUE_RESET, clock_ms, node, *columns, *acts)
+    return await connection.fetchrow(statements.QUEUE_RESET, clock_ms, node, *columns, *acts) is not None

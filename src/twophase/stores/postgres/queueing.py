@@ -12,7 +12,7 @@ from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry
 
 QueueColumns = tuple[list[Any] | None, ...]
 """The arrays of `append.sql`."""
-NO_QUEUES: Final[QueueColumns] = (None,) * 13
+NO_QUEUES: Final[QueueColumns] = (None,) * 14
 
 
 def queue_columns(
@@ -50,7 +50,7 @@ def queue_columns(
             [gids[index] for _, index, _ in entries],
             [entry.branch for _, _, entry in entries],
         )
-    progress_columns: QueueColumns = (None,) * 5
+    progress_columns: QueueColumns = (None,) * 6
     if progress:
         progress_columns = (
             [one.group for one in progress],
@@ -58,6 +58,7 @@ def queue_columns(
             [one.queue for one in progress],
             [one.next_number for one in progress],
             [one.unfinished for one in progress],
+            [one.term for one in progress],
         )
     return (*complete_columns, *entry_columns, *progress_columns), [index for _, index, _ in entries]
 
@@ -103,6 +104,12 @@ async def entries(connection: Connection, topic: str, queue: int, numbers: Seque
 async def ends(connection: Connection, topic: str) -> dict[int, int]:
     """Return the next number of each queue of a topic."""
     return {row[0]: row[1] for row in await connection.fetch(statements.QUEUE_ENDS, topic)}
+
+
+async def ends_of(connection: Connection, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+    """Return the next number of each queue of these topics."""
+    rows = await connection.fetch(statements.QUEUE_ENDS_OF, list(topics))
+    return {(row[0], row[1]): row[2] for row in rows}
 
 
 async def place(connection: Connection, gid: str, branch: int) -> Place | None:

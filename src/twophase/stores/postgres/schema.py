@@ -22,7 +22,7 @@ from twophase.stores.migrations import Migration, released
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
 
-SCHEMA_VERSION: Final = 7
+SCHEMA_VERSION: Final = 8
 
 _FOLDER = importlib.resources.files("twophase.stores.postgres")
 _TABLES: Final = {
@@ -34,6 +34,7 @@ _TABLES: Final = {
     "topic": 2,
     "audit_log": 6,
     "queue_entry": 7,
+    "queue_owner": 8,
 }
 """Each with the version that brought it."""
 _FUNCTIONS: Final = ("twophase_flush", "twophase_adopt")
@@ -56,7 +57,7 @@ def schema() -> str:
     """Return the statements that make a new store of the newest version."""
     return "\n".join(
         (_FOLDER / f"{name}.sql").read_text()
-        for name in ("schema", "flush", "flush_born", "flush_of_4", "adopt", "audit", "append")
+        for name in ("schema", "flush", "flush_born", "flush_of_4", "adopt", "audit", "append", "append_of_7", "own")
     )
 
 

@@ -86,6 +86,7 @@ create table node (
     flushes bigint not null,
     seen_ms bigint not null,
     refused integer[] not null,
+    served_at text not null default '',
     constraint node_pkey primary key (id)
 ) with (fillfactor = 10, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 
@@ -94,7 +95,7 @@ create table store_meta (
     value bigint not null,
     constraint store_meta_pkey primary key (name)
 );
-insert into store_meta (name, value) values ('schema_version', 7), ('history_horizon_ms', 0);
+insert into store_meta (name, value) values ('schema_version', 8), ('history_horizon_ms', 0);
 
 -- Topics: who is called for `topic://name`. `id` is the revision that made it, so a topic that is made anew is another;
 -- `version` counts its changes.
@@ -189,4 +190,14 @@ create table queue_progress (
     topic text collate "C" not null,
     unfinished bytea not null,
     constraint queue_progress_pkey primary key (topic, queue, consumers)
+) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+
+-- The node that serves the consumers of a topic of queues, as (node, epoch); 0 for none. `term` grows with every change of the
+-- owner, and progress is written in its term alone.
+create table queue_owner (
+    term bigint not null,
+    node integer not null,
+    epoch integer not null,
+    topic text collate "C" not null,
+    constraint queue_owner_pkey primary key (topic)
 ) with (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);

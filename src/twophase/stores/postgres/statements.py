@@ -79,6 +79,12 @@ QUEUE_READERS: Final = read("queue_readers")
 QUEUE_EMPTY: Final = read("queue_empty")
 QUEUE_CHANGE: Final = read("queue_change")
 QUEUE_RESET: Final = read("queue_reset")
+QUEUE_ENDS_OF: Final = read("queue_ends_of")
+
+OWN_TOPIC: Final = read("own_topic")
+GIVE_UP_TOPIC: Final = read("give_up_topic")
+ANNOUNCE: Final = read("announce")
+WAKE: Final = read("wake")
 
 TOPICS: Final = read("topics")
 CHANGE_TOPIC: Final = read("change_topic")

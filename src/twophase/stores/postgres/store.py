@@ -3,13 +3,13 @@
 Any number of nodes share it.
 
 
-Three connections a node: one writes, two read, so that a look-up never waits behind a flush's fsync. Nothing is held
-between calls, no session setting, no session lock, no open transaction.
+Four connections a node: one writes, two read, so that a look-up never waits behind a flush's fsync, and one hears the
+notices of other nodes. Nothing is held between calls, no session setting, no session lock, no open transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 
 from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch, TokensSeen
@@ -23,6 +23,7 @@ from twophase.stores.postgres.failures import FAILURES, store_error
 from twophase.stores.postgres.grouped import GroupedReads
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
+from twophase.stores.postgres.waking import CHANNEL, Waking
 from twophase.stores.postgres.writer import Writer
 from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Secrets, Subscriber, Topics
@@ -63,6 +64,7 @@ class PostgresStore:
         self._rows = GroupedReads(self._get_all)
         outage = Outage()
         self._read_connections = [ReconnectingConnection(url, outage_wait_ms, outage) for _ in range(_READERS)]
+        self._waking = Waking(ReconnectingConnection(url, outage_wait_ms))
         self._readers: Readers | None = None
         self._slot: node_slots.NodeSlot | None = None
         self._sweep = purge.Sweep()
@@ -103,6 +105,7 @@ class PostgresStore:
                 self._writer.take(self._slot, connection)
             self._readers = Readers(self._read_connections)
             await self.history_horizon_ms()
+            self._waking.start()
         except BaseException:
             await self.stop()
             raise
@@ -112,6 +115,7 @@ class PostgresStore:
         readers, self._readers = self._readers, None
         slot, self._slot = self._slot, None
         self._writer.leave()
+        await self._waking.stop()
         if readers is not None:
             await readers.close()
         async with self._reconnecting.lock:
@@ -302,6 +306,33 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(lambda connection: queueing.ends(connection, topic))
 
+    async def queue_ends_of(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """See `QueueStore.queue_ends_of`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.ends_of(connection, topics))
+
+    async def own_topic(self, topic: str) -> int | None:
+        """See `QueueStore.own_topic`."""
+        return await self._writer.own_topic(topic)
+
+    async def give_up_topic(self, topic: str, term: int) -> None:
+        """See `QueueStore.give_up_topic`. It passes no fence: the term decides."""
+        readers = await self._settled_readers()
+        await readers.ask(lambda connection: connection.execute(statements.GIVE_UP_TOPIC, topic, term), "handing over")
+
+    async def announce(self, served_at: str) -> None:
+        """See `QueueStore.announce`."""
+        await self._writer.announce(served_at)
+
+    async def wake(self, topics: Sequence[str]) -> None:
+        """See `QueueStore.wake`."""
+        readers = await self._settled_readers()
+        await readers.ask(lambda connection: connection.execute(statements.WAKE, CHANNEL, list(topics)), repeat=False)
+
+    def on_wake(self, woken: Callable[[str], None]) -> None:
+        """See `QueueStore.on_wake`."""
+        self._waking.woken = woken
+
     async def queue_place(self, gid: str, branch: int) -> Place | None:
         """See `QueueStore.queue_place`."""
         readers = await self._settled_readers()
@@ -336,13 +367,10 @@ class PostgresStore:
             repeat=False,
         )
 
-    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> None:
-        """See `QueueStore.reset_queues`.
-
-        It passes no fence: only the node that serves a group resets it.
-        """
+    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> bool:
+        """See `QueueStore.reset_queues`. It passes no fence: the term decides."""
         readers, act = await self._settled_readers(), self._act(entry)
-        await readers.ask(
+        return await readers.ask(
             lambda connection: queue_acts.reset(connection, progress, *act), "resetting a group", repeat=False
         )
 

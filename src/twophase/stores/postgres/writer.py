@@ -43,6 +43,8 @@ class Answer(msgspec.Struct, frozen=True):
     at_ms: int
     refused: dict[int, Rejected | Forgotten | None]
     numbers: dict[int, tuple[int, ...]] = {}
+    lost: frozenset[int] = frozenset()
+    """The indexes of progress that was refused."""
 
 
 class _BadData(Exception):
@@ -129,7 +131,7 @@ class Writer:
             refused: dict[int, NotApplied] = {}
             if answer.refused:
                 refused = await self._reasons(items, answer.refused, deadline)
-            return FlushResult(answer.at_ms, refused, answer.numbers)
+            return FlushResult(answer.at_ms, refused, answer.numbers, answer.lost)
 
     async def heartbeat(self) -> int:
         """Renew the lease, see `Store.heartbeat`."""
@@ -157,6 +159,30 @@ class Writer:
         came, is_first_try = await self._write(take, "adopting")
         # When an answer was lost, rows may have come with it: then there is something to look for.
         return came if is_first_try else max(came, 1)
+
+    async def own_topic(self, topic: str) -> int | None:
+        """Take the consumers of a topic, see `QueueStore.own_topic`.
+
+        When an answer was lost, the repeated call begins another term: nothing has been written in the first.
+        """
+
+        async def own(connection: Connection, slot: NodeSlot) -> int | None:
+            term: int | None = await connection.fetchval(
+                statements.OWN_TOPIC, slot.node, slot.fence, self._clock_ms(), topic
+            )
+            return term
+
+        term, _ = await self._write(own, "taking a topic")
+        return term or None
+
+    async def announce(self, served_at: str) -> None:
+        """Write the addresses of this node, see `QueueStore.announce`."""
+
+        async def announce(connection: Connection, slot: NodeSlot) -> int | None:
+            node: int | None = await connection.fetchval(statements.ANNOUNCE, slot.node, slot.fence, served_at)
+            return node
+
+        await self._write(announce, "announcing this node")
 
     async def _write(
         self, work: Callable[[Connection, NodeSlot], Awaitable[int | None]], doing: str
@@ -221,7 +247,7 @@ class Writer:
         if not rest and not self._progress:
             return first
         then = await self._put(rest, (), first.at_ms, deadline)
-        return Answer(then.at_ms, first.refused | then.refused, then.numbers)
+        return Answer(then.at_ms, first.refused | then.refused, then.numbers, then.lost)
 
     async def _put_without_forgotten(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
@@ -231,7 +257,7 @@ class Writer:
         rest = [one for one in items if one[0] not in forgotten]
         answer = await self._put(rest, attempts, clock_ms, deadline)
         refused = answer.refused | dict.fromkeys(forgotten, Forgotten(horizon_ms))
-        return Answer(answer.at_ms, refused, answer.numbers)
+        return Answer(answer.at_ms, refused, answer.numbers, answer.lost)
 
     async def _put_in_parts(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline, error: str
@@ -250,14 +276,16 @@ class Writer:
         middle = (len(items) + 1) // 2 if not attempts else len(items)
         refused: dict[int, Rejected | Forgotten | None] = {}
         numbers: dict[int, tuple[int, ...]] = {}
+        lost: frozenset[int] = frozenset()
         for part in (items[:middle], items[middle:]):
             if part:
                 half = await self._put(part, (), at_ms, deadline)
                 at_ms = half.at_ms
                 refused |= half.refused
                 numbers |= half.numbers
+                lost |= half.lost
         assert at_ms is not None, "there was something to write"
-        return Answer(at_ms, refused, numbers)
+        return Answer(at_ms, refused, numbers, lost)
 
     async def _send(self, columns: Columns | RedirectColumns, clock_ms: int | None, deadline: Deadline) -> Answer:
         """One call, and as many more as it takes to know that exactly one was committed."""
@@ -288,7 +316,8 @@ class Writer:
                     return _answer(at_ms, refused, columns)
                 end = refused.index(-1)
                 answer = _answer(at_ms, refused[:end], columns)
-                return Answer(at_ms, answer.refused, numbers_of(columns.entries_of, refused[end + 1 :]))
+                numbers = numbers_of(columns.entries_of, refused[end + 1 :])
+                return Answer(at_ms, answer.refused, numbers, answer.lost)
 
     async def _after(self, error: BaseException, deadline: Deadline) -> Settled | None:
         """Return the outcome of a failed call that happened all the same.
@@ -394,7 +423,9 @@ class Writer:
 
 
 def _answer(at_ms: int, refused: Sequence[int], columns: Columns | RedirectColumns) -> Answer:
-    return Answer(at_ms, {columns.order[position - 1]: None for position in refused})
+    """Return the outcome; `refused` has items as 1, 2 … and progress as -2, -3 …."""
+    items: dict[int, Rejected | Forgotten | None] = {columns.order[place - 1]: None for place in refused if place > 0}
+    return Answer(at_ms, items, lost=frozenset([-2 - place for place in refused if place < 0]))
 
 
 def _is_forgotten(item: Item, horizon_ms: int) -> bool:

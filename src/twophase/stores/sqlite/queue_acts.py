@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from twophase.stores.queue_rows import Definition, Progress, Reader, Span
 from twophase.stores.sqlite import queueing, statements
-from twophase.stores.sqlite.statements import Row
+from twophase.stores.sqlite.queueing import Old
 
 Change = Callable[[sqlite3.Connection, int], bool]
 """A change in an open transaction, given its time; False: it is taken back."""
@@ -33,8 +33,8 @@ def readers(connection: sqlite3.Connection, topic: str, group: str) -> list[Read
     return [Reader(*row) for row in connection.execute(statements.QUEUE_READERS, (topic, group))]
 
 
-def keys(connection: sqlite3.Connection, topic: str, limit: int) -> list[Row]:
-    """Return the keys of entries of a topic."""
+def keys(connection: sqlite3.Connection, topic: str, limit: int) -> list[Old]:
+    """Return the keys and times of entries of a topic."""
     return connection.execute(statements.QUEUE_KEYS, (topic, limit)).fetchall()
 
 

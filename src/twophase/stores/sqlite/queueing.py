@@ -5,10 +5,12 @@ One flush is under way at a time, so the numbers that it takes are visible toget
 
 from __future__ import annotations
 
+import itertools
 import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 
 from twophase.stores.batch import Item
 from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress
@@ -17,6 +19,8 @@ from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
 
 Numbers = dict[int, tuple[int, ...]]
 """The numbers of an item's appends, by the item's index."""
+Old = tuple[str, int, int, int]
+"""The topic, queue and number of an entry, and when it was stored."""
 
 
 def append(
@@ -57,9 +61,10 @@ def report(connection: sqlite3.Connection, at_ms: int, progress: Sequence[Progre
     _put(connection, statements.QUEUE_REPORT, (at_ms,), rows)
 
 
-def forget(connection: sqlite3.Connection, old: list[Row]) -> None:
-    """Remove entries by key."""
-    connection.executemany(statements.QUEUE_FORGET, old)
+def forget(connection: sqlite3.Connection, entries: Sequence[Old]) -> None:
+    """Remove entries, and raise the horizon that stands for them."""
+    connection.execute(statements.QUEUE_HORIZON, (max(stored_ms for *_, stored_ms in entries) + 1,))
+    connection.executemany(statements.QUEUE_FORGET, [entry[:3] for entry in entries])
 
 
 def define(connection: sqlite3.Connection, wanted: Definition) -> None:
@@ -96,6 +101,11 @@ def ends(connection: sqlite3.Connection, topic: str) -> dict[int, int]:
     return dict(connection.execute(statements.QUEUE_ENDS, (topic,)).fetchall())
 
 
+def ends_of(connection: sqlite3.Connection, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+    """Return the next number of each queue of these topics."""
+    return {(topic, queue): end for topic in topics for queue, end in ends(connection, topic).items()}
+
+
 def place(connection: sqlite3.Connection, gid: str, branch: int) -> Place | None:
     """Return where a message's branch is."""
     row = connection.execute(statements.QUEUE_PLACE, (gid, branch)).fetchone()
@@ -107,16 +117,24 @@ def progress(connection: sqlite3.Connection, group: str, topic: str) -> list[Pro
     return [Progress(*row) for row in connection.execute(statements.QUEUE_PROGRESS, (group, topic))]
 
 
-def old(connection: sqlite3.Connection, before_ms: int, limit: int, own_before_ms: Mapping[str, int]) -> list[Row]:
-    """Return the keys of entries that nothing needs, at the old end of each queue."""
+def old(connection: sqlite3.Connection, before_ms: int, limit: int, own_before_ms: Mapping[str, int]) -> list[Old]:
+    """Return the entries that nothing needs, at the old end of each queue.
+
+    They end before the first that is younger, so that no clock makes a hole.
+    """
     _, archived_until_ms, _ = connection.execute(statements.HORIZON).fetchone()
-    found: list[Row] = []
+    found: list[Old] = []
     for topic, queue in connection.execute(statements.QUEUE_COUNTERS).fetchall():
         until_ms = own_before_ms.get(topic, before_ms)
         if archived_until_ms is not None:
             until_ms = min(until_ms, archived_until_ms)
-        found += connection.execute(statements.QUEUE_OLD, (topic, queue, until_ms, limit)).fetchall()
+        entries: list[Old] = connection.execute(statements.QUEUE_OLD, (topic, queue, limit)).fetchall()
+        found += itertools.takewhile(partial(_is_older, until_ms), entries)
     return found
+
+
+def _is_older(until_ms: int, entry: Old) -> bool:
+    return entry[3] < until_ms
 
 
 def _put(connection: sqlite3.Connection, statement: RowsStatement, constants: Row, rows: list[Row]) -> None:

@@ -27,7 +27,7 @@ from twophase.stores.sqlite import auditing, purge, queue_acts, queueing, reader
 from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
-from twophase.stores.sqlite.statements import Row
+from twophase.stores.sqlite.queueing import Old
 from twophase.stores.sqlite.worker_thread import WorkerThread
 from twophase.stores.sqlite.writer import Writer
 
@@ -278,6 +278,27 @@ class SqliteStore:
         """See `QueueStore.queue_ends`."""
         return await self._read(lambda connection: queueing.ends(connection, topic))
 
+    async def queue_ends_of(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """See `QueueStore.queue_ends_of`."""
+        return await self._read(lambda connection: queueing.ends_of(connection, topics))
+
+    async def own_topic(self, topic: str) -> int | None:
+        """See `QueueStore.own_topic`: there is one node, which owns every topic."""
+        assert topic, "a topic has a name"
+        return 0
+
+    async def give_up_topic(self, topic: str, term: int) -> None:
+        """See `QueueStore.give_up_topic`: there is no other node."""
+
+    async def announce(self, served_at: str) -> None:
+        """See `QueueStore.announce`: there is no other node."""
+
+    async def wake(self, topics: Sequence[str]) -> None:
+        """See `QueueStore.wake`: there is no other node."""
+
+    def on_wake(self, woken: Callable[[str], None]) -> None:
+        """See `QueueStore.on_wake`: there is no other node."""
+
     async def queue_place(self, gid: str, branch: int) -> Place | None:
         """See `QueueStore.queue_place`."""
         return await self._read(lambda connection: queueing.place(connection, gid, branch))
@@ -302,9 +323,9 @@ class SqliteStore:
         """See `QueueStore.change_queue`. A write like a flush, under the same fence."""
         return await self._act("changing a topic or a group", queue_acts.change(known, wanted), entry)
 
-    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> None:
+    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> bool:
         """See `QueueStore.reset_queues`. A write like a flush, under the same fence."""
-        await self._act("resetting a group", queue_acts.reset(progress), entry)
+        return await self._act("resetting a group", queue_acts.reset(progress), entry)
 
     async def empty_queues(self, topic: str, limit: int) -> int:
         """See `QueueStore.empty_queues`."""
@@ -320,7 +341,7 @@ class SqliteStore:
             raise _not_open(self._path)
         return await self._write_thread.call(functools.partial(self._writer.act, doing, change, (entry,)))
 
-    async def _forget(self, entries: list[Row]) -> int:
+    async def _forget(self, entries: list[Old]) -> int:
         if entries:
             if self._write_thread is None or self._writer is None:
                 raise _not_open(self._path)

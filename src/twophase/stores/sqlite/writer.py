@@ -32,7 +32,7 @@ from twophase.stores.sqlite import connection as opening
 from twophase.stores.sqlite.changes import Applying, CountShort, sort_by_kind
 from twophase.stores.sqlite.failures import OPENING, is_busy, reported, store_error
 from twophase.stores.sqlite.purge import Removable
-from twophase.stores.sqlite.statements import NODE, ROWS_MAX, Row
+from twophase.stores.sqlite.statements import NODE, ROWS_MAX
 from twophase.stores.topic_rows import subscribers_text
 
 _SLOW_S: Final = 0.05
@@ -201,7 +201,7 @@ class Writer:
             self._commit(connection, commit_count)
         return horizon_ms
 
-    def forget_entries(self, old: list[Row]) -> None:
+    def forget_entries(self, old: list[queueing.Old]) -> None:
         """Remove entries of queues in a commit of its own, see `QueueStore.purge_queues`."""
         self._alone("cleaning", lambda connection: queueing.forget(connection, old))
 

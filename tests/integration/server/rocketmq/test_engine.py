@@ -23,6 +23,7 @@ from twophase.rocketmq_wire.descriptors import kind
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota
 from twophase.server.settings import load
+from twophase.server.workers.assignment import of_worker
 
 _COMMIT: dict[str, Any] = {"topic": kind("Resource")(name=TOPIC), "resolution": Resolution.COMMIT}
 
@@ -157,8 +158,38 @@ async def test_topics_are_not_made_on_use_where_the_setting_is_off(tmp_path: Pat
         await wire.close()
 
 
-async def test_there_is_no_port_by_default_and_none_beside_workers(tmp_path: Path) -> None:
+async def test_there_is_no_port_by_default(tmp_path: Path) -> None:
     async with running(tmp_path) as server:
         assert not [url for url in server.server.urls if url.startswith("rocketmq")]
-    with pytest.raises(ConfigurationError, match=r"^TP-7000: rocketmq_port: one process"):
-        load({"rocketmq_port": "8081", "workers": "2", "store": "postgresql://localhost/db"}, {})
+
+
+WORKERS = {"rocketmq_port": "8081", "workers": "3", "store": "postgresql://localhost/db"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"rocketmq_address": "mq-1"}, "rocketmq_address: there is no rocketmq_port"),
+        (
+            {"rocketmq_port": "8081", "rocketmq_address": "http://mq-1"},
+            "rocketmq_address: 'http://mq-1' is no host:port",
+        ),
+        ({**WORKERS, "host": "0.0.0.0", "allow_anonymous": "true"}, "rocketmq_address: it is missing"),
+        ({**WORKERS, "rocketmq_port": "65534"}, "rocketmq_port: 3 workers have the ports from 65534 on"),
+    ],
+)
+def test_settings_by_which_no_route_could_name_a_node_are_refused(settings: dict[str, str], why: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^TP-7000: {why}"):
+        load(settings, {})
+
+
+def test_each_worker_has_a_port_and_an_address_of_its_own() -> None:
+    settings = load({**WORKERS, "rocketmq_address": "mq-1:9000"}, {})
+
+    mine = [of_worker(settings, number) for number in (1, 2, 3)]
+
+    assert [(one.rocketmq_port, one.rocketmq_address) for one in mine] == [
+        (8081, "mq-1:9000"),
+        (8082, "mq-1:9001"),
+        (8083, "mq-1:9002"),
+    ]

@@ -1,4 +1,4 @@
-"""Who is shown half messages and dead letters, and may change topics and groups."""
+"""Owners and scopes of half messages, dead letters, topics and groups."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ async def test_dead_letters_are_shown_to_operators_alone(server: Running) -> Non
 
 
 async def test_a_token_for_some_topics_sees_and_changes_no_others(server: Running) -> None:
-    assert [one["name"] for one in (await ask(server, "bills", "queues"))[1]["topics"]] == []
-    assert (await ask(server, "bills", f"queues/{TOPIC}"))[0] == 404
+    assert [one["name"] for one in (await ask(server, "bills", "queue-topics"))[1]["topics"]] == []
+    assert (await ask(server, "bills", f"queue-topics/{TOPIC}"))[0] == 404
     assert (await ask(server, "bills", f"groups/{GROUP}"))[1]["group"]["lags"] == []
     for path, body in (
-        (f"queues/{TOPIC}/define", b"{}"),
-        (f"queues/{TOPIC}/remove", b"{}"),
+        (f"queue-topics/{TOPIC}/define", b"{}"),
+        (f"queue-topics/{TOPIC}/remove", b"{}"),
         (f"groups/{GROUP}/define", b"{}"),
         (f"groups/{GROUP}/remove", b"{}"),
         (f"groups/{GROUP}/reset", b'{"topic":"orders","to":"latest"}'),
@@ -91,20 +91,20 @@ async def test_a_token_for_some_topics_sees_and_changes_no_others(server: Runnin
         assert (await ask(server, "bills", path, body))[0] == 403, path
         assert (await ask(server, "some", path, body))[0] == 403, path
         assert (await ask(server, "shop", path, body))[0] == 403, path
-    assert (await ask(server, "bills", "queues/bills/define", b"{}"))[0] == 200
+    assert (await ask(server, "bills", "queue-topics/bills/define", b"{}"))[0] == 200
 
 
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
-        ("queues?limit=0", None, 400),
-        ("queues/a%20b", None, 400),
-        ("queues/nosuch", None, 404),
+        ("queue-topics?limit=0", None, 400),
+        ("queue-topics/a%20b", None, 400),
+        ("queue-topics/nosuch", None, 404),
         ("groups/nosuch", None, 404),
-        ("queues/nosuch/remove", b"{}", 404),
+        ("queue-topics/nosuch/remove", b"{}", 404),
         ("groups/nosuch/remove", b"{}", 404),
-        ("queues/bills/define", b'{"queues":"many"}', 400),
-        ("queues/bills/define", b'{"queues":65}', 400),
+        ("queue-topics/bills/define", b'{"queues":"many"}', 400),
+        ("queue-topics/bills/define", b'{"queues":65}', 400),
         ("groups/bills/define", b"[]", 400),
         (f"groups/{GROUP}/reset", b'{"topic":"a\\u0000","to":"latest"}', 400),
         (f"letters/{GROUP}?position=x", None, 400),

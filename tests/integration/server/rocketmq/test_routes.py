@@ -8,6 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from tests.support.memory_queues import MemoryQueues
 from tests.support.rocketmq_port import Serving
 from tests.support.rocketmq_wire import (
     GROUP,
@@ -17,8 +18,11 @@ from tests.support.rocketmq_wire import (
     Wire,
     message,
     resource,
+    seconds,
 )
-from twophase.rocketmq_wire.codes import ClientType, Code, Scheme
+from twophase.coordinator.queues import NodeAddress, Servers
+from twophase.core.errors import QueuesElsewhere
+from twophase.rocketmq_wire.codes import ClientType, Code, Permission, Scheme
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 
 
@@ -70,6 +74,79 @@ async def test_after_a_restart_a_python_client_gets_the_other_spelling_at_once(s
         await server.stop()
         await server.start()
     assert seen[0] != seen[1]
+
+
+def _node(number: int, host: str, *, incarnation: int = 0, is_self: bool = False) -> NodeAddress:
+    return NodeAddress(number, {"rocketmq": f"{host}:8081"}, incarnation, is_self)
+
+
+async def _places(wire: Wire) -> list[tuple[str, str, int, int]]:
+    """Return (broker, host, queue, permission) of a route."""
+    answer = await wire.ask("QueryRoute", topic=resource(TOPIC), endpoints=_endpoints())
+    return [
+        (one.broker.name, one.broker.endpoints.addresses[0].host, one.id, one.permission)
+        for one in answer.message_queues
+    ]
+
+
+async def test_a_route_names_every_node_and_only_the_owner_is_read_from(server: Serving, wire: Wire) -> None:
+    server.queues.nodes = Servers(_node(2, "10.0.0.6"), (_node(1, "mq-1", is_self=True), _node(3, "10.0.0.8")))
+
+    assert await _places(wire) == [
+        ("twophase-2", "10.0.0.6", 0, Permission.READ_WRITE),
+        ("twophase-1", "mq-1", 0, Permission.WRITE),
+        ("twophase-3", "10.0.0.8", 0, Permission.WRITE),
+    ]
+    asked = {"topic": resource(TOPIC), "group": resource(GROUP), "endpoints": _endpoints()}
+    (assignment,) = (await wire.ask("QueryAssignment", **asked)).assignments
+    assert assignment.message_queue.broker.endpoints.addresses[0].host == "10.0.0.6"
+
+
+async def test_a_route_leaves_out_a_node_without_a_port_and_names_none_while_one_has_no_name(
+    server: Serving, wire: Wire
+) -> None:
+    own = _node(1, "10.0.0.5", is_self=True)
+    server.queues.nodes = Servers(own, (NodeAddress(2, {"other": "b:1"}, 0, is_self=False),))
+    assert await _places(wire) == [("twophase-1", "10.0.0.5", 0, Permission.READ_WRITE)]
+
+    server.queues.nodes = Servers(own, (_node(2, ""),))
+    assert await _places(wire) == [("twophase", "10.0.0.7", 0, Permission.READ_WRITE)]
+    server.queues.nodes = Servers(own)
+    assert await _places(wire) == [("twophase", "10.0.0.7", 0, Permission.READ_WRITE)], "alone, as it was dialled"
+
+
+async def test_a_python_client_gets_a_restarted_node_in_another_spelling(server: Serving) -> None:
+    wire = Wire(server, **{"x-mq-language": "PYTHON"})
+    own = _node(1, "mq-1", is_self=True)
+    spelt = []
+    for incarnation in (0, 1, 2):
+        server.queues.nodes = Servers(own, (_node(2, "mq-2", incarnation=incarnation),))
+        spelt.append((await _places(wire))[1][1])
+    await wire.close()
+
+    assert spelt == ["mq-2", "MQ-2", "mq-2"]
+
+
+async def test_a_node_with_an_address_is_named_also_while_it_is_alone() -> None:
+    queues = MemoryQueues()
+    server = Serving(queues)
+    await server.start(rocketmq_address="mq-1:9000")
+    wire = Wire(server)
+    assert await _places(wire) == [("twophase", "mq-1", 0, Permission.READ_WRITE)]
+    assert queues.announced == {"rocketmq": "mq-1:9000"}
+    await wire.close()
+    await server.stop()
+    await queues.stop()
+
+
+async def test_a_consumer_at_another_node_than_the_owner_is_told_to_go(server: Serving, wire: Wire) -> None:
+    async def elsewhere(*_: Any, **__: Any) -> Any:
+        raise QueuesElsewhere
+
+    server.queues.receive = elsewhere  # type: ignore[method-assign]
+    status, *_ = await wire.receive(long_polling_timeout=seconds(0))
+
+    assert status.status.code == Code.HA_NOT_AVAILABLE
 
 
 async def _named(server: Serving, name: str) -> Wire:

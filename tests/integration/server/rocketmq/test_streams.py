@@ -20,7 +20,7 @@ from twophase.coordinator.queues import Question, QueueMessage
 from twophase.rocketmq_wire.codes import ClientType, Code
 from twophase.server.identity.caller import UNLIMITED
 from twophase.server.rocketmq.caller import Client
-from twophase.server.rocketmq.sessions import Outbox
+from twophase.server.rocketmq.outbox import Outbox
 
 
 async def test_a_question_goes_to_the_producer_and_has_the_body(wire: Wire) -> None:
@@ -87,7 +87,7 @@ class _Deaf:
 
 async def test_a_client_that_takes_no_answers_is_not_read_from(server: Serving) -> None:
     assert server.port is not None
-    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions)
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions, server.port._peculiarities)
     call: Any = _Deaf()
     serving = asyncio.ensure_future(server.port._telemetry.serve(client, call))
     async with asyncio.timeout(PATIENCE_S):
@@ -101,7 +101,7 @@ async def test_a_client_that_takes_no_answers_is_not_read_from(server: Serving) 
 
 async def test_a_client_that_takes_no_questions_gets_no_more_bodies(server: Serving) -> None:
     assert server.port is not None
-    session = server.port._sessions.of(UNLIMITED, "me", "")
+    session = server.port._sessions.of(UNLIMITED, "me")
     stream = Outbox()
     session.opened(stream)
     question = Question(QueueMessage(TOPIC, "", "1", bytes(1024 * 1024), kind="transaction"), "t", 0)

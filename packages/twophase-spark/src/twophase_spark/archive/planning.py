@@ -133,7 +133,7 @@ def cut(node: int, first: int, last: int, width: int) -> list[Stretch]:
     """Return the numbers from `first` to `last` in stretches of `width`.
 
     >>> cut(1, 1, 5, 3), cut(1, 6, 5, 3)
-    ([Stretch(node=1, first=1, last=3), Stretch(node=1, first=4, last=5)], [])
+    ([Stretch(node=1, first=1, last=3, topic=''), Stretch(node=1, first=4, last=5, topic='')], [])
     """
     bounds = [*range(first, last + 1, width), last + 1]
     return [Stretch(node, begin, end - 1) for begin, end in itertools.pairwise(bounds)]

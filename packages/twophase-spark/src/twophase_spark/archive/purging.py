@@ -1,8 +1,8 @@
 """`twophase spark archive --purge`: remove from the store the rows of the lake.
 
-It removes nothing else, and leaves the audit log to the coordinator's own retention. A row is removed when a file of
-the lake holds this very row (number, gid and time), and every byte of that file was just read again and is as it was
-written. The rows of any other file stay in the store.
+It removes nothing else, and leaves the audit log and the entries of queues to the coordinator's own retention: a
+message stays as long as its entry. A row is removed when a file of the lake holds this very row (number, gid and time),
+and every byte of that file was just read again and is as it was written. The rows of any other file stay in the store.
 
 The removal of history must be recorded, or a forgotten gid would get a second life (correctness rule 15): the history
 horizon rises in the transaction of the deletes, to the age asked for, and a row stays whose gid, made by twophase, was
@@ -41,6 +41,7 @@ from twophase_spark.archive.writing import Transaction, changing, statement
 from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.locations import Location
 from twophase_spark.readers.database import open_database
+from twophase_spark.readers.probe import ENTRIES
 
 AGE_MS_MIN = 7_200_000
 """Bound on the age, as for retention: a younger message may still be in progress."""
@@ -139,12 +140,13 @@ class _Purge:
     def _standing(self, file: File) -> list[Key]:
         """Return the rows within a file's bounds that the store has, if old enough."""
         if file.kind is Kind.HISTORY:
-            name = "purgeable_history"
             bounds: tuple[int, ...] = (file.node, file.first, file.last, self._before_ms)
         else:
-            name = "purgeable_attempts"
             bounds = (file.first, file.last, file.first_ms, file.last_ms + 1, self._before_ms)
         with open_database(self._location) as database:
+            name = "purgeable_attempts"
+            if file.kind is Kind.HISTORY:  # the store of an older coordinator has no queues
+                name = "purgeable_history" if database.columns(ENTRIES) else "purgeable_history_without_queues"
             found = [(int(number), str(gid), int(at)) for number, gid, at in database.rows(statement(name), bounds)]
         kept = [key for key in found if file.kind is Kind.ATTEMPT or not self._is_early(key)]
         self._early += len(found) - len(kept)

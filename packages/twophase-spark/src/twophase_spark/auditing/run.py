@@ -34,6 +34,7 @@ from twophase_spark.inputs.increment import (
     write_state,
 )
 from twophase_spark.inputs.plan import Plan
+from twophase_spark.inputs.queues import queues_of
 from twophase_spark.inputs.source import (
     again_from,
     few_gids,
@@ -160,7 +161,8 @@ def examine(
         before_ms=plan.since_ms,
         run_id=run_id or uuid.uuid4().hex,
     )
-    report = make_report(audited.result, sources, terms, duration_s=time.monotonic() - started)
+    queues = queues_of(sources)
+    report = make_report(audited.result, sources, terms, queues, duration_s=time.monotonic() - started)
     return report, audited, None if after is None else _held(state, after, report)
 
 
@@ -172,8 +174,10 @@ def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report) -> 
     A run that is incomplete for another reason is so in the next run, too.
     """
     verdict = report.verdict
-    untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED}
-    if not (untold or (verdict is Verdict.INCOMPLETE and report.result.unchecked)):
+    result = report.result
+    broken_only = bool(report.queues.broken) and not result.violations  # of messages it may have proven nothing
+    untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED} or (broken_only and result.unchecked == result.messages)
+    if not (untold or (verdict is Verdict.INCOMPLETE and result.unchecked)):
         return after
     # This run looked for the carried messages: those still open or broken are among the ones that it carries itself.
     return msgspec.structs.replace(state or VerifiedPoint(proven=False), runs=after.runs, carried=after.carried)

@@ -156,6 +156,8 @@ def _show(report: Report, html: Path | None) -> None:
         table.add_row(meaning.title, Text(str(count), _COLOURS[rank(meaning, count)]), meaning.what)
     table.add_row("without any remark", str(result.clean), f"of {result.messages} messages")
     console.print(table)
+    for queue in report.queues.shown:
+        echo(printable(f"queue {queue.topic} {queue.queue}: {', '.join(queue.faults)}"))
     for line in report.coverage:
         if not line.checked:
             echo(f"not checked: {line.what}: {line.note}")

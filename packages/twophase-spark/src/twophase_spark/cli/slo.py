@@ -102,7 +102,7 @@ def _measured(locations: list[Location], hours: float | None, memory_mb: int, co
     with open_session(settings) as spark:
         say(f"measuring {len(sources)} coordinators")
         with progress_shown(spark, say):
-            return measure(read_all(spark, sources).journal, as_of_ms, since_ms)
+            return measure(read_all(spark, sources).journal.where("state > 0"), as_of_ms, since_ms)
 
 
 def _show(report: SloReport) -> None:

@@ -1,10 +1,10 @@
 """The reader behind `spark.readStream.format("twophase")`.
 
-It follows history by (node, seq), every row exactly once. An offset is a map from node to the last seq that was read.
-Seqs are written in commit order, and a node's row is changed in the commit that adds its history; so a reader that sees
-seq 7 there sees all rows up to 7, and none can appear behind the reader. Spark writes the end of a batch into its
-checkpoint before it reads the batch: after a crash the same stretch is read again. Nodes that appear later begin at
-their first row.
+It follows history by (node, seq), or entries by (topic, queue, number), every row exactly once. An offset is a map from
+node to the last seq that was read, or from topic and queue to the number of the next entry. Both are written in commit
+order, and the last one in the commit that adds the rows; so none can appear behind the reader (`partitions.lines`).
+Spark writes the end of a batch into its checkpoint before it reads the batch: after a crash the same stretch is read
+again. Nodes and queues that appear later begin at their first row.
 
 Spark does not record the first batch's beginning: until that batch is committed, each restart asks for it anew, and by
 then retention may have moved `earliest`, and time has moved `latest`. So an end records where its stretch begins.
@@ -26,24 +26,31 @@ from twophase_spark.datasource.options.choosing import target_of
 from twophase_spark.datasource.options.looking import looked_into
 from twophase_spark.datasource.options.read_options import EARLIEST, LATEST, REPORT, ReadOptions
 from twophase_spark.datasource.partitions import gaps
-from twophase_spark.datasource.partitions.parts import Part, Range, Stretch
-from twophase_spark.datasource.partitions.planning import lowest_seq, newest_seqs
+from twophase_spark.datasource.partitions.lines import (
+    Line,
+    line_of,
+    lowest,
+    newest,
+    numbers_of,
+    range_of,
+    text_of,
+)
+from twophase_spark.datasource.partitions.parts import Part, Stretch
 from twophase_spark.datasource.partitions.ranges import ROWS_PER_PART_MIN
 from twophase_spark.datasource.partitions.reading import Reader, snapshot_of
-from twophase_spark.datasource.schema.sql import select
 from twophase_spark.readers.database import Database
 
 LOOKS_SECONDS_MIN = 0.2
 BEHIND = "behind"
 Offset = dict[str, int | dict[str, int]]
-"""Node to the last seq read.
+"""Node to the last seq read, or queue to the number behind it.
 
 The end of a batch also has under `BEHIND` what was read before it. Keys are texts, because Spark keeps offsets as JSON.
 """
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows history."""
+    """Follows history, or the entries of queues."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """Keep the options and the columns.
@@ -52,24 +59,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         self._options = options
         self._schema = schema
-        self._frozen: dict[int, int] | None = None
-        self._seen: dict[int, int] = {}
+        self._frozen: dict[Line, int] | None = None
+        self._seen: dict[Line, int] = {}
         self._look_again = 0.0
         target_of(options, schema)
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
-        """Return where a stream without a checkpoint begins, for every present node."""
-        with looked_into(self._options) as (database, _):
+        """Return where a stream without a checkpoint begins, for every present line."""
+        with looked_into(self._options) as (database, engine):
             tops = self._look(database)
             if self._options.start == LATEST:
                 return _offset(tops)
             if self._options.start == EARLIEST:
-                firsts = {node: lowest_seq(database, node) for node in tops}
+                firsts = {line: lowest(database, engine, line) for line in tops}
                 return _offset({node: tops[node] if first is None else first - 1 for node, first in firsts.items()})
-        named = self._options.start_seqs or {}
-        ahead = {node: seq for node, seq in named.items() if seq > tops.get(node, 0)}
+        named = seqs_of(self._options.start_seqs or {})
+        ahead = {line: seq for line, seq in named.items() if seq > tops.get(line, 0)}
         if ahead:
-            raise ConfigurationError(f"Option start names seqs that do not exist yet: {ahead}; the store has {tops}.")
+            raise ConfigurationError(
+                f"Option start names seqs that do not exist yet: {_known(ahead)}; the store has {_known(tops)}."
+            )
         return _offset({node: named.get(node, 0) for node in tops})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 -- Spark's name
@@ -113,8 +122,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = sum(last - first + 1 for _, first, last in spans)
         width = max(ROWS_PER_PART_MIN, -(-rows // self._options.partitions))
         return [
-            Part(stretch=Stretch(node, begin, min(begin + width - 1, last)))
-            for node, first, last in spans
+            Part(stretch=Stretch(node, begin, min(begin + width - 1, last), topic))
+            for (topic, node), first, last in spans
             for begin in range(first, last + 1, width)
         ]
 
@@ -127,8 +136,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         """Do nothing: the rows stay in the store for others."""
 
-    def _tops(self) -> dict[int, int]:
-        """Return where history ends.
+    def _tops(self) -> dict[Line, int]:
+        """Return where each line ends.
 
         It is read at most every `LOOKS_SECONDS_MIN`, because Spark polls far more often.
         """
@@ -137,12 +146,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._look(database)
         return self._seen
 
-    def _look(self, database: Database) -> dict[int, int]:
-        """Read where history ends in this snapshot.
+    def _look(self, database: Database) -> dict[Line, int]:
+        """Read where each line ends in this snapshot.
 
         The next calls use it: none may see an older end.
         """
-        self._seen = newest_seqs(database)
+        self._seen = newest(database, self._options.kind)
         self._look_again = time.monotonic() + LOOKS_SECONDS_MIN
         return self._seen
 
@@ -155,32 +164,31 @@ def read_stretch(options: ReadOptions, target: pa.Schema, stretch: Stretch) -> I
     Raises:
         HistoryGap: rows are gone, and onGap is fail.
     """
-    where = (f"node = {stretch.node}", f"seq >= {stretch.first}", f"seq <= {stretch.last}")
     with snapshot_of(options) as (run, engine):
         reader = Reader(options, target, engine)
         counted = 0
-        for raw in run(reader.statement(Range("history", where)), reader.types()):
+        for raw in run(reader.statement(range_of(stretch, engine)), reader.types()):
             counted += raw.num_rows
             batch = reader.shaped(filters.keep(raw, options))
             if batch.num_rows:
                 yield batch
         if counted != stretch.last - stretch.first + 1:
-            seqs = run(select(["seq"], "history", where, "seq"), {})
-            found = gaps.holes(stretch, (seq for one in seqs for seq in one.column("seq").to_pylist()))
+            seqs = run(numbers_of(stretch, engine), {})
+            found = gaps.holes(stretch, (seq for one in seqs for seq in one.column("place").to_pylist()))
             if options.on_gap != REPORT:
                 raise gaps.failure(found)
             yield gaps.as_rows(found, target)
 
 
-def shared_out(left: dict[int, int], most: int) -> dict[int, int]:
-    """Return how many rows of each node a batch takes.
+def shared_out(left: dict[Line, int], most: int) -> dict[Line, int]:
+    """Return how many rows of each line a batch takes.
 
     It takes all, or `most` in equal shares, none of which is wasted.
 
-    >>> shared_out({1: 10, 2: 500, 3: 500}, 110)
-    {1: 10, 2: 50, 3: 50}
+    >>> shared_out({("", 1): 10, ("", 2): 500, ("", 3): 500}, 110)
+    {('', 1): 10, ('', 2): 50, ('', 3): 50}
     """
-    taken: dict[int, int] = {}
+    taken: dict[Line, int] = {}
     by_backlog = sorted(left, key=lambda node: (left[node], node))
     for position, node in enumerate(by_backlog):
         share = -(-most // (len(by_backlog) - position))
@@ -189,7 +197,7 @@ def shared_out(left: dict[int, int], most: int) -> dict[int, int]:
     return taken
 
 
-def _require_same_store(done: dict[int, int], tops: dict[int, int]) -> None:
+def _require_same_store(done: dict[Line, int], tops: dict[Line, int]) -> None:
     """Refuse a store whose numbers went back: it is not the one that was followed.
 
     Rows that it wrote since cannot be distinguished.
@@ -197,23 +205,23 @@ def _require_same_store(done: dict[int, int], tops: dict[int, int]) -> None:
     behind = {node: seq for node, seq in done.items() if seq > tops.get(node, 0)}
     if behind:
         raise CannotRead(
-            f"The checkpoint has read nodes up to {behind}, and the store only has {tops}. It is another store, or one "
-            "restored from a backup; follow it with a new checkpoint."
+            f"The checkpoint has read up to {_known(behind)}, and the store only has {_known(tops)}. It is another "
+            "store, or one restored from a backup; follow it with a new checkpoint."
         )
 
 
-def seqs_of(offset: Mapping[str, int | dict[str, int]]) -> dict[int, int]:
-    """Return node to the last seq read.
+def seqs_of(offset: Mapping[str, int | dict[str, int]]) -> dict[Line, int]:
+    """Return line to the last number read.
 
-    >>> seqs_of({"1": 7, "behind": {"1": 5}})
-    {1: 7}
+    >>> seqs_of({"1": 7, "behind": {"1": 5}}), seqs_of({"orders/0": 7})
+    ({('', 1): 7}, {('orders', 0): 7})
     """
-    return {int(node): seq for node, seq in offset.items() if isinstance(seq, int)}
+    return {line_of(name): seq for name, seq in offset.items() if isinstance(seq, int)}
 
 
-def _offset(seqs: dict[int, int]) -> Offset:
+def _offset(seqs: dict[Line, int]) -> Offset:
     return {**_known(seqs)}
 
 
-def _known(seqs: dict[int, int]) -> dict[str, int]:
-    return {str(node): seq for node, seq in sorted(seqs.items())}
+def _known(seqs: dict[Line, int]) -> dict[str, int]:
+    return {text_of(line): seq for line, seq in sorted(seqs.items())}

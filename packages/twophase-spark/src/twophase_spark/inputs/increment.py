@@ -23,7 +23,7 @@ from twophase.core.errors import CannotRead, ConfigurationError
 from twophase_spark.coverage import Coverage
 from twophase_spark.inputs.tally import Tally
 from twophase_spark.locations import Role
-from twophase_spark.readers.probe import Bound, Slice, Source, cut, history_slices
+from twophase_spark.readers.probe import ENTRIES, Bound, Slice, Source, cut, history_slices
 
 FORMAT = 1
 CARRIED_MAX = 500_000
@@ -188,6 +188,8 @@ def increment_of(
             )
         elif source.location.role is Role.COORDINATOR:
             slices, gaps = _history_since(source, state.verified.get(source.location.name, {}), slices_max)
+            if source.has_queues:  # an entry may be committed some time after its own
+                slices = (*slices, Slice(ENTRIES, "stored_ms", max(0, state.as_of_ms - overlap_ms)))
             remarks += gaps
             changed.append(msgspec.structs.replace(source, slices=slices))
         else:

@@ -13,21 +13,35 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 
-from twophase.core.message import Message
+from twophase.core.errors import InvalidRequest
+from twophase.core.message import Branch, Message
+from twophase.core.queue_message import QUEUE_PREFIX, message_of
 from twophase_spark.readers.bodies import calls_of, decoded
 from twophase_spark.schemas import JOURNAL
 
 IDENTITY_PARAMETER = "barrier"
 STORED = ("gid", "state", "created_ms", "decided_ms", "finished_ms", "decided_by", "reason", "attempts", "parked")
-"""Columns before the body in a row, in this order."""
+"""Columns before the entries and the body in a row, in this order."""
+_QUEUE = QUEUE_PREFIX.encode()
 _BRANCHES: pa.ListType = JOURNAL.field("branches").type
 _CREATED = STORED.index("created_ms")
 
 
-def columns_of(stored: Sequence[Sequence[Any] | pa.Array], bodies: Sequence[Any]) -> list[Sequence[Any] | pa.Array]:
-    """Return the columns of `JOURNAL`, of those of `STORED` and the bodies.
+def columns_of(
+    stored: Sequence[Sequence[Any] | pa.Array],
+    entries: Sequence[str],
+    cleaned: Sequence[Any] | pa.Array,
+    bodies: Sequence[Any],
+) -> list[Sequence[Any] | pa.Array]:
+    """Return the columns of `JOURNAL`.
 
     A body that cannot be read gives nulls.
+
+    Arguments:
+        stored: the columns of `STORED`.
+        entries: the branches that stand in queues, with commas between them.
+        cleaned: True where entries may have been removed.
+        bodies: of the messages.
     """
     messages = decoded(bodies)
     asked = [(None, None, None) if message is None else asked_at(message.check_url) for message in messages]
@@ -40,7 +54,30 @@ def columns_of(stored: Sequence[Sequence[Any] | pa.Array], bodies: Sequence[Any]
         identities,
         addresses,
         _branches(bodies, messages),
+        _queued(bodies, messages),
+        [sorted(map(int, places.split(","))) if places else [] for places in entries],
+        cleaned,
     ]
+
+
+def _queued(bodies: Sequence[Any], messages: Sequence[Message | None]) -> list[list[int] | None]:
+    if None not in messages and _QUEUE not in b"".join(bodies):  # what was decoded is bytes
+        return [[]] * len(messages)
+    return [
+        None if message is None else [place for place, branch in enumerate(message.branches) if _is_queued(branch)]
+        for message in messages
+    ]
+
+
+def _is_queued(branch: Branch) -> bool:
+    """Return True for a branch that the deciding flush appends."""
+    if branch.subscribers is not None or not branch.url.startswith(QUEUE_PREFIX):
+        return False
+    try:
+        message_of(branch.url, b"")
+    except InvalidRequest:
+        return False
+    return True
 
 
 def _delays_ms(messages: Sequence[Message | None], created_ms: Sequence[Any] | pa.Array) -> list[int]:

@@ -30,6 +30,7 @@ from twophase_spark.readers.ids import Kind, is_typed, kind_of
 ROWS_PER_SLICE_MIN = 20_000
 _BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
 _MESSAGE_COLUMNS = {"gid", "state", "created_ms", "decided_ms", "decided_by", "attempts", "parked", "body"}
+ENTRIES = "queue_entry"
 _HISTORY_COLUMNS = (_MESSAGE_COLUMNS - {"parked"}) | {"node", "seq", "finished_ms", "reason"}
 
 HORIZON_SQL = "select max(value) from store_meta where name in ('history_horizon_ms', 'taken_over_ms')"
@@ -85,7 +86,7 @@ class Source(msgspec.Struct, frozen=True):
     `bounds`: the extent of its growing tables, empty when they have no key to follow; `gids`: the form of its gids;
     `is_typed`: each column that is read holds values of one type;
     `has_batches`: the Spark sink publishes from this database; `unspells`: a ledger of the audit keeps its gids as
-    UUIDs, so that every side's are read in one spelling.
+    UUIDs, so that every side's are read in one spelling; `has_queues`: the store has queues.
     """
 
     location: Location
@@ -100,6 +101,7 @@ class Source(msgspec.Struct, frozen=True):
     has_batches: bool = False
     unspells: bool = False
     is_typed: bool = False
+    has_queues: bool = False
 
 
 def probe(location: Location, slices_max: int) -> Source:
@@ -151,11 +153,20 @@ def _coordinator(location: Location, database: Database, slices_max: int) -> Sou
     _require(location, database, "message", _MESSAGE_COLUMNS)
     _require(location, database, "history", _HISTORY_COLUMNS)
     bounds = _history_bounds(database)
-    slices = [Slice("message")]
+    has_queues = bool(database.columns(ENTRIES))
+    slices = [Slice("message"), *([Slice(ENTRIES)] if has_queues else [])]
     for bound in bounds:
         slices += history_slices(bound, slices_max)
-    horizon = _store_horizon(database)
-    return Source(location, None, horizon, has_prepared_at=False, slices=tuple(slices), bounds=bounds, is_typed=True)
+    return Source(
+        location,
+        None,
+        _store_horizon(database),
+        has_prepared_at=False,
+        slices=tuple(slices),
+        bounds=bounds,
+        is_typed=True,
+        has_queues=has_queues,
+    )
 
 
 def history_slices(bound: Bound, slices_max: int, *, after: bool = False) -> tuple[Slice, ...]:

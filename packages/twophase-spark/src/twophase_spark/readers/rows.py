@@ -19,7 +19,7 @@ from twophase_spark.locations import Role
 from twophase_spark.readers import journal
 from twophase_spark.readers.database import ROWS_PER_LOT, Database, counting, open_database, reported
 from twophase_spark.readers.ids import Kind, asked_for, in_one_spelling, is_given, spellings_of
-from twophase_spark.readers.probe import Slice, Source, batch_tables
+from twophase_spark.readers.probe import ENTRIES, Slice, Source, batch_tables
 from twophase_spark.readers.snapshot import ADBC, has_adbc, open_snapshot
 from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
 
@@ -27,12 +27,33 @@ GIDS_PER_STATEMENT = 2_500
 
 _MESSAGE_SQL = (
     "select gid, state, created_ms, decided_ms, cast(null as bigint) as finished_ms, decided_by, '' as reason, "
-    "attempts, parked, body from message where {where}"
+    "attempts, parked, {entries}, body from message where {where}"
 )
 _HISTORY_SQL = (
-    "select gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, 0 as parked, body "
-    "from history where {where}"
+    "select gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, 0 as parked, {entries}, "
+    "body from history where {where}"
 )
+_ENTRIES_SQL = (
+    "coalesce((select {places} from queue_entry where queue_entry.gid = {table}.gid), '') as entries, "
+    "decided_ms < coalesce((select value from store_meta where name = 'queue_horizon_ms'), 0) as cleaned"
+)
+"""A message's entries, read with it.
+
+One statement sees one moment, and the commit that decides a message has its entries. So whatever comes or goes beside a
+read, a message and what it lacks in queues are of the same moment, in the first look too.
+"""
+_NO_QUEUES_SQL = "'' as entries, 1 as cleaned"
+"""The same, where an older coordinator made the store."""
+_NO_MESSAGE_SQL = (
+    "select gid, 0 as state, min(stored_ms) as created_ms, min(stored_ms) as decided_ms, "
+    "cast(null as bigint) as finished_ms, '' as decided_by, '' as reason, 0 as attempts, 0 as parked, "
+    "{places} as entries, 0 as cleaned, {nothing} as body from queue_entry where {where} "
+    "and not exists (select 1 from message where message.gid = queue_entry.gid) "
+    "and not exists (select 1 from history where history.gid = queue_entry.gid) group by gid"
+)
+"""Entries without a message: it is never removed before them."""
+_PLACES = {"sqlite": "group_concat(branch)", "postgresql": "string_agg(cast(branch as text), ',')"}
+_NOTHING = {"sqlite": "x''", "postgresql": "cast('' as bytea)"}
 _PRODUCER_SQL = (
     "select gid, {reason} as reason, {prepared} as prepared_ms from {table} "
     "where {where} and trans_type = 'msg' and branch_id = '00' and op = 'msg' and barrier_id = '01'"
@@ -99,7 +120,9 @@ def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
 
     All tables are read in one snapshot, so that no message is seen between two of them.
     """
-    tables = ("message", "history") if source.location.role is Role.COORDINATOR else (source.location.table,)
+    tables = (source.location.table,)
+    if source.location.role is Role.COORDINATOR:
+        tables = ("message", "history", *((ENTRIES,) if source.has_queues else ()))
     column = source.location.gid_column if source.location.role is Role.LEDGER else "gid"
     with open_database(source.location) as database:
         for start in range(0, len(gids), GIDS_PER_STATEMENT):
@@ -133,8 +156,9 @@ def _typed(source: Source, table: str, raw: pa.RecordBatch) -> pa.RecordBatch:
     location = source.location
     with collecting_nothing(), reported(location):
         if location.role is Role.COORDINATOR:
-            *stored, bodies = raw.columns
-            return _batch(source, table, journal.columns_of(stored, bodies.to_pylist()))
+            *stored, entries, cleaned, bodies = raw.columns
+            made = journal.columns_of(stored, entries.to_pylist(), cleaned, bodies.to_pylist())
+            return _batch(source, table, made)
         return _batch(source, table, [pa.repeat(location.name, raw.num_rows), *raw.columns])
 
 
@@ -160,8 +184,9 @@ def _rows(
     for lot in database.lots(statement, parameters):
         with collecting_nothing():
             if location.role is Role.COORDINATOR:
-                *stored, parked, bodies = zip(*lot, strict=True)
-                batch = _batch(source, table, journal.columns_of([*stored, list(map(bool, parked))], bodies))
+                *stored, parked, entries, cleaned, bodies = zip(*lot, strict=True)
+                flags = [list(map(bool, column)) for column in (parked, cleaned)]
+                batch = _batch(source, table, journal.columns_of([*stored, flags[0]], entries, flags[1], bodies))
             else:
                 batch = _batch(source, table, [[location.name] * len(lot), *zip(*lot, strict=True)])
         yield batch
@@ -239,7 +264,7 @@ def _named(source: Source) -> str:
 def _statement(source: Source, table: str, where: str, counts: str) -> str:
     location = source.location
     if location.role is Role.COORDINATOR:
-        return (_MESSAGE_SQL if table == "message" else _HISTORY_SQL).format(where=where)
+        return _of_coordinator(source, table, where)
     if location.role is Role.PRODUCER:
         prepared = "prepared_at" if source.has_prepared_at else "null"
         reason = _REASON_SQL if source.has_body else "reason"
@@ -250,6 +275,15 @@ def _statement(source: Source, table: str, where: str, counts: str) -> str:
     given = is_given(location.gid_column, source.gids)
     columns = {"gid": location.gid_column, "branch": location.branch_column}
     return _LEDGER_SQL.format(table=table, where=where, given=given, counts=counts, **columns)
+
+
+def _of_coordinator(source: Source, table: str, where: str) -> str:
+    engine = source.location.engine
+    places = _PLACES.get(engine, "")
+    if table == ENTRIES:
+        return _NO_MESSAGE_SQL.format(places=places, nothing=_NOTHING[engine], where=where)
+    entries = _ENTRIES_SQL.format(places=places, table=table) if source.has_queues else _NO_QUEUES_SQL
+    return (_MESSAGE_SQL if table == "message" else _HISTORY_SQL).format(entries=entries, where=where)
 
 
 def _text(value: object) -> str | None:

@@ -31,6 +31,11 @@ def to_junit(report: Report) -> bytes:
             ]
             failure = ET.SubElement(case, "failure", message=as_xml_text(f"{count} messages. {meaning.what}"))
             failure.text = as_xml_text("\n".join([meaning.remedy, *map(_described, samples)]))
+    queues = _case(suite, "promises", "queues")
+    if report.queues.broken:
+        failure = ET.SubElement(queues, "failure", message=as_xml_text(f"{report.queues.broken} queues."))
+        shown = (f"{one.topic} {one.queue}: {', '.join(one.faults)}" for one in report.queues.shown)
+        failure.text = as_xml_text("\n".join(shown))
     for line in report.coverage:
         case = _case(suite, "coverage", line.what)
         if not line.checked:

@@ -15,6 +15,7 @@ import msgspec
 
 from twophase_spark.coverage import Coverage
 from twophase_spark.inputs.increment import Run
+from twophase_spark.inputs.queues import Queues
 from twophase_spark.inputs.source import reference_skew_ms, skew_against
 from twophase_spark.locations import Role
 from twophase_spark.readers.ids import Kind
@@ -22,6 +23,7 @@ from twophase_spark.readers.probe import Source
 from twophase_spark.rules.comparison import AuditResult
 
 FORMAT = 2
+_NO_QUEUES = Queues()
 
 
 class Verdict(enum.StrEnum):
@@ -92,16 +94,19 @@ class Report(msgspec.Struct, frozen=True):
     sources: tuple[SourceLine, ...]
     runs: tuple[Run, ...]
     run_id: str = ""
+    queues: Queues = Queues()
 
 
-def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *, duration_s: float) -> Report:
-    """Combine the result with its sources and terms."""
-    coverage = _coverage(result, sources, terms)
-    verdict = _verdict(result, terms, coverage)
+def make_report(
+    result: AuditResult, sources: Sequence[Source], terms: Terms, queues: Queues = _NO_QUEUES, *, duration_s: float
+) -> Report:
+    """Combine the result with its sources, terms and queues."""
+    coverage = _coverage(result, sources, terms, queues)
+    verdict = Verdict.VIOLATIONS if queues.broken else _verdict(result, terms, coverage)
     return Report(
         format=FORMAT,
         verdict=verdict,
-        sentence=_sentence(verdict, result, terms),
+        sentence=_sentence(verdict, result, terms, queues),
         as_of=when(result.as_of_ms) or "",
         since=when(terms.since_ms),
         grace_s=terms.grace_s,
@@ -112,6 +117,7 @@ def make_report(result: AuditResult, sources: Sequence[Source], terms: Terms, *,
         sources=_lines(result, sources),
         runs=terms.runs,
         run_id=terms.run_id,
+        queues=queues,
     )
 
 
@@ -145,7 +151,10 @@ def _verdict(result: AuditResult, terms: Terms, coverage: tuple[Coverage, ...]) 
     return Verdict.CLEAN
 
 
-def _sentence(verdict: Verdict, result: AuditResult, terms: Terms) -> str:
+def _sentence(verdict: Verdict, result: AuditResult, terms: Terms, queues: Queues) -> str:
+    if queues.broken:
+        many = "queue breaks" if queues.broken == 1 else "queues break"
+        return f"{queues.broken} {many} a promise, and {result.violations} of {result.messages} messages."
     if verdict is Verdict.VIOLATIONS:
         one = result.violations == 1
         return f"{result.violations} of {result.messages} messages {'breaks' if one else 'break'} a promise."
@@ -162,7 +171,7 @@ def _sentence(verdict: Verdict, result: AuditResult, terms: Terms) -> str:
     return f"Every promise held for {held} messages, as far as they could be checked.{rest}"
 
 
-def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms) -> tuple[Coverage, ...]:
+def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queues: Queues) -> tuple[Coverage, ...]:
     given = {role: [source.location.name for source in sources if source.location.role is role] for role in Role}
 
     def line(what: str, role: Role, without: str) -> Coverage:
@@ -174,6 +183,9 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms) -> t
         line("coordinator against consumers: missing, orphan", Role.CONSUMER, "no --consumer was given"),
         line("barrier against ledger: duplicate, missing, unguarded", Role.LEDGER, "no --ledger was given"),
     ]
+    if queues.queues:
+        note = f"{queues.entries} entries in {queues.queues} queues, {queues.dead_letters} of them dead letters"
+        lines.append(Coverage("coordinator against its queues: lost, ghost, duplicate", checked=True, note=note))
     without = sorted(set(given[Role.CONSUMER]) - set(given[Role.LEDGER]))
     if given[Role.LEDGER] and without:
         lines.append(Coverage("ledgers of all consumers", checked=False, note=f"none for {', '.join(without)}"))

@@ -30,6 +30,7 @@ UNKNOWN = (
     "unreadable message",
     "born in the future",
     "branches unknown",
+    "queue's entry cleaned",
     "cleaned meanwhile",
 )
 """Facts of a message that may be impossible to know, as they stand in `unknown`."""
@@ -38,6 +39,7 @@ _BIRTH_CHARACTERS = 12
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
+_PLACES_TYPE = "array<int>"
 FUTURE_MS = 3_600_000
 """Bound on a birth after the audit's beginning; a later one has a wrong clock.
 
@@ -107,7 +109,9 @@ class Scope(msgspec.Struct, frozen=True):
 class Columns(msgspec.Struct, frozen=True):
     """The parts of the conditions; each is true or false, or a list, never null.
 
-    `effects`: ids of branches; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`: effects.
+    `effects`: ids of branches; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`: effects;
+    `entries`, `unappended`, `strange_entries`: places of branches in the message, those with an entry in a queue, those
+    that must have one and have none, and those that must have none.
     """
 
     known: Column
@@ -127,6 +131,10 @@ class Columns(msgspec.Struct, frozen=True):
     unbooked: Column
     unguarded: Column
     branches_elsewhere: Column
+    entries: Column
+    unappended: Column
+    strange_entries: Column
+    entries_cleaned: Column
 
     @property
     def absent(self) -> Column:
@@ -166,14 +174,18 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
     late = message["created_ms"] + F.coalesce(message["delay_ms"], F.lit(0)) < scope.as_of_ms - scope.late_ms
     parked = live & _sure(message["parked"])
     return {
-        Flag.LOST: c.committed & ((~c.known & ~c.forgotten) | (failed & ~by_operator)),
+        Flag.LOST: (c.committed & ((~c.known & ~c.forgotten) | (failed & ~by_operator)))
+        | ((F.size(c.unappended) > 0) & ~c.entries_cleaned),
         Flag.GHOST: (c.known & c.checked & not_committed & (delivered | has_effect))
-        | (~c.known & c.rolled_back & ~c.committed & has_effect),
+        | (~c.known & c.rolled_back & ~c.committed & has_effect)
+        | ((F.size(c.entries) > 0) & (~c.known | c.in_state(State.PREPARED) | (failed & ~by_operator))),
         Flag.DUPLICATE_EFFECT: (F.size("ledger") > F.size(F.array_distinct("ledger")))
+        | (F.size(c.entries) > F.size(F.array_distinct(c.entries)))
         | (F.size("barriers") > F.size(F.array_distinct(_branch_ids("barriers")))),
         Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
         | (F.size(c.unbooked) > 0),
-        Flag.ORPHAN: (~c.known & ~c.forgotten & has_effect) | (c.known & (F.size(c.strange) > 0)),
+        Flag.ORPHAN: (~c.known & ~c.forgotten & has_effect)
+        | (c.known & ((F.size(c.strange) > 0) | (F.size(c.strange_entries) > 0))),
         Flag.CONTRARY_VERDICT: (c.committed & failed & ~by_operator)
         | (c.rolled_back & ~c.committed & c.checked & delivered)
         | (c.absent & c.checked & failed & (c.decided_by == BY_CHECK_BACK)),
@@ -197,6 +209,7 @@ def _unknown(c: Columns, scope: Scope) -> dict[str, Column]:
         c.known & F.col("message")["checked"].isNull(),
         c.known & _sure(born_too_late(F.col("message")["created_ms"], scope)),
         c.branches_unknown & c.in_state(State.PREPARED, State.SUBMITTED, State.SUCCEEDED),
+        (F.size(c.unappended) > 0) & c.entries_cleaned,
         F.lit(False),
     )
     return dict(zip(UNKNOWN, conditions, strict=True))
@@ -205,7 +218,7 @@ def _unknown(c: Columns, scope: Scope) -> dict[str, Column]:
 def columns_of(scope: Scope) -> Columns:
     """Return the parts of the conditions, as columns over the facts of one gid."""
     message = F.col("message")
-    known = message["state"].isNotNull()
+    known = _sure(message["state"] > int(State.ABSENT))
     reasons = F.transform("producers", lambda row: row["reason"])
     branches = branches_of(message["branches"])
     expected = served_branches(branches, scope)
@@ -229,7 +242,32 @@ def columns_of(scope: Scope) -> Columns:
         unbooked=F.array().cast(_EFFECTS_TYPE) if unbooked is None else unbooked,
         unguarded=_unguarded(),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
+        entries=_places(message["entries"]),
+        unappended=_unappended(message),
+        strange_entries=_strange_entries(message),
+        entries_cleaned=_sure(message["entries_cleaned"]),
     )
+
+
+def _unappended(message: Column) -> Column:
+    """Return the branches that the deciding flush must have appended, and did not.
+
+    A message with nothing but queues is submitted only as long as it waits for its time, and is appended when that has
+    come.
+    """
+    waits = (message["state"] == int(State.SUBMITTED)) & (F.size("message.queued") == F.size("message.branches"))
+    decided = message["state"].isin(int(State.SUBMITTED), int(State.SUCCEEDED))
+    missing = F.array_except(_places(message["queued"]), _places(message["entries"]))
+    return F.when(_sure(decided & ~waits), missing).otherwise(F.array().cast(_PLACES_TYPE))
+
+
+def _strange_entries(message: Column) -> Column:
+    entries = _places(message["entries"])
+    return F.array_except(entries, F.coalesce(message["queued"], entries))
+
+
+def _places(places: Column) -> Column:
+    return F.coalesce(places, F.array().cast(_PLACES_TYPE))
 
 
 def lacking(scope: Scope) -> dict[str, Column]:

@@ -206,7 +206,11 @@ def _journal(journal: DataFrame, scope: Scope) -> DataFrame:
     )
     checked = F.when(F.col("checked"), F.lit(_CHECKED)).when(~F.col("checked"), F.lit(_PLAIN)).otherwise(F.lit(_ODD))
     elsewhere = count < F.size(branches) if scope.consumers else F.lit(False)
-    odd = F.when(elsewhere | born_too_late(F.col("created_ms"), scope), F.lit(_ODD)).otherwise(F.lit(0))
+    # Of a message that is not final, or cannot be read, the bits are odd anyway.
+    due = F.when(succeeded, F.col("queued")).otherwise(F.array().cast("array<int>"))
+    queued_otherwise = F.col("entries") != due
+    is_odd = elsewhere | born_too_late(F.col("created_ms"), scope) | F.coalesce(queued_otherwise, F.lit(False))
+    odd = F.when(is_odd, F.lit(_ODD)).otherwise(F.lit(0))
     nothing = F.lit(0).cast("bigint")
     return _numbers(
         journal,

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from twophase.core.lifecycle import State
 from twophase.core.shell import argument
 from twophase_spark.rules.classify import ServiceScope, Table
 from twophase_spark.rules.taxonomy import Flag
@@ -89,6 +90,8 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
         return [("when its cause is gone", f"twophase messages redrive {name}")]
     if flag in {Flag.LATE, Flag.IN_FLIGHT}:
         return [("try at once instead of at the next turn", f"twophase messages retry-now {name}")]
+    if flag is Flag.LOST and message.get("state") in {State.SUBMITTED, State.SUCCEEDED}:
+        return [("a branch of it is in no queue: let its producer send that again, under another id", explain)]
     if flag is Flag.LOST:
         return [
             ("who decided against it, if it is known at all", explain),

@@ -1,3 +1,3 @@
--- Keys of some entries of a topic. ?1 topic, ?2 limit.
+-- Keys and times of some entries of a topic. ?1 topic, ?2 limit.
 -- Served by: the primary key of queue_entry.
-select topic, queue, number from queue_entry where topic = ?1 limit ?2
+select topic, queue, number, stored_ms from queue_entry where topic = ?1 limit ?2

@@ -13,7 +13,7 @@ from twophase.core.errors import CannotRead, ConfigurationError
 from twophase_spark.datasource.options.looking import location_of
 from twophase_spark.datasource.options.read_options import REPORT, ReadOptions
 from twophase_spark.datasource.schema import ledger
-from twophase_spark.datasource.schema.tables import COLUMNS, GAP_ROWS, Column, Kind, arrow_schema
+from twophase_spark.datasource.schema.tables import COLUMNS, GAP_ROWS, PLACES, Column, Kind, arrow_schema
 from twophase_spark.readers.database import open_database
 
 
@@ -37,7 +37,7 @@ def schema_of(options: ReadOptions) -> StructType:
             )
         chosen = [known[name] for name in dict.fromkeys(options.columns)]
     if options.on_gap == REPORT:
-        chosen = [*chosen, *(known[name] for name in ("node", "seq") if known[name] not in chosen), GAP_ROWS]
+        chosen = [*chosen, *(known[name] for name in PLACES[options.kind] if known[name] not in chosen), GAP_ROWS]
     return from_arrow_schema(arrow_schema(tuple(chosen)))
 
 
@@ -53,7 +53,7 @@ def target_of(options: ReadOptions, schema: StructType) -> pa.Schema:
     types = {column.name: column.type for column in COLUMNS[options.kind]}
     if options.on_gap == REPORT:
         types |= {GAP_ROWS.name: GAP_ROWS.type}
-        missing = [name for name in ("node", "seq", GAP_ROWS.name) if name not in target.names]
+        missing = [name for name in (*PLACES[options.kind], GAP_ROWS.name) if name not in target.names]
         if missing:
             raise ConfigurationError(f"With onGap=report the schema needs {missing}: they tell of a gap.")
     for field in target:

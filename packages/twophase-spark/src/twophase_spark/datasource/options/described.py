@@ -46,7 +46,7 @@ OPTIONS = (
         "Which columns, comma-separated. What is not named is not read; Spark alone would read all.",
     ),
     Option("states", Fits.ANY, "all", "Of messages: any of `prepared,submitted,succeeded,failed`."),
-    Option("createdAfter", Fits.ANY, "", "Created at or after this time; of `attempt` and `audit_log`, made then."),
+    Option("createdAfter", Fits.ANY, "", "Created at or after this time; of other tables, made then."),
     Option("createdBefore", Fits.ANY, "", "Created before this time."),
     Option("gidPrefix", Fits.ANY, "", "Gids that begin so."),
     Option("gids", Fits.ANY, "all", "These gids, comma-separated, at most 1000; looked up by the index of the table."),
@@ -64,13 +64,16 @@ OPTIONS = (
         'The cut: a time that has passed, or of `history` a map from node to seq, `{"1": 4711}`.',
     ),
     Option("snapshot", Fits.BATCH, "", "Of PostgreSQL: a snapshot that another session has exported."),
-    Option("maxRowsPerBatch", Fits.STREAM, "no limit", "Rows a micro-batch takes at most, shared by the nodes."),
+    Option(
+        "maxRowsPerBatch", Fits.STREAM, "no limit", "Rows a micro-batch takes at most, shared by the nodes or queues."
+    ),
     Option(
         "start",
         Fits.STREAM,
         "`earliest`",
         "Where a stream without checkpoint begins: `earliest` row that stands, `latest`, the `beginning` (what is "
-        "gone is a gap), or a map from node to the seq behind which it begins.",
+        "gone is a gap), or a map from node to the seq behind which it begins; of `queue_entry` from topic and queue "
+        'to the number with which it begins, `{"orders/0": 4711}`.',
     ),
     Option(
         "onGap",

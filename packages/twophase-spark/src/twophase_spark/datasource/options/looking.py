@@ -14,7 +14,7 @@ from twophase.core.errors import CannotRead, ConfigurationError
 from twophase_spark.datasource.options.address import locate
 from twophase_spark.datasource.options.read_options import ReadOptions
 from twophase_spark.datasource.schema.sql import BODY
-from twophase_spark.datasource.schema.tables import OF_COORDINATOR, STORED, Kind
+from twophase_spark.datasource.schema.tables import HAS_STATE, OF_COORDINATOR, STORED, Kind
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.database import Database, open_database
 
@@ -68,8 +68,8 @@ def _expected(options: ReadOptions) -> dict[str, frozenset[str]]:
         named = {options.gid_column, options.branch_column, options.key_column} - {""}
         extra = {name for name in options.columns if name not in {"gid", "branch_id"}}
         return {options.relation: frozenset(named | extra)}
-    if options.kind in {Kind.ATTEMPT, Kind.AUDIT_LOG}:
+    assert options.kind in OF_COORDINATOR, "the others are above"
+    if options.kind not in HAS_STATE:
         return {options.kind.value: STORED[options.kind.value]}
     tables = {"message", "history"} if options.kind is Kind.JOURNAL else {options.kind.value}
-    assert options.kind in OF_COORDINATOR, "the others are above"
     return {table: STORED[table] | {BODY} for table in tables}

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -21,7 +21,7 @@ from twophase.core.lifecycle import STORED
 from twophase_spark.datasource.options.address import require_no_secret
 from twophase_spark.datasource.options.described import KNOWN, Fits, names_of
 from twophase_spark.datasource.options.given import given_options
-from twophase_spark.datasource.schema.tables import HAS_STATE, OF_COORDINATOR, TIME_OF_CREATION, Kind
+from twophase_spark.datasource.schema.tables import HAS_STATE, OF_COORDINATOR, PLACES, TIME_OF_CREATION, Kind
 from twophase_spark.readers.snapshot import ADBC, AUTO, PYTHON
 
 PARTITIONS_DEFAULT = 8
@@ -30,6 +30,7 @@ GIDS_MAX = 1000
 EARLIEST, LATEST, BEGINNING = "earliest", "latest", "beginning"
 FAIL, REPORT = "fail", "report"
 _Value = TypeVar("_Value")
+_QUEUE = re.compile(r".+/[0-9]{1,9}")
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}")
 _STATES = {state.name.lower(): int(state) for state in STORED}
 STREAM_ONLY = names_of(Fits.STREAM)
@@ -39,7 +40,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     """The request of a read.
 
     Times are milliseconds since 1970; an option that was not given is empty or None. `as_of_seqs`: the last seq of each
-    node, instead of a time; `start_seqs`: where a stream begins, instead of a word.
+    node, instead of a time; `start_seqs`: where a stream begins, instead of a word, by the name of a node or queue.
     """
 
     url: str
@@ -62,7 +63,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
     driver: str = AUTO
     rows_per_batch_max: int = 0
     start: str = EARLIEST
-    start_seqs: dict[int, int] | None = None
+    start_seqs: dict[str, int] | None = None
     on_gap: str = FAIL
 
     @property
@@ -93,7 +94,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
     kind = _one_of("table", given.get("table", Kind.HISTORY if streaming else ""), tuple(Kind), Kind)
     _require_fitting(given, kind, streaming=streaming)
     as_of_ms, as_of_seqs = _moment(given, kind)
-    start, start_seqs = _start(given.get("start", EARLIEST))
+    start, start_seqs = _start(given.get("start", EARLIEST), kind)
     return ReadOptions(
         url=url,
         kind=kind,
@@ -122,8 +123,11 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
 
 def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -> None:
     """Refuse options that would silently do nothing."""
-    if streaming and kind is not Kind.HISTORY:
-        raise ConfigurationError(f"Only table history can be followed as a stream, not {kind}: its rows never change.")
+    if streaming and kind not in PLACES:
+        raise ConfigurationError(
+            f"Only tables history and queue_entry can be followed as a stream, not {kind}: they are those whose rows "
+            "never change."
+        )
     _refuse(given, names_of(Fits.BATCH) if streaming else STREAM_ONLY, f"of {'readStream' if streaming else 'read'}")
     if kind in OF_COORDINATOR:
         _refuse(given, names_of(Fits.BUSINESS, Fits.LEDGER), f"of table {kind}")
@@ -133,7 +137,7 @@ def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -
         _refuse(
             given, ("createdAfter", "createdBefore", "asOf"), f"of table {kind}: which column is the time is not known"
         )
-    if kind is Kind.AUDIT_LOG:
+    if kind in {Kind.AUDIT_LOG, Kind.QUEUE_PROGRESS}:
         _refuse(given, ("gids", "gidPrefix"), f"of table {kind}")
     if kind is Kind.BARRIER:
         _refuse(given, names_of(Fits.LEDGER), f"of table {kind}")
@@ -229,9 +233,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _start(text: str) -> tuple[str, dict[int, int] | None]:
+def _start(text: str, kind: Kind) -> tuple[str, dict[str, int] | None]:
     if text.startswith("{"):
-        return BEGINNING, _seqs("start", text)
+        if kind is Kind.QUEUE_ENTRY:
+            return BEGINNING, _numbers(text)
+        return BEGINNING, {str(node): seq for node, seq in _seqs("start", text).items()}
     return _one_of("start", text, (EARLIEST, LATEST, BEGINNING), str), None
 
 
@@ -243,6 +249,16 @@ def _seqs(option: str, text: str) -> dict[int, int]:
     if any(number < 0 for pair in seqs.items() for number in pair):
         raise ConfigurationError(f"Option {option}: nodes and seqs are not negative.")
     return seqs
+
+
+def _numbers(text: str) -> dict[str, int]:
+    try:
+        numbers = msgspec.json.decode(text, type=dict[str, Annotated[int, msgspec.Meta(ge=0)]])
+    except (msgspec.DecodeError, msgspec.ValidationError):
+        numbers = {"": 0}
+    if not all(_QUEUE.fullmatch(name) for name in numbers):
+        raise ConfigurationError('Option start as a map is JSON, topic and queue to number: {"orders/0": 4711}.')
+    return numbers
 
 
 def _snapshot(text: str) -> str:

@@ -27,11 +27,15 @@ class Follow(msgspec.Struct, frozen=True):
 
 
 class Stretch(msgspec.Struct, frozen=True):
-    """A part of a stream: every row of `node` from `first` to `last`, none missing."""
+    """A part of a stream: every row of `node` from `first` to `last`, none missing.
+
+    With a `topic` it is a part of the queue `node` of that topic (`lines`).
+    """
 
     node: int
     first: int
     last: int
+    topic: str = ""
 
     @property
     def rows(self) -> int:

@@ -18,7 +18,7 @@ from twophase_spark.datasource.options.looking import looked_into
 from twophase_spark.datasource.options.read_options import ReadOptions
 from twophase_spark.datasource.partitions.parts import Follow, Part, Range
 from twophase_spark.datasource.partitions.ranges import ROWS_PER_PART_MIN, number_ranges, text_ranges
-from twophase_spark.datasource.schema.sql import column, select
+from twophase_spark.datasource.schema.sql import column, literal, select
 from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.readers.database import Database
 
@@ -51,6 +51,10 @@ def plan(options: ReadOptions) -> list[Part]:
             return _attempts(options, database, engine)
         if options.kind is Kind.AUDIT_LOG:
             return _audit_log(options, database, engine)
+        if options.kind is Kind.QUEUE_ENTRY:
+            return _entries(options, database, engine)
+        if options.kind is Kind.QUEUE_PROGRESS:
+            return [Part((Range("queue_progress", filters.conditions(options, engine)),))]
         return _business(options, database, engine)
 
 
@@ -115,6 +119,32 @@ def _audit_log(options: ReadOptions, database: Database, engine: str) -> list[Pa
     pushed = filters.conditions(options, engine)
     ranges = _by_number(database, "audit_log", "seq", options.partitions)
     return [Part((Range("audit_log", (*one, *pushed)),)) for one in ranges]
+
+
+def _entries(options: ReadOptions, database: Database, engine: str) -> list[Part]:
+    """Return the entries below the next number of each queue, each queue in its order.
+
+    A task has many small queues, or a part of a large one.
+    """
+    pushed = filters.conditions(options, engine)
+    spans: list[tuple[str, int, int, int]] = []
+    for topic, queue, end in database.rows("select topic, queue, next_number from queue_counter order by topic, queue"):
+        one = f"topic = {literal(engine, topic)} and queue = {int(queue)}"
+        [(first,)] = database.rows(select(["min(number)"], "queue_entry", [one]))
+        if first is not None and first < end:
+            spans.append((one, int(first), int(end) - 1, int(end) - int(first)))
+    width = max(ROWS_PER_PART_MIN, -(-sum(rows for *_, rows in spans) // options.partitions))
+    parts: list[Part] = []
+    ranges: list[Range] = []
+    gathered = 0
+    for one, first, last, rows in spans:
+        for number_range in number_ranges("number", first, last, max(1, rows // width)):
+            ranges.append(Range("queue_entry", (one, *number_range, *pushed)))
+            gathered += min(rows, width)
+            if gathered >= width:
+                parts.append(Part(tuple(ranges)))
+                ranges, gathered = [], 0
+    return [*parts, Part(tuple(ranges))] if ranges else parts
 
 
 def _by_number(database: Database, table: str, key: str, parts_max: int) -> list[tuple[str, ...]]:

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from twophase_spark.datasource.schema.tables import STORED
 
 BODY = "body"
+_NARROW = dict.fromkeys(STORED, "gid") | {"audit_log": "seq", "queue_progress": "queue"}
+"""A column that is read of a table when none of its own was asked for."""
 
 
 def literal(engine: str, value: object) -> str:
@@ -94,4 +96,4 @@ def stored_columns(table: str, columns_: Iterable[str], body_columns: frozenset[
     """
     names = list(columns_)
     taken = [name for name in names if name in STORED[table]]
-    return [*taken, BODY] if body_columns.intersection(names) else taken or ["gid" if "gid" in STORED[table] else "seq"]
+    return [*taken, BODY] if body_columns.intersection(names) else taken or [_NARROW[table]]

@@ -26,6 +26,8 @@ class Kind(enum.StrEnum):
     JOURNAL = "journal"
     ATTEMPT = "attempt"
     AUDIT_LOG = "audit_log"
+    QUEUE_ENTRY = "queue_entry"
+    QUEUE_PROGRESS = "queue_progress"
     BARRIER = "barrier"
     LEDGER = "ledger"
 
@@ -112,6 +114,23 @@ COLUMNS: dict[Kind, tuple[Column, ...]] = {
         ("hash", _TEXT),
         ("at", _TIME),
     ),
+    Kind.QUEUE_ENTRY: _columns(
+        ("topic", _TEXT),
+        ("queue", _INT),
+        ("number", _LONG),
+        ("gid", _TEXT),
+        ("branch", _INT),
+        ("stored_ms", _LONG),
+        ("stored_at", _TIME),
+    ),
+    Kind.QUEUE_PROGRESS: _columns(
+        ("consumers", _TEXT),
+        ("topic", _TEXT),
+        ("queue", _INT),
+        ("next_number", _LONG),
+        ("changed_ms", _LONG),
+        ("changed_at", _TIME),
+    ),
     Kind.BARRIER: _columns(
         ("id", _LONG),
         ("trans_type", _TEXT),
@@ -135,9 +154,11 @@ A ledger's others are taken with the types of the database.
 GAP_ROWS = Column("gap_rows", _LONG)
 """Column of the stream with onGap=report.
 
-It is null in a row of history; in a row that stands for a gap, it is the number of rows that are gone, (node, seq)
-being the last of them.
+It is null in a row of the table; in a row that stands for a gap, it is the number of rows that are gone, and the place
+is that of the last of them.
 """
+PLACES = {Kind.HISTORY: ("node", "seq"), Kind.QUEUE_ENTRY: ("topic", "queue", "number")}
+"""The tables that a stream follows, and the columns of a row's place."""
 
 MS_OF_TIME = {
     "created_at": "created_ms",
@@ -146,6 +167,8 @@ MS_OF_TIME = {
     "due_at": "due_ms",
     "at": "at_ms",
     "prepared_at": "prepared_ms",
+    "stored_at": "stored_ms",
+    "changed_at": "changed_ms",
 }
 """Columns that are timestamps, and the columns of milliseconds behind them."""
 
@@ -155,11 +178,13 @@ def _stored(kind: Kind) -> frozenset[str]:
     return frozenset(column.name for column in COLUMNS[kind]) - made
 
 
-STORED = {kind.value: _stored(kind) for kind in (Kind.MESSAGE, Kind.HISTORY, Kind.ATTEMPT, Kind.AUDIT_LOG)}
+_AS_STORED = (Kind.ATTEMPT, Kind.AUDIT_LOG, Kind.QUEUE_ENTRY, Kind.QUEUE_PROGRESS)
+STORED = {kind.value: _stored(kind) for kind in (Kind.MESSAGE, Kind.HISTORY, *_AS_STORED)}
 """The columns of a coordinator's own tables that are read unchanged."""
 
 MAY_LACK: dict[Kind, frozenset[str]] = {kind: frozenset() for kind in Kind} | {
     Kind.HISTORY: frozenset({GAP_ROWS.name}),
+    Kind.QUEUE_ENTRY: frozenset({GAP_ROWS.name}),
     Kind.JOURNAL: (STORED["message"] ^ STORED["history"]) | {"finished_at", "due_at"},
 }
 """Columns that a batch of the database may lack, and that are null then.
@@ -173,6 +198,8 @@ TIME_OF_CREATION: dict[Kind, str] = {
     Kind.JOURNAL: "created_ms",
     Kind.ATTEMPT: "at_ms",
     Kind.AUDIT_LOG: "at_ms",
+    Kind.QUEUE_ENTRY: "stored_ms",
+    Kind.QUEUE_PROGRESS: "changed_ms",
     Kind.BARRIER: "created_ms",
 }
 """Columns that createdAfter and createdBefore compare. A ledger's is not known."""
@@ -181,7 +208,7 @@ TIME_OF_CUT: dict[Kind, str] = TIME_OF_CREATION | {Kind.HISTORY: "finished_ms"}
 """Columns that asOf compares."""
 
 HAS_STATE = frozenset({Kind.MESSAGE, Kind.HISTORY, Kind.JOURNAL})
-OF_COORDINATOR = HAS_STATE | {Kind.ATTEMPT, Kind.AUDIT_LOG}
+OF_COORDINATOR = HAS_STATE | frozenset(_AS_STORED)
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:

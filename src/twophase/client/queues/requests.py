@@ -1,0 +1,142 @@
+"""The requests of queues' clients to one coordinator, on one event loop.
+
+A request is repeated within the bounds of the client's `RetryPolicy`: each of them may be sent twice. A long poll is
+sent once, because its caller polls again anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import ssl
+from os import getpid
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from twophase.client.channel import speaks_grpc
+from twophase.client.sync import SURROUNDINGS
+from twophase.client.transport.sync import address_of, failure_of
+from twophase.client.transport.wire import (
+    Disconnected,
+    HttpAnswer,
+    NotTrusted,
+    TransportFailure,
+    answer_of,
+    pause_asked_ms,
+    refusal_of,
+)
+from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, ShuttingDown, TlsFailed, TwophaseError
+from twophase.core.queue_api import PREFIX
+from twophase.http_client.client import HttpClient
+from twophase.http_client.outcome import HttpError
+
+if TYPE_CHECKING:
+    from twophase.client.channel import Channel
+
+T = TypeVar("T")
+
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+"""More than the base64 of 4 MiB and the addresses of 32 messages."""
+_LATER: Final = frozenset({429, 502, 503, 504})
+_GONE: Final = (ShuttingDown, CoordinatorUnreachable)
+_HOST_CHARACTERS_MAX: Final = 128
+_encode = msgspec.json.Encoder().encode
+
+
+def fresh_client_id() -> str:
+    """Return a name for a client that no other has: host, process and chance."""
+    host = "".join(character for character in socket.gethostname() if "!" <= character <= "~")
+    return f"{host[:_HOST_CHARACTERS_MAX]}@{getpid()}@{secrets.token_hex(6)}"
+
+
+class QueueRequests:
+    """See the module.
+
+    Arguments:
+        channel: of the client: its address, bounds, token and certificates.
+
+    Raises:
+        ConfigurationError: the client has a gRPC address.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        if speaks_grpc(channel.url):
+            raise ConfigurationError(
+                "consumers and transactional producers speak HTTP.",
+                remedy="Give the client the coordinator's http:// address.",
+            )
+        self.client_id = fresh_client_id()
+        target = address_of(channel.url)
+        self._tls = target.tls
+        self._authority = target.host_header
+        self._base = f"{'https' if target.tls else 'http'}://{target.host_header}{target.path}"
+        self._headers = (("content-type", "application/json"), *channel.headers)
+        self._bounds = channel.bounds
+        context = channel.ssl_context or (ssl.create_default_context() if target.tls else None)
+        self._http = HttpClient(response_bytes_max=ANSWER_BYTES_MAX, ssl_context=context)
+
+    async def close(self) -> None:
+        """Close the connections; what is under way fails."""
+        await self._http.close()
+
+    async def poll(self, path: str, request: Any, answer: type[T], wait_ms: int) -> T:
+        """Send a long poll once.
+
+        Raises:
+            CoordinatorUnreachable, TlsFailed, and what the coordinator refuses with.
+        """
+        return await self._ask(path, request, answer, wait_ms, attempts=1, total_ms=0)
+
+    async def ask(self, path: str, request: Any, answer: type[T]) -> T:
+        """Send a request until it is answered, within the client's bounds.
+
+        Raises as `poll`.
+        """
+        return await self._ask(path, request, answer, 0, self._bounds.attempts, self._bounds.total_ms)
+
+    async def _ask(self, path: str, request: Any, answer: type[T], wait_ms: int, attempts: int, total_ms: int) -> T:
+        what, body = path.removeprefix(PREFIX), _encode(request)
+        deadline_s = SURROUNDINGS.monotonic_s() + total_ms / 1000
+        tries = counted = 0
+        while True:
+            tries += 1
+            asked_ms: int | None = None
+            cause: BaseException | None = None
+            failure: TwophaseError
+            try:
+                answered = await self._send(path, body, self._bounds.timeout_ms + wait_ms)
+                if answered.status == 200:
+                    return _read(what, answered, answer)
+                failure = refusal_of(what, answered)
+                if answered.status not in _LATER:
+                    raise failure
+                asked_ms = pause_asked_ms(answered)
+                gone = isinstance(failure, _GONE)
+            except NotTrusted as error:
+                raise TlsFailed(f"{what} was not sent: {error}.", remedy=error.remedy or None) from error.__cause__
+            except TransportFailure as error:
+                failure = CoordinatorUnreachable(f"{what} got no answer in {tries} attempts: {error}.")
+                gone = isinstance(error, Disconnected)
+                cause = (error.__cause__ or error).with_traceback(None)
+            counted += not gone
+            pause_ms = asked_ms or self._bounds.backoff.pause_ms(tries, SURROUNDINGS.chance())
+            if counted >= attempts or SURROUNDINGS.monotonic_s() + pause_ms / 1000 >= deadline_s:
+                raise failure from cause
+            await asyncio.sleep(pause_ms / 1000)
+
+    async def _send(self, path: str, body: bytes, timeout_ms: int) -> HttpAnswer:
+        try:
+            return answer_of(
+                await self._http.fetch("POST", self._base + path, self._headers, body, timeout_ms=timeout_ms)
+            )
+        except HttpError as error:
+            raise failure_of(error, f"{self._authority}: {error}", tls=self._tls) from error
+
+
+def _read(what: str, answered: HttpAnswer, answer: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answered.body, type=answer)
+    except msgspec.MsgspecError as error:
+        raise CoordinatorUnreachable(f"the answer to {what} is not one of a coordinator.") from error

@@ -1,0 +1,298 @@
+"""Half messages, their decisions, and the answers to questions about them.
+
+Promises: nothing is decided that is not known. A commit is sent only when the listener says commit, a rollback only
+when it says rollback or its transaction is known not to have committed; everything else waits for a check. What is
+known here, because `execute` is under way or has ended here, is answered without asking the listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from twophase.client.payload import payload_bytes
+from twophase.client.queue_address import queue_address
+from twophase.client.queues.messages import Half, asked_about, half
+from twophase.client.queues.requests import QueueRequests
+from twophase.client.transport.exchange import not_prepared
+from twophase.core.errors import (
+    ContraryDecision,
+    CoordinatorUnreachable,
+    Fate,
+    ServerFault,
+    StoreError,
+    TwophaseError,
+    Unavailable,
+)
+from twophase.core.gid import fresh_gid
+from twophase.core.queue_api import (
+    DECIDE_PATH,
+    HALF_PATH,
+    LEAVE_PATH,
+    QUESTIONS_PATH,
+    WAIT_MS,
+    Ask,
+    Decide,
+    Decision,
+    HalfMessage,
+    Kept,
+    Leave,
+    Noted,
+    OneQuestion,
+    Questions,
+)
+from twophase.core.queue_message import gid_of
+from twophase.core.schedule import Schedule
+
+log = logging.getLogger("twophase.client")
+
+Check = Callable[[Half], Awaitable[Any]]
+_PAUSES: Final = Schedule(first_ms=50, cap_ms=5_000)
+_LEAVE_S_MAX: Final = 2.0
+_KNOWN_MAX: Final = 10_000
+"""Decisions that are remembered because they did not get through."""
+_NOT_COMMITTED: Final = frozenset({Fate.ROLLED_BACK, Fate.NOT_STARTED})
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A transactional message, as far as `send` got.
+
+    Arguments:
+        message_id: the consumers' name for it.
+        transaction_id: its gid at the coordinator.
+        decision: of `execute`; UNKNOWN: a check decides.
+        acknowledged: the coordinator has the decision. Where it has not, a check brings it.
+    """
+
+    message_id: str
+    transaction_id: str
+    decision: Decision
+    acknowledged: bool
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A message to be sent."""
+
+    address: str
+    body: bytes
+    message_id: str
+
+
+def message_to_send(
+    topic: str,
+    payload: Any,
+    *,
+    tag: str,
+    keys: Iterable[str],
+    properties: Mapping[str, str] | None,
+    namespace: str,
+) -> Asked:
+    """Return a message under a new id.
+
+    Raises:
+        InvalidRequest, LimitExceeded: a name, or the payload, cannot be one.
+    """
+    message_id = fresh_gid(time.time_ns() // 1_000_000)
+    address = queue_address(
+        topic, tag=tag, keys=keys, properties=properties, namespace=namespace, message_id=message_id
+    )
+    return Asked(address, payload_bytes(payload, takes_bytes=True), message_id)
+
+
+class Transactions:
+    """See the module; for one event loop.
+
+    Arguments:
+        requests: to the coordinator.
+        group, namespace: of the producers.
+        check: asks the listener.
+        concurrency: checks at a time.
+    """
+
+    def __init__(self, requests: QueueRequests, group: str, namespace: str, *, check: Check, concurrency: int) -> None:
+        self._requests = requests
+        self._group = group
+        self._namespace = namespace
+        self._check = check
+        self._free = asyncio.Semaphore(concurrency)
+        self._under_way: set[str] = set()
+        """Transactions whose `execute` runs here."""
+        self._known: OrderedDict[str, Decision] = OrderedDict()
+        """Decisions that did not get through."""
+        self._answers: dict[str, asyncio.Task[None]] = {}
+        self._polling: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Event()
+
+    def start(self) -> None:
+        """Answer questions from now on. Safe to call twice."""
+        if self._polling is None:
+            self._polling = asyncio.ensure_future(self._poll())
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take no more questions, and end the checks under way within `timeout_s`."""
+        self._stopping.set()
+        polling = self._polling
+        if polling is not None and not polling.done():
+            with contextlib.suppress(TwophaseError, TimeoutError):
+                async with asyncio.timeout(_LEAVE_S_MAX):
+                    await self._requests.poll(LEAVE_PATH, Leave(client=self._requests.client_id), Noted, 0)
+            await asyncio.wait([polling], timeout=_LEAVE_S_MAX)
+            polling.cancel()
+            await asyncio.wait([polling])
+        answers = list(self._answers.values())
+        if answers:
+            await asyncio.wait(answers, timeout=timeout_s)
+        for answer in answers:
+            answer.cancel()
+        await asyncio.gather(*answers, return_exceptions=True)
+
+    async def begin(self, asked: Asked, check_after_ms: int | None) -> Half:
+        """Keep a half message.
+
+        From here to `end` or `leave`, questions about it are answered with unknown.
+
+        Raises:
+            NotPrepared, and what the coordinator refuses with; nothing was begun.
+        """
+        self.start()
+        message = half(asked.address, asked.body, "")
+        name = message.transaction_id = gid_of(message.namespace, message.topic, asked.message_id)
+        wanted = HalfMessage(
+            group=self._group,
+            client=self._requests.client_id,
+            address=asked.address,
+            body=asked.body,
+            namespace=self._namespace,
+            check_after_ms=check_after_ms,
+        )
+        self._under_way.add(name)  # a question may come before the answer
+        try:
+            await self._requests.ask(HALF_PATH, wanted, Kept)
+        except BaseException as error:
+            self._under_way.discard(name)
+            self._remember(name, Decision.ROLLBACK)  # it may be kept, and its transaction never began
+            if isinstance(error, CoordinatorUnreachable | ServerFault):
+                raise not_prepared(error, name) from error.__cause__
+            if isinstance(error, Unavailable | StoreError):
+                error.fate = Fate.NOT_STARTED
+            raise
+        return message
+
+    async def end(self, message: Half, decision: Decision) -> Sent:
+        """Send a decision.
+
+        Raises:
+            ContraryDecision: a check has decided the opposite meanwhile.
+        """
+        sent = Sent(message.message_id, message.transaction_id, decision, acknowledged=False)
+        try:
+            if decision is not Decision.UNKNOWN:
+                await self._decide(message.transaction_id, decision, checked=False)
+                sent = msgspec.structs.replace(sent, acknowledged=True)
+        except ContraryDecision as error:
+            raise ContraryDecision(
+                f"execute said {decision.value}, but a check has decided the opposite: {error.message}",
+                gid=message.transaction_id,
+            ) from error
+        except TwophaseError as error:
+            log.warning(
+                "%s is decided, but that did not get through (%s); a check will bring it",
+                message.message_id,
+                error.message,
+                extra={"gid": message.transaction_id},
+            )
+            self._remember(message.transaction_id, decision)
+        finally:
+            self.leave(message)
+        return sent
+
+    def leave(self, message: Half) -> None:
+        """Leave a message to a check: its `execute` is over."""
+        self._under_way.discard(message.transaction_id)
+
+    async def _decide(self, transaction_id: str, decision: Decision, *, checked: bool) -> None:
+        asked = Decide(
+            transaction_id=transaction_id, decision=decision, client=self._requests.client_id, checked=checked
+        )
+        await self._requests.ask(DECIDE_PATH, asked, Noted)
+
+    def _remember(self, transaction_id: str, decision: Decision) -> None:
+        self._known[transaction_id] = decision
+        if len(self._known) > _KNOWN_MAX:
+            self._known.popitem(last=False)
+
+    async def _poll(self) -> None:
+        """Take questions as long as checks are free."""
+        tries = 0
+        asked = Ask(group=self._group, client=self._requests.client_id, namespace=self._namespace, wait_ms=WAIT_MS)
+        while not self._stopping.is_set():
+            async with self._free:  # one at least could be answered now
+                pass
+            try:
+                found = await self._requests.poll(QUESTIONS_PATH, asked, Questions, WAIT_MS)
+            except TwophaseError as error:
+                tries += 1
+                if tries == 1:
+                    log.warning("the producers %s are not asked for now: %s", self._group, error)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_PAUSES.pause_ms(tries, 0.5) / 1000):
+                        await self._stopping.wait()
+                continue
+            tries = 0
+            for question in found.questions:
+                self._begin_answer(question)
+
+    def _begin_answer(self, question: OneQuestion) -> None:
+        """Answer a question, once at a time."""
+        name = question.transaction_id
+        if name not in self._answers and not self._stopping.is_set():
+            self._answers[name] = asyncio.ensure_future(self._answer(question))
+            self._answers[name].add_done_callback(lambda _: self._answers.pop(name, None))
+
+    async def _answer(self, question: OneQuestion) -> None:
+        name = question.transaction_id
+        decision = await self._decision(question)
+        try:
+            await self._decide(name, decision, checked=True)
+        except ContraryDecision:
+            log.exception("a check answered %s, and the opposite was decided", decision.value, extra={"gid": name})
+        except TwophaseError as error:
+            log.warning("an answer did not get through; it is asked for again: %s", error, extra={"gid": name})
+        else:
+            self._known.pop(name, None)
+
+    async def _decision(self, question: OneQuestion) -> Decision:
+        name = question.transaction_id
+        if name in self._under_way:
+            return Decision.UNKNOWN
+        if name in self._known:
+            return self._known[name]
+        async with self._free:
+            try:
+                return decision_of(await self._check(asked_about(question)), "check")
+            except Exception:
+                log.exception("check failed, which is answered with unknown", extra={"gid": name})
+                return Decision.UNKNOWN
+
+
+def decision_of(answer: Any, what: str) -> Decision:
+    """Return a listener's decision; anything else is UNKNOWN, and logged."""
+    if isinstance(answer, Decision):
+        return answer
+    log.error("%s returned %s and no Decision, which is unknown", what, type(answer).__name__)
+    return Decision.UNKNOWN
+
+
+def is_not_committed(error: BaseException) -> bool:
+    """Return True for an error that proves that nothing was committed.
+
+    The local transaction is rolled back, or never began.
+    """
+    return isinstance(error, TwophaseError) and error.fate in _NOT_COMMITTED

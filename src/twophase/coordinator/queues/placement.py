@@ -1,0 +1,89 @@
+"""The choice of the node that serves the consumers of a topic.
+
+Every node makes it alone, from the same rows of the store, and gets the same result. A node that comes or goes
+moves only the topics that it gets or had. For a moment two nodes may see different rows; then the store decides
+(`QueueStore.own_topic`), so this choice is about balance, not about correctness.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from twophase.coordinator.queues.contract import NodeAddress
+from twophase.stores.rows import NodeSeen
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """The text of `NodeSeen.served_at`.
+
+    Arguments:
+        addresses: `host:port` by the name of a wire format; an empty host is of a node that does not know its name.
+        incarnation: another number after each start at these addresses.
+    """
+
+    addresses: dict[str, str] = {}
+    incarnation: int = 0
+
+
+def announced(text: str) -> Announced:
+    """Return what a node has announced.
+
+    A node of another version may have announced something else, which counts as nothing.
+
+    >>> announced('{"addresses": {"rocketmq": "10.0.0.5:8081"}}').addresses
+    {'rocketmq': '10.0.0.5:8081'}
+    >>> announced("")
+    Announced(addresses={}, incarnation=0)
+    """
+    try:
+        return msgspec.json.decode(text, type=Announced) if text else Announced()
+    except msgspec.DecodeError:
+        return Announced()
+
+
+def next_incarnation(addresses: Mapping[str, str], nodes: Sequence[NodeSeen]) -> int:
+    """Return a number that no node at one of these addresses has announced last."""
+    former = [one for one in map(announced, [node.served_at for node in nodes]) if _meet(one.addresses, addresses)]
+    return max([one.incarnation for one in former], default=-1) + 1
+
+
+def _meet(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return any(other.get(wire) == address for wire, address in one.items())
+
+
+def candidates(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple[NodeAddress, ...]:
+    """Return the nodes that may serve consumers.
+
+    They live and have announced addresses. Where none has, every node that lives may serve them.
+
+    Arguments:
+        nodes: as the store has them.
+        own: the slot of this node.
+        seen_after_ms: who was seen later lives.
+    """
+    live = [node for node in nodes if node.held and (node.seen_ms > seen_after_ms or node.node == own)]
+    found: list[NodeAddress] = []
+    for node in live:
+        told = announced(node.served_at)
+        found.append(NodeAddress(node.node, told.addresses, told.incarnation, node.node == own))
+    return tuple([one for one in found if one.addresses] or found)
+
+
+def owner_of(topic: str, among: Sequence[NodeAddress]) -> NodeAddress:
+    """Return the one of these nodes that serves the consumers of a topic.
+
+    >>> nodes = [NodeAddress(number, {}, 0, False) for number in (1, 2, 3)]
+    >>> sorted({owner_of(f"topic-{number}", nodes).node for number in range(50)})
+    [1, 2, 3]
+    >>> owner = owner_of("orders", nodes)
+    >>> owner_of("orders", [one for one in nodes if one == owner or one.node == 3]) == owner
+    True
+    """
+    return max(among, key=lambda one: (_weight(topic, one.node), one.node))
+
+
+def _weight(topic: str, node: int) -> bytes:
+    return hashlib.blake2b(f"{node}/{topic}".encode(), digest_size=8).digest()

@@ -1,0 +1,1 @@
+"""The routes of consumers and producers of queues, under `/api/twophase/queues/`."""

@@ -1,0 +1,43 @@
+"""The messages that wait to be sent over one stream of a client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from twophase.coordinator.queues import Question
+from twophase.rocketmq_wire.answers import encode_question
+from twophase.server.rocketmq.checking import asked
+from twophase.server.sessions import QUESTION_BYTES_MAX, QUESTIONS_MAX
+
+
+class Outbox:
+    """See the module; implements `sessions.Channel`."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
+        self._bytes = 0
+
+    def offer(self, question: Question) -> bool:
+        """Send a question soon; False while too much waits. Implements `sessions.Channel`."""
+        if self._waiting.qsize() >= QUESTIONS_MAX or self._bytes >= QUESTION_BYTES_MAX:
+            return False
+        self.put(encode_question(*asked(question), question.transaction_id))
+        return True
+
+    def put(self, message: bytes) -> None:
+        """Add a message; it is sent soon."""
+        self._bytes += len(message)
+        self._waiting.put_nowait(message)
+
+    async def send_by(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        """Send what waits and what will, one after the other, until `send` raises."""
+        while True:
+            message = await self._waiting.get()
+            await send(message)
+            self._bytes -= len(message)
+            self._waiting.task_done()
+
+    async def empty(self) -> None:
+        """Wait until everything was sent."""
+        await self._waiting.join()
