@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.clients import setups
@@ -30,6 +31,9 @@ from twophase.core import failpoint
 from twophase.core.errors import Fate, TwophaseError
 from twophase.core.lifecycle import State
 from twophase.core.limits import LIMITS
+from twophase.queues import Consumer, TransactionProducer
+from twophase.server.api.queues.routes import QUEUE_OPERATIONS
+from twophase.server.identity.scopes import scopes_of
 from twophase.server.setting_table import describe
 from twophase_spark.datasource.options.described import OPTIONS, Fits
 from twophase_spark.datasource.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
@@ -211,6 +215,22 @@ def compatibility_list() -> str:
     return _table(("What", "Why"), differences.GENERAL)
 
 
+def queue_routes_table() -> str:
+    """Return the routes of queues' clients, with scopes and fields."""
+    rows = []
+    for operation in QUEUE_OPERATIONS:
+        fields = msgspec.structs.fields(operation.request)
+        asked = ", ".join(f"`{one.name}`" if one.required else f"`{one.name}`={_shown(one.default)}" for one in fields)
+        answered = ", ".join(f"`{one.name}`" for one in msgspec.structs.fields(operation.answer))
+        scopes = " or ".join(f"`{scope}`" for scope in sorted(scopes_of(operation.path)))
+        rows.append((f"`{operation.path}`", operation.summary, scopes, asked, answered))
+    return _table(("Path", "What it does", "Scope", "Fields", "Answer"), rows)
+
+
+def _shown(default: object) -> str:
+    return "null" if default is None else msgspec.json.encode(default).decode()
+
+
 GENERATORS = {
     "compatibility": compatibility_table,
     "everywhere": compatibility_list,
@@ -222,6 +242,9 @@ GENERATORS = {
     "message_options": message_options_table,
     "message_members": lambda: members_table(Message),
     "client_members": lambda: members_table(Client),
+    "consumer_members": lambda: members_table(Consumer),
+    "producer_members": lambda: members_table(TransactionProducer),
+    "queue_routes": queue_routes_table,
     "audit": audit_table,
     "situations": situations_table,
     "source_options": source_options_table,

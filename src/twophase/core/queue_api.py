@@ -60,7 +60,8 @@ class Decision(enum.Enum):
 class Receive(msgspec.Struct, kw_only=True):
     """Take messages; wait for the first.
 
-    `tags`: `*`, or tags as `a || b`. `lease_ms`: how long no other consumer gets them.
+    `tags`: `*`, or tags as `a || b`. `lease_ms`: the message lease, in which no other
+    consumer gets them.
     """
 
     group: Name

@@ -86,6 +86,18 @@ class QueueStore(Protocol):
         """
         ...
 
+    async def pass_on(self, known: Sequence[tuple[str, int]], node: int) -> None:
+        """Give prepared messages of this node to another node that lives.
+
+        Arguments:
+            known: their gids and versions.
+            node: the other node.
+
+        A message that has moved or changed since stays where it is. The other node finds them as it finds what is
+        overdue. A store that is not shared has no other node.
+        """
+        ...
+
     def on_wake(self, woken: Callable[[str], None]) -> None:
         """Call this with a topic when another node has new entries for it; before `start`."""
         ...

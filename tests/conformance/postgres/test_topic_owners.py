@@ -13,7 +13,7 @@ from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_wa
 from tests.support.items import SetClock, prepare
 from twophase.core.errors import StoreFenced
 from twophase.stores.base import Store
-from twophase.stores.batch import Batch, FlushResult, Redirect
+from twophase.stores.batch import Batch, Decide, FlushResult, Redirect
 from twophase.stores.queue_rows import Progress
 
 TOPIC, GROUP = "orders", "billing"
@@ -164,6 +164,21 @@ async def test_refused_progress_beside_redirects_and_poison_is_named_once(join: 
 
     assert set(result.refused) == {2}
     assert result.lost == {1}
+
+
+async def test_prepared_messages_are_passed_on_to_a_node_that_lives_and_others_stay(join: Join) -> None:
+    one, two, three = await join(), await join(), await join()
+    await three.stop()
+    await one.flush(Batch([prepare("g"), prepare("changed"), prepare("decided")], []))
+    await one.flush(Batch([Redirect("changed", 1, 5, 0, b"new"), Decide("decided", 1, 0, "submit")], []))
+    await two.flush(Batch([prepare("another's")], []))
+
+    await one.pass_on([("g", 1)], 3)
+    assert await one.moved([("g", 1)]) == set(), "nobody lives there"
+    await one.pass_on([("g", 1), ("changed", 1), ("decided", 2), ("another's", 1)], 2)
+
+    assert await one.moved([("g", 1), ("changed", 2), ("decided", 2)]) == {"g"}
+    assert await two.moved([("g", 1), ("another's", 1)]) == set()
 
 
 async def test_an_announcement_is_seen_by_all(join: Join) -> None:

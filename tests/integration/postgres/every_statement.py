@@ -105,6 +105,7 @@ async def _queue(store: Store, name: str, size: int) -> None:
     assert (await store.flush(Batch([], [], progress=owned))).lost == frozenset()
     await store.give_up_topic("orders", term)
     await store.announce("here")
+    await store.pass_on([(gid, 1) for gid in gids], 1)
     await store.wake(["orders"])
     await store.purge_queues(1, 100, {"orders": 1})
     await store.queue_spans()

@@ -14,12 +14,15 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.servers.database import Database
 from tests.support.fake_coordinator import get
 from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
+from twophase.rocketmq_wire.codes import Permission
+from twophase.rocketmq_wire.descriptors import SERVICE, kind
 
 pytestmark = pytest.mark.postgres
 _PATIENCE_S = 60.0
@@ -229,3 +232,46 @@ async def test_a_store_that_cannot_be_opened_is_reported_once(tmp_path: Path, po
     assert code == 2, errors
     assert errors.count('database "absent" does not exist') == 1, errors
     assert "Traceback" not in errors
+
+
+async def test_each_worker_has_a_port_for_rocketmqs_clients_and_routes_name_all(
+    tmp_path: Path, postgres_database: Database
+) -> None:
+    first = _two_free_ports()
+    ports = ("--set", f"rocketmq_port={first}", "--set", "grpc_port=off")
+    async with serving(tmp_path, "--workers", "2", "--store", postgres_database.dsn, *ports) as running:
+        assert f"rocketmq://127.0.0.1:{first}" in running.ready_line
+        found: list[set[int]] = []
+        async with asyncio.timeout(_PATIENCE_S):
+            while found != [{first, first + 1}] * 2:
+                found = [{port for port, _ in await _route(asked)} for asked in (first, first + 1)]
+        owners = [
+            [port for port, permission in await _route(asked) if permission == Permission.READ_WRITE]
+            for asked in (first, first + 1)
+        ]
+        assert owners[0] == owners[1]
+        assert len(owners[0]) == 1
+
+
+async def _route(port: int) -> list[tuple[int, int]]:
+    """Return (port, permission) of the queues of a topic, as the worker at a port names them."""
+    request = kind("QueryRouteRequest")(topic=kind("Resource")(name="orders")).SerializeToString()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call: Any = channel.unary_unary(
+            f"/{SERVICE}/QueryRoute", response_deserializer=kind("QueryRouteResponse").FromString
+        )
+        answer = await call(request, metadata=[("x-mq-client-id", "look")], wait_for_ready=True, timeout=_PATIENCE_S)
+    return [(one.broker.endpoints.addresses[0].port, one.permission) for one in answer.message_queues]
+
+
+def _two_free_ports() -> int:
+    """Return the first of two ports in a row that nobody has."""
+    while True:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            number: int = one.getsockname()[1]
+            try:
+                other.bind(("127.0.0.1", number + 1))
+            except OSError:
+                continue
+            return number

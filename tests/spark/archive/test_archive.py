@@ -34,7 +34,7 @@ from twophase.core.message import decode
 from twophase_spark.archive import marks
 from twophase_spark.archive.copying import Task, copy
 from twophase_spark.archive.lake import Extent
-from twophase_spark.archive.spans import attempts_between
+from twophase_spark.archive.spans import spans_between
 from twophase_spark.archive.workers import here
 from twophase_spark.datasource.options.looking import location_of, looked_into
 from twophase_spark.datasource.options.read_options import parse
@@ -106,7 +106,7 @@ def test_no_task_reads_all_attempts_of_a_sqlite_store(sqlite_store: SqliteUnderT
     fail_early(sqlite_store, [f"o-{number:02}" for number in range(35)], apart_ms=700)
     wanted = parse({"url": sqlite_store.url, "table": "attempt"})
     with looked_into(wanted) as (database, _):
-        spans = attempts_between(database, 0, BORN_MS, ROWS_PER_TASK)
+        spans = spans_between(database, "attempts", 0, BORN_MS, ROWS_PER_TASK)
     tasks = [Task(wanted, "", 0, one.first_ms, one.until_ms, "", whole=False, ids=one.ids) for one in spans]
 
     assert [one.ids for one in spans] == [(1, 10), (11, 20), (21, 30), (31, 35)]

@@ -170,5 +170,5 @@ def test_only_the_owner_reads_a_lake(sqlite_store: SqliteUnderTest, archive: Arc
     archive.run(sqlite_store)
     folders = [archive.folder, *archive.folder.iterdir()]
 
-    assert {path.name for path in folders} == {"lake", "history", "attempt", "audit_log"}
+    assert {path.name for path in folders} == {"lake", "history", "attempt", "audit_log", "queue_entry"}
     assert {path.stat().st_mode & 0o077 for path in folders} == {0}

@@ -165,7 +165,7 @@ def test_the_archive_command_from_first_run_to_damage(sqlite_store: SqliteUnderT
     detached = CliRunner().invoke(app, ["archive", f"--store={sqlite_store.url}", "--detach"])
 
     assert (done.exit_code, whole.exit_code, damaged.exit_code, detached.exit_code) == (0, 0, 1, 0)
-    assert "archived 3 rows of history, 0 attempts and 0 rows of the audit log" in done.output
+    assert "archived 3 rows of history, 0 attempts, 0 entries of queues and 0 rows of the audit log" in done.output
     assert "WHOLE" in whole.output
     assert "it is gone" in damaged.output
 

@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.unit.coordinator.harness import PATIENCE_S
 from tests.unit.coordinator.nodes import Node, Nodes
-from tests.unit.coordinator.queueing import GROUP, TOPIC, order
-from twophase.coordinator.queues import Delivered, Sent, moving
+from tests.unit.coordinator.queueing import GROUP, NAME, TOPIC, Asked, order
+from twophase.coordinator.queues import Decision, Delivered, Sent, moving
 from twophase.core.errors import QueuesElsewhere, QueuesUnavailable, StoreError
+from twophase.core.lifecycle import State
 from twophase.stores.batch import Batch
 from twophase.stores.queue_rows import Progress
 
@@ -254,3 +256,22 @@ async def test_deliveries_are_counted_on_when_a_topic_is_handed_over(
     await owner.store.announce("")
 
     assert [one.attempt for one in await until_served(other, 1)] == [2]
+
+
+async def test_a_half_message_at_a_node_without_producers_is_asked_about_by_another(nodes: Nodes) -> None:
+    await nodes.b.coordinator.queues.announce("test", "node-2:1")
+    asked = Asked("p")
+    nodes.b.coordinator.queues.attach(asked)
+    half = msgspec.structs.replace(order("1"), kind="transaction")
+    making = nodes.a.coordinator.queues.half(half, producers=NAME, client_id="p", check_after_ms=1_000, caller=None)
+    gid = await asyncio.wait_for(making, PATIENCE_S)
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not asked.questions:
+            nodes.clock.advance(5_000)
+            nodes.shared.renew()
+            await asyncio.sleep(0.1)
+
+    assert [one.transaction_id for one in asked.questions] == [gid]
+    await nodes.b.coordinator.queues.end(gid, Decision.COMMIT, checked=True, client_id="p", caller=None)
+    await nodes.until_state(gid, State.SUCCEEDED)

@@ -158,6 +158,17 @@ class Producers:
             self._waits_for[active.message.gid] = name
         self._machine.defer(active, _AWAY_MS)
 
+    def stranded(self, limit: int) -> list[tuple[str, int]]:
+        """Return (gid, version) of messages that wait, and whose name no client here answers for."""
+        found: list[tuple[str, int]] = []
+        for gid, name in self._waits_for.items():
+            active = self._memory.get(gid) if name not in self._clients else None
+            if active is not None and active.owned and not active.busy and active.state is State.PREPARED:
+                found.append((gid, active.version))
+                if len(found) == limit:
+                    break
+        return found
+
     def answered(self, gid: str) -> int | None:
         """Note an answer or a decision; the client takes another question.
 

@@ -1,8 +1,11 @@
-"""Topics that move between nodes, and entries that other nodes append.
+"""Topics and half messages that move between nodes, and entries that other nodes append.
 
 It works in the background on a store that several nodes share. When `placement` gives a topic to another node, the
 owner stops giving it out, lets its consumers acknowledge what they have for some seconds, writes what they have done,
 and gives the topic up. So a node that joins costs no delivery twice, but for what takes longer.
+
+Producers keep a stream to each node that announces an address. A node that announces none can ask no producer, so it
+passes half messages that have come to it on to a node that can.
 
 A node that appends entries of a topic which another node serves sends a notice to all, behind its commit. A notice may
 get lost; so each owner looks for new entries by itself, too, while another node lives.
@@ -17,6 +20,8 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.background import Background, end, rest
+from twophase.coordinator.dispatch.producers import Producers
+from twophase.coordinator.queues.contract import NodeAddress
 from twophase.coordinator.queues.placement import Announced, next_incarnation, owner_of
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import LOOK_S, TopicOwners
@@ -24,6 +29,8 @@ from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core.errors import QueuesElsewhere, StoreFenced
 
+_PASSED_MAX: Final = 1_000
+"""Half messages that are passed on at once."""
 _ENTRIES_S: Final = 0.25
 """Time after which an owner looks for entries of which no notice came."""
 _DRAINED_S: Final = 0.05
@@ -41,13 +48,15 @@ class Moving:
         runtime: the surroundings.
         owners: the topics of this node.
         serving: its consumers.
+        producers: those that have a stream to this node.
     """
 
-    def __init__(self, runtime: Runtime, owners: TopicOwners, serving: Serving) -> None:
+    def __init__(self, runtime: Runtime, owners: TopicOwners, serving: Serving, producers: Producers) -> None:
         self._store = runtime.store
         self._observer = runtime.observer
         self._owners = owners
         self._serving = serving
+        self._producers = producers
         self._addresses: dict[str, str] = {}
         self._announced: tuple[tuple[int, int], dict[str, str]] | None = None
         """The slot and the addresses that were announced last."""
@@ -128,6 +137,8 @@ class Moving:
     async def _look(self) -> None:
         nodes = await self._owners.look()
         self._is_alone = all(one.is_self for one in nodes)
+        if not self._addresses:
+            await self._pass_on([one for one in nodes if one.addresses])
         for topic, term in list(self._owners.terms.items()):
             if topic in self._handing_over:
                 continue
@@ -136,6 +147,12 @@ class Moving:
                 continue
             task = asyncio.get_running_loop().create_task(self._hand_over(topic, term), name="twophase hand-over")
             self._handing_over[topic] = task
+
+    async def _pass_on(self, nodes: Sequence[NodeAddress]) -> None:
+        """Give half messages that no producer here can be asked about to a node with producers."""
+        stranded = self._producers.stranded(_PASSED_MAX) if nodes else []
+        if stranded:
+            await self._store.pass_on(stranded, owner_of(stranded[0][0], nodes).node)
 
     async def _hand_over(self, topic: str, term: int) -> None:
         """Give a topic up; what fails is tried again with the next look."""

@@ -238,8 +238,8 @@ class Serving(Subscriptions):
     async def set_aside(self, topics: Sequence[str], group: str = "") -> AsyncIterator[None]:
         """Serve none of these topics' subscriptions during the block.
 
-        With a group, only its own are meant. The block changes what they have done. What was acknowledged before is durable at its beginning. Receipts of
-        messages that were given out are stale from here on.
+        With a group, only its own are meant. The block changes what they have done: what was acknowledged before is
+        durable at its beginning, and receipts of messages that were given out are stale from here on.
 
         Raises:
             QueuesElsewhere, QueuesUnavailable: another node serves one of the topics. StoreError: nothing was changed.

@@ -85,6 +85,7 @@ OWN_TOPIC: Final = read("own_topic")
 GIVE_UP_TOPIC: Final = read("give_up_topic")
 ANNOUNCE: Final = read("announce")
 WAKE: Final = read("wake")
+PASS_ON: Final = read("pass_on")
 
 TOPICS: Final = read("topics")
 CHANGE_TOPIC: Final = read("change_topic")

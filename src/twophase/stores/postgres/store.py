@@ -329,6 +329,16 @@ class PostgresStore:
         readers = await self._settled_readers()
         await readers.ask(lambda connection: connection.execute(statements.WAKE, CHANNEL, list(topics)), repeat=False)
 
+    async def pass_on(self, known: Sequence[tuple[str, int]], node: int) -> None:
+        """See `QueueStore.pass_on`.
+
+        It passes no fence: of a fenced node's rows, which are adopted, it changes none.
+        """
+        readers = await self._settled_readers()
+        own = self._writer.node_epoch
+        change = [gid for gid, _ in known], [version for _, version in known], own.node, own.epoch, node
+        await readers.ask(lambda connection: connection.execute(statements.PASS_ON, *change), "passing messages on")
+
     def on_wake(self, woken: Callable[[str], None]) -> None:
         """See `QueueStore.on_wake`."""
         self._waking.woken = woken

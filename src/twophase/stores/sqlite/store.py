@@ -296,6 +296,9 @@ class SqliteStore:
     async def wake(self, topics: Sequence[str]) -> None:
         """See `QueueStore.wake`: there is no other node."""
 
+    async def pass_on(self, known: Sequence[tuple[str, int]], node: int) -> None:
+        """See `QueueStore.pass_on`: there is no other node."""
+
     def on_wake(self, woken: Callable[[str], None]) -> None:
         """See `QueueStore.on_wake`: there is no other node."""
 

@@ -33,6 +33,7 @@ class Verified(msgspec.Struct, frozen=True):
     history: int
     attempts: int
     audit_rows: int
+    entries: int
     faults: tuple[Fault, ...]
 
 
@@ -61,7 +62,9 @@ def verify(place: str | Path, workers: Workers, say: Callable[[str], None]) -> V
     if not faults:
         broken = first_break(lake, files[Kind.AUDIT_LOG])
         faults += [] if broken is None else [Fault(Kind.AUDIT_LOG.value, f"row {broken.seq}: {broken.why}")]
-    return Verified(len(looks), rows[Kind.HISTORY], rows[Kind.ATTEMPT], rows[Kind.AUDIT_LOG], tuple(faults))
+    return Verified(
+        len(looks), rows[Kind.HISTORY], rows[Kind.ATTEMPT], rows[Kind.AUDIT_LOG], rows[Kind.QUEUE_ENTRY], tuple(faults)
+    )
 
 
 def look_at(look: Look) -> Fault | None:

@@ -40,10 +40,10 @@ _EPOCH = date(1970, 1, 1)
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A stretch of history or of the audit log, or the attempts of a time.
+    """A stretch of history or of the audit log, or the attempts or entries of a time.
 
-    It travels to an executor. `first`, `last`: seqs, of history those of `node`, both within; of attempts times, the
-    last one without, and `ids` the lowest and the highest of them. `lake`: its place. `name`: of the files. `whole`: no
+    It travels to an executor. `first`, `last`: seqs, of history those of `node`, both within; of the others times, the
+    last one without, and `ids` the lowest and the highest attempt. `lake`: its place. `name`: of the files. `whole`: no
     number may be missing.
     """
 
@@ -68,6 +68,8 @@ class Task(msgspec.Struct, frozen=True):
             return Range("history", (f"node = {self.node}", f"seq >= {self.first}", f"seq <= {self.last}"))
         if self.kind is Kind.AUDIT_LOG:
             return Range("audit_log", (f"seq >= {self.first}", f"seq <= {self.last}"))
+        if self.kind is Kind.QUEUE_ENTRY:
+            return Range("queue_entry", (f"stored_ms >= {self.first}", f"stored_ms < {self.last}"))
         lowest, highest = self.ids
         times = (f"at_ms >= {self.first}", f"at_ms < {self.last}")
         return Range("attempt", (*times, f"id >= {lowest}", f"id <= {highest}"))

@@ -46,6 +46,12 @@ SHAPES: dict[Kind, Shape] = {
         numbers=("id", "at_ms", "status", "latency_ms"),
         texts=("gid", "kind", "branch_id", "target", "result", "error"),
     ),
+    Kind.QUEUE_ENTRY: Shape(
+        key="number",
+        time="stored_ms",
+        numbers=("queue", "number", "branch", "stored_ms"),
+        texts=("topic", "gid"),
+    ),
     Kind.AUDIT_LOG: Shape(
         key="seq",
         time="at_ms",

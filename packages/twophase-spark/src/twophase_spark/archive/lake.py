@@ -1,13 +1,14 @@
-"""The lake: three Delta tables, `history`, `attempt` and `audit_log`.
+"""The lake: four Delta tables.
 
-Each has a partition a day.
+They are `history`, `attempt`, `audit_log` and `queue_entry`. Each has a partition a day.
 
     history/_delta_log/00000000000000000003.json                                    what commit 3 has added
     history/dt=2026-11-20/n1-000000000001-000000250000-9f2c61d0-<sha256>.parquet    rows, by the day they were finished
 
 A commit makes its files part of the table in one instant. Each raises a mark in the same step (`txn` of the Delta
-protocol): the last seq of a node, the last row of the audit log, or the time up to which attempts are there. A commit
-is refused when its marks are not those that its run has seen, so of two archives at once only one adds a stretch.
+protocol): the last seq of a node, the last row of the audit log, or the time up to which attempts or entries are there.
+A commit is refused when its marks are not those that its run has seen, so of two archives at once only one adds a
+stretch.
 A file that no commit names is not part of a table: it was left by a run that was killed, and is removed a week later.
 
 The name of a file ends in the SHA-256 of its bytes, so the log says what a file must hold. Folder or object store:
@@ -39,6 +40,7 @@ from twophase_spark.datasource.schema.tables import Kind
 
 DAY = "dt"
 UNTIL, AUDIT_THROUGH, NODES = "twophase-until-ms", "twophase-audit-log", "twophase-nodes"
+ENTRIES_UNTIL = "twophase-entries-until-ms"
 _LEFT_HOURS = 168
 _COPY_BYTES = 2**20
 _IDENTITY_MAX = 2**62 - 1
@@ -85,12 +87,13 @@ class Extent(msgspec.Struct, frozen=True):
     """The rows that are in the lake.
 
     `through`: node to the last seq; `audit_through`: the last row of the audit log; `until_ms`: all that was finished
-    or made before is there, and the store may remove it.
+    or made before is there, and the store may remove it; `entries_until_ms`: entries that were stored before are there.
     """
 
     through: dict[int, int] = {}
     audit_through: int = 0
     until_ms: int = 0
+    entries_until_ms: int = 0
 
 
 class Lake:
@@ -202,7 +205,12 @@ class Snapshot:
         nodes = range(self._mark(Kind.HISTORY, NODES) + 1)
         through = {node: self._mark(Kind.HISTORY, node_mark(node)) for node in nodes}
         through = {node: last for node, last in through.items() if last}
-        return Extent(through, self._mark(Kind.AUDIT_LOG, AUDIT_THROUGH), self._mark(Kind.ATTEMPT, UNTIL))
+        return Extent(
+            through,
+            self._mark(Kind.AUDIT_LOG, AUDIT_THROUGH),
+            self._mark(Kind.ATTEMPT, UNTIL),
+            self._mark(Kind.QUEUE_ENTRY, ENTRIES_UNTIL),
+        )
 
     def files(self, kind: Kind) -> list[File]:
         """Return the files of a table, in the order of their paths."""

@@ -3,7 +3,8 @@
 It goes up to the store's present, and is divided into rounds of tasks. History is followed by (node, seq), which are
 written in commit order: all rows up to a node's last number can be read. So is the audit log, by seq. Attempts have no
 such number (their ids may be given out in one order and committed in another, and SQLite may give one out again), so
-they are followed by time (see `spans`), at a distance that gives each the time to arrive.
+they are followed by time (see `spans`), at a distance that gives each the time to arrive. Entries of queues are
+followed so, too, because a lake has no mark of each queue.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import msgspec
 from twophase.core.errors import ArchiveRefused
 from twophase.core.hooks import Clock
 from twophase_spark.archive.lake import Extent
-from twophase_spark.archive.spans import Span, attempts_between
+from twophase_spark.archive.spans import Span, spans_between
 from twophase_spark.archive.writing import statement
 from twophase_spark.datasource.options.looking import looked_into
 from twophase_spark.datasource.options.read_options import ReadOptions
 from twophase_spark.datasource.partitions.parts import Stretch
 from twophase_spark.datasource.partitions.planning import lowest_seq, newest_seqs
 from twophase_spark.readers.database import Database
+from twophase_spark.readers.probe import ENTRIES
 
 ROWS_PER_TASK = 250_000
 TASKS_PER_ROUND = 8
@@ -43,6 +45,7 @@ class Plan(msgspec.Struct, frozen=True):
     tops: dict[int, int]
     rounds: tuple[tuple[Stretch, ...], ...]
     attempts: tuple[Span, ...]
+    entries: tuple[Span, ...]
     audit_log: tuple[Stretch, ...]
     until_ms: int
     first_time: bool
@@ -56,6 +59,11 @@ class Plan(msgspec.Struct, frozen=True):
     def attempt_rows(self) -> int:
         """The number of attempts, in all spans."""
         return sum(span.rows for span in self.attempts)
+
+    @property
+    def entry_rows(self) -> int:
+        """The number of entries of queues, in all spans."""
+        return sum(span.rows for span in self.entries)
 
     @property
     def audit_rows(self) -> int:
@@ -78,10 +86,13 @@ def plan(requested: ReadOptions, extent: Extent, clock: Clock, rows_per_task: in
             raise _restored(f"The lake has nodes up to {behind}, and the store only {tops}.")
         spans = behind_the_lake(database, tops, extent, rows_per_task)
         until_ms = max(now_ms - SETTLING_MS, extent.until_ms)
-        attempts = attempts_between(database, extent.until_ms, until_ms, rows_per_task)
+        attempts = spans_between(database, "attempts", extent.until_ms, until_ms, rows_per_task)
+        since_ms = extent.entries_until_ms
+        has_queues = bool(database.columns(ENTRIES))  # the store of an older coordinator has none
+        entries = spans_between(database, "entries", since_ms, until_ms, rows_per_task) if has_queues else ()
         audit_log = _audit_log_behind(database, extent.audit_through, rows_per_task)
     rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
-    return Plan(tops, rounds, attempts, tuple(audit_log), until_ms, nothing_released(extent))
+    return Plan(tops, rounds, attempts, entries, tuple(audit_log), until_ms, nothing_released(extent))
 
 
 def _audit_log_behind(database: Database, through: int, rows_per_task: int) -> list[Stretch]:

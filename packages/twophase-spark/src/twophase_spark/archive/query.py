@@ -27,7 +27,7 @@ from twophase_spark.datasource.cut import consistent_cut
 from twophase_spark.datasource.options.address import locate
 from twophase_spark.progress import progress_shown
 
-_VIEWS = re.compile(r"\b(history|message|attempt|audit_log)\b", re.IGNORECASE)
+_VIEWS = re.compile(r"\b(history|message|attempt|audit_log|queue_entry)\b", re.IGNORECASE)
 _TRIES_MAX = 3
 
 

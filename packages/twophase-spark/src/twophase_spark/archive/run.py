@@ -17,8 +17,9 @@ import msgspec
 from twophase.core.hooks import Clock
 from twophase_spark.archive import marks
 from twophase_spark.archive.copying import Task, check, copy
-from twophase_spark.archive.lake import AUDIT_THROUGH, NODES, UNTIL, Lake, Snapshot, node_mark, writing
+from twophase_spark.archive.lake import AUDIT_THROUGH, ENTRIES_UNTIL, NODES, UNTIL, Lake, Snapshot, node_mark, writing
 from twophase_spark.archive.planning import ROWS_PER_TASK, Plan, plan
+from twophase_spark.archive.spans import Span
 from twophase_spark.datasource.options.read_options import ReadOptions, parse
 from twophase_spark.datasource.partitions.parts import Stretch
 from twophase_spark.datasource.schema.tables import Kind
@@ -63,6 +64,7 @@ class Archived(msgspec.Struct, frozen=True):
     history: int
     attempts: int
     audit_rows: int
+    entries: int
     missing: int
     files: int
     through: dict[int, int]
@@ -98,10 +100,10 @@ def archive(url: str, place: str | Path, settings: Settings) -> Archived:
         settings.reached("claimed")
         todo = plan(options, before, settings.clock, settings.rows_per_task)
         settings.say(
-            f"{todo.rows} rows of history, {todo.attempt_rows} attempts and {todo.audit_rows} rows of the audit log to "
-            "copy"
+            f"{todo.rows} rows of history, {todo.attempt_rows} attempts, {todo.entry_rows} entries of queues and "
+            f"{todo.audit_rows} rows of the audit log to copy"
         )
-        with settings.workers(todo.rows + todo.attempt_rows + todo.audit_rows) as spread:
+        with settings.workers(todo.rows + todo.attempt_rows + todo.entry_rows + todo.audit_rows) as spread:
             run = _Run(snapshot, options, todo, settings, spread)
             for one in run.rounds():
                 run.make(one)
@@ -140,7 +142,7 @@ class _Run:
         self._files = 0
 
     def rounds(self) -> Iterator[_Round]:
-        """Yield history, the audit log, and the attempts.
+        """Yield history, the audit log, entries of queues, and the attempts.
 
         The last one raises the time up to which everything is there.
         """
@@ -156,21 +158,18 @@ class _Run:
         if audit_log:
             tasks = [self._task(Kind.AUDIT_LOG, one, "a") for one in audit_log]
             yield _Round(Kind.AUDIT_LOG, tasks, {AUDIT_THROUGH: audit_log[-1].last}, self._todo.audit_rows)
-        options = msgspec.structs.replace(self._options, kind=Kind.ATTEMPT)
-        tasks = [
-            Task(
-                options,
-                self._snapshot.lake.place,
-                0,
-                span.first_ms,
-                span.until_ms,
-                f"r{span.first_ms:015}-{span.until_ms:015}",
-                whole=False,
-                ids=span.ids,
-            )
-            for span in self._todo.attempts
-        ]
-        yield _Round(Kind.ATTEMPT, tasks, {UNTIL: self._todo.until_ms})
+        if self._todo.entries:
+            yield self._by_time(Kind.QUEUE_ENTRY, "q", self._todo.entries, ENTRIES_UNTIL)
+        yield self._by_time(Kind.ATTEMPT, "r", self._todo.attempts, UNTIL)
+
+    def _by_time(self, kind: Kind, letter: str, spans: Sequence[Span], mark: str) -> _Round:
+        options = msgspec.structs.replace(self._options, kind=kind)
+        place = self._snapshot.lake.place
+        tasks: list[Task] = []
+        for span in spans:
+            name = f"{letter}{span.first_ms:015}-{span.until_ms:015}"
+            tasks.append(Task(options, place, 0, span.first_ms, span.until_ms, name, whole=False, ids=span.ids))
+        return _Round(kind, tasks, {mark: self._todo.until_ms})
 
     def make(self, one: _Round) -> None:
         """Copy, read again, compare, and commit."""
@@ -196,6 +195,7 @@ class _Run:
             history=self._rows[Kind.HISTORY],
             attempts=self._rows[Kind.ATTEMPT],
             audit_rows=self._rows[Kind.AUDIT_LOG],
+            entries=self._rows[Kind.QUEUE_ENTRY],
             missing=self._missing,
             files=self._files,
             through=extent.through,

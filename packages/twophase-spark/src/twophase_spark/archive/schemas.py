@@ -11,7 +11,7 @@ import pyarrow as pa
 from twophase_spark.datasource.schema.sql import BODY
 from twophase_spark.datasource.schema.tables import COLUMNS, MS_OF_TIME, Kind, arrow_schema
 
-TABLES = (Kind.HISTORY, Kind.ATTEMPT, Kind.AUDIT_LOG)
+TABLES = (Kind.HISTORY, Kind.ATTEMPT, Kind.AUDIT_LOG, Kind.QUEUE_ENTRY)
 
 
 def shown_of(kind: Kind, *, payloads: bool = False) -> pa.Schema:

@@ -1,4 +1,4 @@
-"""Attempts cut by the time they were made.
+"""Attempts, and entries of queues, cut by the time they were made.
 
 So a task and a file have about as many rows as one of history. Attempts have no number that could be cut: an outage
 makes as many in an hour as a month does otherwise. So they are counted first, by slices of a second or more, which are
@@ -32,15 +32,22 @@ class Span(msgspec.Struct, frozen=True):
     ids: tuple[int, int]
 
 
-def attempts_between(database: Database, since_ms: int, until_ms: int, rows_per_span: int) -> tuple[Span, ...]:
-    """Return the spans that cover a time; empty when no attempt was made in it."""
-    [(counted, first_ms, last_ms, *ids)] = database.rows(statement("attempts_made"), (since_ms, until_ms))
+def spans_between(database: Database, what: str, since_ms: int, until_ms: int, rows_per_span: int) -> tuple[Span, ...]:
+    """Return the spans that cover a time; empty when nothing was made in it.
+
+    Arguments:
+        database: the store.
+        what: `attempts` or `entries`, which have no ids.
+        since_ms, until_ms: the time, the last millisecond without.
+        rows_per_span: of one task.
+    """
+    [(counted, first_ms, last_ms, *ids)] = database.rows(statement(f"{what}_made"), (since_ms, until_ms))
     if not counted:
         return ()
     if counted <= rows_per_span:
         return (Span(since_ms, until_ms, int(counted), (int(ids[0]), int(ids[1]))),)
     width_ms = max(SLICE_MS_MIN, (int(last_ms) - int(first_ms)) // SLICES_MAX + 1)
-    found = database.rows(statement("attempts_by_slice"), (width_ms, since_ms, until_ms))
+    found = database.rows(statement(f"{what}_by_slice"), (width_ms, since_ms, until_ms))
     slices = [(int(number) * width_ms, *map(int, rest)) for number, *rest in found]
     return put_together(slices, since_ms, until_ms, rows_per_span)
 

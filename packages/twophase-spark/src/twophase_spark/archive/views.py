@@ -1,8 +1,8 @@
-"""Lake and store as three views: `history`, `attempt` and `message`.
+"""Lake and store as views.
 
-`history` and `attempt` come from both, each row once, and `message` from the store. The lake's marks alone decide the
-origin of rows: up to them the lake's, behind them the store's. So no row is read twice, and a row that the store
-has removed meanwhile is a gap that is reported.
+`history`, `attempt`, `audit_log` and `queue_entry` come from both, each row once; `message` from the store. The lake's
+marks alone decide the origin of rows: up to them the lake's, behind them the store's. So no row is read twice, and a
+row that the store has removed meanwhile is a gap that is reported.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ class Sources:
         self.history().createOrReplaceTempView("history")
         self.attempt().createOrReplaceTempView("attempt")
         self.audit_log().createOrReplaceTempView("audit_log")
+        self.queue_entry().createOrReplaceTempView("queue_entry")
         if self._store is not None:
             self._read(Kind.MESSAGE, {}).createOrReplaceTempView("message")
 
@@ -76,11 +77,18 @@ class Sources:
 
     def attempt(self) -> DataFrame:
         """Return every recorded attempt, once; `dt` is the day it was made."""
+        return self._by_time(Kind.ATTEMPT, self._extent.until_ms)
+
+    def queue_entry(self) -> DataFrame:
+        """Return every entry of a queue, once; `dt` is the day it was stored."""
+        return self._by_time(Kind.QUEUE_ENTRY, self._extent.entries_until_ms)
+
+    def _by_time(self, kind: Kind, until_ms: int) -> DataFrame:
+        """Return what the lake has up to a time, and the store behind it."""
         if self._store is None:
-            return self._archived(Kind.ATTEMPT)
-        after = {"createdAfter": str(self._extent.until_ms)}
-        live = self._dated(self._read(Kind.ATTEMPT, after), Kind.ATTEMPT)
-        return live if self._lake is None else self._archived(Kind.ATTEMPT).unionByName(live)
+            return self._archived(kind)
+        live = self._dated(self._read(kind, {"createdAfter": str(until_ms)}), kind)
+        return live if self._lake is None else self._archived(kind).unionByName(live)
 
     def audit_log(self) -> DataFrame:
         """Return every row of the audit log, once; `dt` is the day it was written."""

@@ -166,7 +166,8 @@ def _detach(store: str | None) -> None:
 
 
 def _show_archived(done: Archived, lake: str) -> None:
-    rows = f"{done.history} rows of history, {done.attempts} attempts and {done.audit_rows} rows of the audit log"
+    rows = f"{done.history} rows of history, {done.attempts} attempts, {done.entries} entries of queues and "
+    rows += f"{done.audit_rows} rows of the audit log"
     echo(f"archived {rows} in {done.files} files into {lake}")
     if done.missing:
         echo(f"{done.missing} rows were gone from the store before they could be archived")
@@ -193,6 +194,7 @@ def _when(ms: int) -> str:
 
 def _show_verified(found: Verified, lake: str) -> None:
     counted = f"{found.files} files, {found.history} rows of history, {found.attempts} attempts, "
+    counted += f"{found.entries} entries of queues, "
     counted += f"{found.audit_rows} rows of the audit log"
     verdict = Text("DAMAGED", "bold red") if found.faults else Text("WHOLE", "bold green")
     plain_console().print(verdict, end="  ")
