@@ -96,8 +96,8 @@ def require_full_name(name: str) -> None:
     Traceback (most recent call last):
     twophase.core.errors.requests.InvalidRequest: TP-1000: 'a/b' is no name of a topic, group or namespace: ...
     """
-    namespace, _, own = name.rpartition("/")
-    full_name(namespace, own)
+    namespace, slash, own = name.rpartition("/")
+    full_name(namespace or slash, own)
 
 
 def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str:

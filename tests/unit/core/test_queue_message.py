@@ -15,6 +15,7 @@ from twophase.core.queue_message import (
     gid_of,
     message_of,
     queue_of,
+    require_full_name,
     topic_address,
     topic_of,
 )
@@ -103,3 +104,14 @@ def test_a_message_for_one_group_alone_names_it() -> None:
     message = QueueMessage("orders", "shop", "1", b"", only_group="shop/billing")
     assert message_of(address_of(message), b"") == message
     assert address_of(message).startswith(topic_address("shop/orders") + "?")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b/c", "/orders", "x" * 256])
+def test_a_stored_name_that_cannot_be_one_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        require_full_name(name)
+
+
+@pytest.mark.parametrize("name", ["orders", "shop/orders", "%DLQ%billing"])
+def test_a_stored_name_may_have_a_namespace(name: str) -> None:
+    require_full_name(name)
