@@ -143,7 +143,7 @@ async def main(url: str, process: str) -> None:
     coordinator = Coordinator(store, {}, _SETTINGS, WallClock(), random.random, NullObserver())
     await coordinator.start()
     coordinator.queues.attach(Producer(coordinator, process))
-    await coordinator.queues.announce("test", f"{process}:1")
+    await coordinator.queues.announce({"test": f"{process}:1"})
     tell("started", process)
     if process == "last":
         await consume(coordinator, until_empty=True)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from twophase.coordinator.queues import (
@@ -120,8 +120,11 @@ class MemoryQueues:
         assert isinstance(namespace, str), topic
         return self.nodes
 
-    async def announce(self, wire: str, address: str) -> None:
-        self.announced[wire] = address
+    async def announce(self, addresses: Mapping[str, str]) -> None:
+        self.announced.update(addresses)
+
+    async def http_urls(self) -> list[str]:
+        return []
 
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
         return [await self._send(message, caller) for message in messages]

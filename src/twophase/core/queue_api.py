@@ -223,9 +223,13 @@ class OneQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Questions(msgspec.Struct, frozen=True):
-    """The questions; none where none came in time."""
+    """The questions; none where none came in time.
+
+    `nodes`: the URLs of the nodes that ask questions of their own.
+    """
 
     questions: tuple[OneQuestion, ...] = ()
+    nodes: tuple[str, ...] = ()
 
 
 class Noted(msgspec.Struct, frozen=True):

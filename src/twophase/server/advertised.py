@@ -1,14 +1,18 @@
-"""The address by which other nodes name this one to RocketMQ's clients.
+"""The addresses by which other nodes name this one to clients.
 
-It is the setting `rocketmq_address`, or else the address that the port listens on. One that listens on every address of
-its machine does not know by which of them clients reach it; then the host is empty.
+They are the settings `rocketmq_address` and `http_address`, or else the addresses that the ports listen on. A port that
+listens on every address of its machine does not know by which of them clients reach it; then the host is empty.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from twophase.server.settings import Settings
 
 _HOST: Final = re.compile(r"[0-9A-Za-z_.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]")
 
@@ -44,6 +48,56 @@ def advertised(setting: str, listens: str) -> str:
     if not host and not is_every_address(own_host):
         host = own_host
     return f"{host}:{port or own_port}"
+
+
+def why_no_url(text: str) -> str | None:
+    """Return why a setting cannot be a URL or an address; None when it can.
+
+    >>> why_no_url("https://mq-1.internal"), why_no_url("mq-1:80"), why_no_url("")
+    (None, None, None)
+    >>> why_no_url("http://mq/path")
+    "'http://mq/path' is no URL and no host:port"
+    >>> why_no_url("ftp://mq") is why_no_url("http://") is None
+    False
+    """
+    scheme, separator, rest = text.rpartition("://")
+    if text and (why_no_address(rest) or not rest or (separator and scheme not in {"http", "https"})):
+        return f"{text[:64]!r} is no URL and no host:port"
+    return None
+
+
+def advertised_url(setting: str, host: str, port: int, *, tls: bool) -> str:
+    """Return the URL of the HTTP port; empty for one that does not know its name.
+
+    Arguments:
+        setting: a URL without a path, `host:port`, or a host alone; empty for the port's own.
+        host, port: what the port listens on.
+        tls: it speaks TLS, which counts where the setting names no scheme.
+
+    >>> advertised_url("", "10.0.0.5", 80, tls=False), advertised_url("mq-1", "0.0.0.0", 36789, tls=True)
+    ('http://10.0.0.5:80', 'https://mq-1:36789')
+    >>> advertised_url("https://mq-1.internal", "0.0.0.0", 36789, tls=False), advertised_url("", "::", 1, tls=False)
+    ('https://mq-1.internal', '')
+    """
+    if "://" in setting:
+        return setting
+    named = advertised(setting, f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+    return "" if named.startswith(":") else f"{'https' if tls else 'http'}://{named}"
+
+
+def http_url(settings: Settings, listens: str) -> str:
+    """Return the URL by which other nodes name this one to clients; empty where it does not know one.
+
+    A worker has none: the workers share their port, and no URL leads to one of them.
+
+    Arguments:
+        settings: the server's.
+        listens: the URL of its HTTP port.
+    """
+    if settings.workers > 1:
+        return ""
+    port = urlsplit(listens).port or 0
+    return advertised_url(settings.http_address, settings.host, port, tls=listens.startswith("https:"))
 
 
 def of_worker(setting: str, number: int) -> str:

@@ -25,6 +25,7 @@ import uvloop
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
 from twophase.coordinator.dispatch.calls import why_not_askable, why_not_callable
+from twophase.coordinator.queues import HTTP
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock
@@ -39,6 +40,7 @@ from twophase.http_client.client import HttpClient
 from twophase.http_client.guard import Guard
 from twophase.http_client.names import Names
 from twophase.server import exposure, logs
+from twophase.server.advertised import http_url
 from twophase.server.alerting import alerts_of
 from twophase.server.api import grpc_port
 from twophase.server.api.audit_http import AuditApi
@@ -227,8 +229,11 @@ class Server:
             address = f"{self.settings.host}:{self.settings.http_port}"
             raise ConfigurationError(f"host, http_port: cannot listen on {address}: {error.strerror}.") from error
         self.urls += await self._grpc.start(shares_port=shares_ports)
+        named = {HTTP: url} if (url := http_url(self.settings, self.urls[0])) else {}
         if self._rocketmq is not None:
-            self.urls += await self._rocketmq.start(self.coordinator.gauges().epoch)
+            self.urls += await self._rocketmq.start(self.coordinator.gauges().epoch, named)
+        elif named:
+            await self.coordinator.queues.announce(named)
         hosts = [urlsplit(url).hostname for url in self.urls if url.startswith("http")]
         for url in self.urls:
             for host in hosts:

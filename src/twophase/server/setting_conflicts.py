@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from twophase.core.limits import BEGIN_DEADLINE_MS
 from twophase.http_client.byte_budget import SHARE_LEAST
-from twophase.server.advertised import is_every_address, why_no_address
+from twophase.server.advertised import is_every_address, why_no_address, why_no_url
 from twophase.server.codecs.trace import names_of
 
 if TYPE_CHECKING:
@@ -33,6 +33,10 @@ def why_not_together(settings: Settings) -> str | None:
             f"workers: {settings.workers} processes cannot serve a SQLite store: it has one writer, which locks the"
             " file. Set store to a postgresql:// URL, or workers to 1."
         )
+    if wrong := why_no_url(settings.http_address):
+        return f"http_address: {wrong}."
+    if settings.http_address and settings.workers > 1:
+        return "http_address: workers share their HTTP port, so no address leads to one of them. Leave it out."
     if wrong := _why_no_rocketmq_port(settings):
         return wrong
     if settings.bytes_under_way_max < 8 * max(settings.answer_bytes_max, SHARE_LEAST // 2):

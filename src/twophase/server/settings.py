@@ -91,6 +91,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, Meta(description="pages whose requests are served, comma-separated, such as https://console.example")
     ] = ""
     http_port: Annotated[Port, Meta(description="HTTP port; 0 picks a free one, which the ready line names")] = 36_789
+    http_address: Annotated[
+        str,
+        Meta(
+            description="URL or host:port by which clients reach this node's http_port, not a load balancer's; empty:"
+            " what it listens on"
+        ),
+    ] = ""
     grpc_port: Annotated[
         Port | Literal["auto", "off"],
         Meta(

@@ -27,7 +27,7 @@ WAIT_MS = 600_000
 async def announced(nodes: Nodes) -> None:
     """Let both nodes serve consumers."""
     for number, node in enumerate((nodes.a, nodes.b), 1):
-        await node.coordinator.queues.announce("test", f"node-{number}:1")
+        await node.coordinator.queues.announce({"test": f"node-{number}:1"})
     await nodes.a.coordinator.queues._owners.look()
 
 
@@ -155,8 +155,8 @@ async def test_nothing_is_given_out_while_the_lease_is_in_doubt(nodes: Nodes) ->
 
 
 async def test_a_topic_goes_to_a_node_that_joins_with_what_was_done(nodes: Nodes) -> None:
-    await nodes.a.coordinator.queues.announce("test", "node-1:1")
-    await nodes.b.coordinator.queues.announce("test", "node-2:1")
+    await nodes.a.coordinator.queues.announce({"test": "node-1:1"})
+    await nodes.b.coordinator.queues.announce({"test": "node-2:1"})
     owner, other = await placed(nodes)
     await owner.store.announce("")
     # Now the other is alone.
@@ -164,7 +164,7 @@ async def test_a_topic_goes_to_a_node_that_joins_with_what_was_done(nodes: Nodes
 
     first = await until_served(other, 2)
     await ack(other, first[0])
-    await owner.coordinator.queues.announce("test", "node-9:1")
+    await owner.coordinator.queues.announce({"test": "node-9:1"})
     receiving = asyncio.ensure_future(until_served(owner, 5))
     await nodes.until(lambda: TOPIC in other.coordinator.queues._owners.leaving)
     with pytest.raises(QueuesElsewhere):
@@ -208,11 +208,11 @@ async def test_a_hand_over_that_the_store_does_not_take_is_tried_again(
 
 
 async def test_nodes_without_a_name_serve_consumers_only_alone(nodes: Nodes) -> None:
-    await nodes.a.coordinator.queues.announce("test", ":8081")
+    await nodes.a.coordinator.queues.announce({"test": ":8081"})
     await send(nodes.a, "1")
     assert ids(await receive(nodes.a)) == ["1"]
 
-    await nodes.b.coordinator.queues.announce("test", "node-2:1")
+    await nodes.b.coordinator.queues.announce({"test": "node-2:1"})
     for node in (nodes.a, nodes.b):
         await node.coordinator.queues._owners.look()
         with pytest.raises(QueuesUnavailable, match="no address") as caught:
@@ -259,7 +259,7 @@ async def test_deliveries_are_counted_on_when_a_topic_is_handed_over(
 
 
 async def test_a_half_message_at_a_node_without_producers_is_asked_about_by_another(nodes: Nodes) -> None:
-    await nodes.b.coordinator.queues.announce("test", "node-2:1")
+    await nodes.b.coordinator.queues.announce({"test": "node-2:1"})
     asked = Asked("p")
     nodes.b.coordinator.queues.attach(asked)
     half = msgspec.structs.replace(order("1"), kind="transaction")

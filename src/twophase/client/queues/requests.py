@@ -2,6 +2,10 @@
 
 A request is repeated within the bounds of the client's `RetryPolicy`: each of them may be sent twice. A long poll is
 sent once, because its caller polls again anyway.
+
+Where several nodes share a store, one serves the consumers of a topic, and the others name it. Requests about the topic
+go to it from then on: a receipt counts at the owner alone. When it cannot be reached, or refuses, the client's own URL
+is asked again. Token, certificates and bounds are the same everywhere.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 
 from twophase.client.channel import speaks_grpc
+from twophase.client.queues.following import HOPS_MAX, Nodes, Topic, topic_in
 from twophase.client.sync import SURROUNDINGS
 from twophase.client.transport.sync import address_of, failure_of
 from twophase.client.transport.wire import (
@@ -27,7 +32,14 @@ from twophase.client.transport.wire import (
     pause_asked_ms,
     refusal_of,
 )
-from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, ShuttingDown, TlsFailed, TwophaseError
+from twophase.core.errors import (
+    ConfigurationError,
+    CoordinatorUnreachable,
+    QueuesElsewhere,
+    ShuttingDown,
+    TlsFailed,
+    TwophaseError,
+)
 from twophase.core.queue_api import PREFIX
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError
@@ -40,6 +52,8 @@ T = TypeVar("T")
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 """More than the base64 of 4 MiB and the addresses of 32 messages."""
 _LATER: Final = frozenset({429, 502, 503, 504})
+_TOPICS_OWN: Final = frozenset({200, 400, 409, 429})
+"""Answers that say nothing against the node which gave them."""
 _GONE: Final = (ShuttingDown, CoordinatorUnreachable)
 _HOST_CHARACTERS_MAX: Final = 128
 _encode = msgspec.json.Encoder().encode
@@ -69,9 +83,7 @@ class QueueRequests:
             )
         self.client_id = fresh_client_id()
         target = address_of(channel.url)
-        self._tls = target.tls
-        self._authority = target.host_header
-        self._base = f"{'https' if target.tls else 'http'}://{target.host_header}{target.path}"
+        self.nodes = Nodes(channel.url)
         self._headers = (("content-type", "application/json"), *channel.headers)
         self._bounds = channel.bounds
         context = channel.ssl_context or (ssl.create_default_context() if target.tls else None)
@@ -81,13 +93,15 @@ class QueueRequests:
         """Close the connections; what is under way fails."""
         await self._http.close()
 
-    async def poll(self, path: str, request: Any, answer: type[T], wait_ms: int) -> T:
+    async def poll(self, path: str, request: Any, answer: type[T], wait_ms: int, at: str | None = None) -> T:
         """Send a long poll once.
+
+        `at`: the URL of a node; by default the owner of the request's topic, or the client's own URL.
 
         Raises:
             CoordinatorUnreachable, TlsFailed, and what the coordinator refuses with.
         """
-        return await self._ask(path, request, answer, wait_ms, attempts=1, total_ms=0)
+        return await self._ask(path, request, answer, wait_ms, attempts=1, total_ms=0, at=at)
 
     async def ask(self, path: str, request: Any, answer: type[T]) -> T:
         """Send a request until it is answered, within the client's bounds.
@@ -96,8 +110,17 @@ class QueueRequests:
         """
         return await self._ask(path, request, answer, 0, self._bounds.attempts, self._bounds.total_ms)
 
-    async def _ask(self, path: str, request: Any, answer: type[T], wait_ms: int, attempts: int, total_ms: int) -> T:
-        what, body = path.removeprefix(PREFIX), _encode(request)
+    async def _ask(
+        self,
+        path: str,
+        request: Any,
+        answer: type[T],
+        wait_ms: int,
+        attempts: int,
+        total_ms: int,
+        at: str | None = None,
+    ) -> T:
+        what, body, topic = path.removeprefix(PREFIX), _encode(request), topic_in(request)
         deadline_s = SURROUNDINGS.monotonic_s() + total_ms / 1000
         tries = counted = 0
         while True:
@@ -106,7 +129,7 @@ class QueueRequests:
             cause: BaseException | None = None
             failure: TwophaseError
             try:
-                answered = await self._send(path, body, self._bounds.timeout_ms + wait_ms)
+                answered = await self._follow(what, at, topic, path, body, self._bounds.timeout_ms + wait_ms)
                 if answered.status == 200:
                     return _read(what, answered, answer)
                 failure = refusal_of(what, answered)
@@ -126,13 +149,33 @@ class QueueRequests:
                 raise failure from cause
             await asyncio.sleep(pause_ms / 1000)
 
-    async def _send(self, path: str, body: bytes, timeout_ms: int) -> HttpAnswer:
+    async def _follow(
+        self, what: str, at: str | None, topic: Topic | None, path: str, body: bytes, timeout_ms: int
+    ) -> HttpAnswer:
+        """Send a request to the owner of its topic, which the nodes name, within a bound of hops."""
+        hops = 0
+        while True:
+            try:
+                answered = await self._send(at or self.nodes.url(topic), path, body, timeout_ms)
+            except (TransportFailure, NotTrusted):
+                self.nodes.forget(topic)
+                raise
+            if answered.status in _TOPICS_OWN:
+                return answered
+            self.nodes.forget(topic)
+            refused = refusal_of(what, answered)
+            if topic is None or not isinstance(refused, QueuesElsewhere) or hops == HOPS_MAX:
+                return answered
+            if not self.nodes.follow(topic, refused.url):
+                return answered
+            hops += 1
+
+    async def _send(self, base: str, path: str, body: bytes, timeout_ms: int) -> HttpAnswer:
         try:
-            return answer_of(
-                await self._http.fetch("POST", self._base + path, self._headers, body, timeout_ms=timeout_ms)
-            )
+            return answer_of(await self._http.fetch("POST", base + path, self._headers, body, timeout_ms=timeout_ms))
         except HttpError as error:
-            raise failure_of(error, f"{self._authority}: {error}", tls=self._tls) from error
+            scheme, _, rest = base.partition("://")
+            raise failure_of(error, f"{rest.partition('/')[0]}: {error}", tls=scheme == "https") from error
 
 
 def _read(what: str, answered: HttpAnswer, answer: type[T]) -> T:

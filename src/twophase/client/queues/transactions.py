@@ -58,6 +58,8 @@ _PAUSES: Final = Schedule(first_ms=50, cap_ms=5_000)
 _LEAVE_S_MAX: Final = 2.0
 _KNOWN_MAX: Final = 10_000
 """Decisions that are remembered because they did not get through."""
+_NODES_MAX: Final = 64
+"""Nodes that are polled for questions."""
 _NOT_COMMITTED: Final = frozenset({Fate.ROLLED_BACK, Fate.NOT_STARTED})
 
 
@@ -127,31 +129,36 @@ class Transactions:
         self._known: OrderedDict[str, Decision] = OrderedDict()
         """Decisions that did not get through."""
         self._answers: dict[str, asyncio.Task[None]] = {}
-        self._polling: asyncio.Task[None] | None = None
+        self._polls: dict[str | None, asyncio.Task[None]] = {}
+        """One for each node that asks questions; None: the client's own URL, which names the others."""
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
         """Answer questions from now on. Safe to call twice."""
-        if self._polling is None:
-            self._polling = asyncio.ensure_future(self._poll())
+        if None not in self._polls:
+            self._polls[None] = asyncio.ensure_future(self._poll(None))
 
     async def stop(self, timeout_s: float) -> None:
         """Take no more questions, and end the checks under way within `timeout_s`."""
         self._stopping.set()
-        polling = self._polling
-        if polling is not None and not polling.done():
-            with contextlib.suppress(TwophaseError, TimeoutError):
-                async with asyncio.timeout(_LEAVE_S_MAX):
-                    await self._requests.poll(LEAVE_PATH, Leave(client=self._requests.client_id), Noted, 0)
-            await asyncio.wait([polling], timeout=_LEAVE_S_MAX)
-            polling.cancel()
-            await asyncio.wait([polling])
+        polls = {at: poll for at, poll in self._polls.items() if not poll.done()}
+        if polls:
+            await asyncio.gather(*map(self._leave_node, polls))
+            await asyncio.wait(polls.values(), timeout=_LEAVE_S_MAX)
+            for poll in polls.values():
+                poll.cancel()
+            await asyncio.wait(polls.values())
         answers = list(self._answers.values())
         if answers:
             await asyncio.wait(answers, timeout=timeout_s)
         for answer in answers:
             answer.cancel()
         await asyncio.gather(*answers, return_exceptions=True)
+
+    async def _leave_node(self, at: str | None) -> None:
+        with contextlib.suppress(TwophaseError, TimeoutError):
+            async with asyncio.timeout(_LEAVE_S_MAX):
+                await self._requests.poll(LEAVE_PATH, Leave(client=self._requests.client_id), Noted, 0, at)
 
     async def begin(self, asked: Asked, check_after_ms: int | None) -> Half:
         """Keep a half message.
@@ -228,26 +235,47 @@ class Transactions:
         if len(self._known) > _KNOWN_MAX:
             self._known.popitem(last=False)
 
-    async def _poll(self) -> None:
-        """Take questions as long as checks are free."""
+    async def _poll(self, at: str | None) -> None:
+        """Take questions of a node as long as checks are free.
+
+        A node asks about the half messages that it has itself, so each node that is named is polled. The first poll of
+        the client's own URL does not wait: its answer names the nodes.
+        """
         tries = 0
-        asked = Ask(group=self._group, client=self._requests.client_id, namespace=self._namespace, wait_ms=WAIT_MS)
+        wait_ms = 0 if at is None else WAIT_MS
         while not self._stopping.is_set():
             async with self._free:  # one at least could be answered now
                 pass
             try:
-                found = await self._requests.poll(QUESTIONS_PATH, asked, Questions, WAIT_MS)
+                asked = Ask(
+                    group=self._group, client=self._requests.client_id, namespace=self._namespace, wait_ms=wait_ms
+                )
+                found = await self._requests.poll(QUESTIONS_PATH, asked, Questions, wait_ms, at)
             except TwophaseError as error:
                 tries += 1
                 if tries == 1:
-                    log.warning("the producers %s are not asked for now: %s", self._group, error)
+                    where = "" if at is None else f" by {at}"
+                    log.warning("the producers %s are not asked%s for now: %s", self._group, where, error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_PAUSES.pause_ms(tries, 0.5) / 1000):
                         await self._stopping.wait()
                 continue
-            tries = 0
+            tries, wait_ms = 0, WAIT_MS
+            if at is None:
+                self._poll_nodes(found.nodes)
             for question in found.questions:
                 self._begin_answer(question)
+
+    def _poll_nodes(self, named: Iterable[str]) -> None:
+        """Poll every node that is named now, and no other."""
+        if self._stopping.is_set():
+            return
+        nodes = self._requests.nodes
+        wanted = {url for url in map(nodes.named, tuple(named)[:_NODES_MAX]) if url not in {None, nodes.own}}
+        for at in [at for at in self._polls if at is not None and at not in wanted]:
+            self._polls.pop(at).cancel()
+        for at in wanted - self._polls.keys():
+            self._polls[at] = asyncio.ensure_future(self._poll(at))
 
     def _begin_answer(self, question: OneQuestion) -> None:
         """Answer a question, once at a time."""

@@ -24,6 +24,7 @@ from twophase.core.errors import (
     InvalidRequest,
     NotYetDelivered,
     Overloaded,
+    QueuesElsewhere,
     Refused,
     StateConflict,
     TwophaseError,
@@ -70,6 +71,7 @@ class Reply(msgspec.Struct, frozen=True):
     code: str = ""
     state: str = ""
     prepared_at: int = 0
+    url: str = ""
 
 
 class HttpAnswer(msgspec.Struct, frozen=True):
@@ -338,6 +340,8 @@ def refusal_of(what: str, answer: HttpAnswer) -> TwophaseError:
     except msgspec.MsgspecError:
         reply = Reply()
     named = _ERROR_OF_CODE.get(reply.code)
+    if named is QueuesElsewhere:
+        return QueuesElsewhere(reply.message, url=reply.url)
     if named is not None:
         return named(reply.message)
     if answer.status in {404, 405}:

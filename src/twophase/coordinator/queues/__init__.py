@@ -4,6 +4,7 @@ Beside them: questions that go over a producer's own connection.
 """
 
 from twophase.coordinator.queues.contract import (
+    HTTP,
     Client,
     Decision,
     Delivered,
@@ -18,6 +19,7 @@ from twophase.coordinator.queues.contract import (
 from twophase.core.queue_message import QueueMessage
 
 __all__ = [
+    "HTTP",
     "Client",
     "Decision",
     "Delivered",

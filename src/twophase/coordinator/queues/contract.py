@@ -7,7 +7,7 @@ Nothing here knows a wire format. Times are milliseconds by the coordinator's cl
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -18,6 +18,7 @@ from twophase.core.queue_api import Decision
 from twophase.core.queue_message import QueueMessage
 
 __all__ = [
+    "HTTP",
     "Client",
     "Decision",
     "Delivered",
@@ -88,12 +89,16 @@ class Delivered(msgspec.Struct, frozen=True):
     transaction_id: str
 
 
+HTTP: Final = "http"
+"""The name of HTTP among the addresses of a node; the address is a URL."""
+
+
 class NodeAddress(msgspec.Struct, frozen=True):
     """A node that takes messages, and serves the consumers of some topics.
 
     Arguments:
         node: its slot.
-        addresses: `host:port` by the name of a wire format.
+        addresses: `host:port`, or a URL for `HTTP`, by the name of a wire format.
         incarnation: another number after each start at these addresses.
         is_self: this node.
     """
@@ -146,11 +151,16 @@ class QueueApi(Protocol):
         """Return the nodes of a topic."""
         ...
 
-    async def announce(self, wire: str, address: str) -> None:
-        """Let other nodes name this address, `host:port`, to clients of a wire format.
+    async def announce(self, addresses: Mapping[str, str]) -> None:
+        """Let other nodes name these addresses to clients, each by the name of its wire format.
 
-        An empty host is that of a node which does not know its name; while it is not alone, consumers are refused.
+        They are `host:port`, and a URL for `HTTP`. An empty host is that of a node which does not know its name; while
+        it is not alone, consumers are refused.
         """
+        ...
+
+    async def http_urls(self) -> list[str]:
+        """Return the URLs of all nodes that live and have announced one; none where the store is not shared."""
         ...
 
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:

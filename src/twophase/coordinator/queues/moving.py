@@ -4,8 +4,9 @@ It works in the background on a store that several nodes share. When `placement`
 owner stops giving it out, lets its consumers acknowledge what they have for some seconds, writes what they have done,
 and gives the topic up. So a node that joins costs no delivery twice, but for what takes longer.
 
-Producers keep a stream to each node that announces an address. A node that announces none can ask no producer, so it
-passes half messages that it has taken over on to a node that can.
+RocketMQ's producers keep a stream to each node that announces an address for them, and twophase's own poll each node
+that announces one for HTTP. A node that lacks one of the two passes half messages, for which no producer is there, on
+to a node that has what it has and the other, too.
 
 A node that appends entries of a topic which another node serves sends a notice to all, behind its commit. A notice may
 get lost; so each owner looks for new entries by itself, too, while another node lives.
@@ -22,7 +23,7 @@ import msgspec
 from twophase.coordinator.background import Background, end, rest
 from twophase.coordinator.dispatch.producers import Producers
 from twophase.coordinator.queues.contract import NodeAddress
-from twophase.coordinator.queues.placement import Announced, next_incarnation, owner_of
+from twophase.coordinator.queues.placement import Announced, better_for_halves, next_incarnation, owner_of
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import LOOK_S, TopicOwners
 from twophase.coordinator.runtime import Runtime
@@ -86,15 +87,15 @@ class Moving:
             await end(task)
         self._waking = None
 
-    async def announce(self, wire: str, address: str) -> None:
-        """Let other nodes name this address to clients of a wire format.
+    async def announce(self, addresses: Mapping[str, str]) -> None:
+        """Let other nodes name these addresses to clients, each by its wire format.
 
         A node that loses its slot announces it anew in the next.
 
         Raises:
             StoreError: the store does not take it; it is tried again.
         """
-        self._addresses[wire] = address
+        self._addresses.update(addresses)
         if self._store.shared:
             await self._announce()
 
@@ -137,8 +138,7 @@ class Moving:
     async def _look(self) -> None:
         nodes = await self._owners.look()
         self._is_alone = all(one.is_self for one in nodes)
-        if not self._addresses:
-            await self._pass_on([one for one in nodes if one.addresses])
+        await self._pass_on(better_for_halves(self._addresses, nodes))
         for topic, term in list(self._owners.terms.items()):
             if topic in self._handing_over:
                 continue

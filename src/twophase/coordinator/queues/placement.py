@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from twophase.coordinator.queues.contract import NodeAddress
+from twophase.coordinator.queues.contract import HTTP, NodeAddress
 from twophase.stores.rows import NodeSeen
 
 
@@ -57,19 +57,36 @@ def _meet(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
 def candidates(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple[NodeAddress, ...]:
     """Return the nodes that may serve consumers.
 
-    They live and have announced addresses. Where none has, every node that lives may serve them.
+    They live and have announced an address for RocketMQ's clients, who must find every owner. Where none has, every
+    node that lives may serve them: an address for HTTP alone gives no precedence, since the default may lack it.
 
     Arguments:
         nodes: as the store has them.
         own: the slot of this node.
         seen_after_ms: who was seen later lives.
     """
+    found = living(nodes, own, seen_after_ms)
+    return tuple([one for one in found if one.addresses.keys() - {HTTP}] or found)
+
+
+def living(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple[NodeAddress, ...]:
+    """Return the nodes that live, with what they have announced; arguments as `candidates`."""
     live = [node for node in nodes if node.held and (node.seen_ms > seen_after_ms or node.node == own)]
     found: list[NodeAddress] = []
     for node in live:
         told = announced(node.served_at)
         found.append(NodeAddress(node.node, told.addresses, told.incarnation, node.node == own))
-    return tuple([one for one in found if one.addresses] or found)
+    return tuple(found)
+
+
+def better_for_halves(addresses: Mapping[str, str], among: Sequence[NodeAddress]) -> list[NodeAddress]:
+    """Return the nodes that producers of more kinds reach than a node with these addresses, and of no kind less.
+
+    >>> both = NodeAddress(2, {"rocketmq": "mq:1", "http": "http://mq:2"}, 0, False)
+    >>> better_for_halves({"http": "http://mq-1:2"}, [both]) == [both], better_for_halves(both.addresses, [both])
+    (True, [])
+    """
+    return [one for one in among if one.addresses.keys() > addresses.keys()]
 
 
 def owner_of(topic: str, among: Sequence[NodeAddress]) -> NodeAddress:

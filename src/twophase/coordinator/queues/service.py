@@ -7,7 +7,7 @@ to I3, I7 and I8. Repeating a send or a half is recognised by the gid, which com
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -129,9 +129,13 @@ class Queues:
         owner = owner_of(full_name(namespace, topic), nodes)
         return Servers(owner, tuple([one for one in nodes if one != owner]))
 
-    async def announce(self, wire: str, address: str) -> None:
+    async def announce(self, addresses: Mapping[str, str]) -> None:
         """See `QueueApi.announce`."""
-        await self._moving.announce(wire, address)
+        await self._moving.announce(addresses)
+
+    async def http_urls(self) -> list[str]:
+        """See `QueueApi.http_urls`."""
+        return await self._owners.http_urls() if self._store.shared else []
 
     # Producers.
 

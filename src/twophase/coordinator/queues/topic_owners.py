@@ -16,8 +16,8 @@ import asyncio
 from typing import Final
 
 from twophase.coordinator.cluster.lease import Lease
-from twophase.coordinator.queues.contract import NodeAddress
-from twophase.coordinator.queues.placement import candidates, owner_of
+from twophase.coordinator.queues.contract import HTTP, NodeAddress
+from twophase.coordinator.queues.placement import candidates, living, owner_of
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import QueuesElsewhere, QueuesUnavailable, ShuttingDown
 
@@ -47,6 +47,7 @@ class TopicOwners:
         self.leaving: set[str] = set()
         """Those of them that it hands over; it gives out nothing of them."""
         self._nodes: tuple[NodeAddress, ...] = ()
+        self._http_urls: list[str] = []
         self._looked_s = -LOOK_S
         self._looking = asyncio.Lock()
         self._claiming = asyncio.Lock()
@@ -73,12 +74,20 @@ class TopicOwners:
             await self.look()
         return self._nodes
 
+    async def http_urls(self) -> list[str]:
+        """Return the URLs that the living nodes have announced, as of some seconds ago at most."""
+        await self.nodes()
+        return self._http_urls
+
     async def look(self) -> tuple[NodeAddress, ...]:
         """Return the nodes that may serve consumers now."""
         async with self._looking:
             own, _ = self._store.slot
             seen_after_ms = self._clock.now_ms() - self._store.lease_ms
-            self._nodes = candidates(await self._store.nodes(), own, seen_after_ms)
+            seen = await self._store.nodes()
+            self._nodes = candidates(seen, own, seen_after_ms)
+            live = living(seen, own, seen_after_ms)
+            self._http_urls = [one.addresses[HTTP] for one in live if HTTP in one.addresses]
             self._looked_s = self._lease.now_s()
         return self._nodes
 
@@ -118,8 +127,12 @@ class TopicOwners:
                 remedy="Set rocketmq_address on every node; one that has ended counts until its lease is over.",
             )
         if nodes and not (owner := owner_of(topic, nodes)).is_self:
-            at = ", ".join(owner.addresses.values())
-            raise QueuesElsewhere(f"node {owner.node}{f' at {at}' if at else ''} serves the consumers of {topic!r}.")
+            at, url = ", ".join(owner.addresses.values()), owner.addresses.get(HTTP, "")
+            raise QueuesElsewhere(
+                f"node {owner.node}{f' at {at}' if at else ''} serves the consumers of {topic!r}"
+                f"{'' if url else ', and it has no http_address'}.",
+                url=url,
+            )
 
     async def _claim(self, topic: str) -> int | None:
         async with self._claiming:

@@ -222,7 +222,18 @@ class QueuesElsewhere(QueuesUnavailable):
     """Another node serves the consumers of this topic."""
 
     code = "TP-3021"
-    remedy = "Ask the node that the topic's route names now."
+    remedy = (
+        "Ask the node that the topic's route or this answer's url names now; set http_address on nodes without one."
+    )
+
+    url: str
+
+    def __init__(
+        self, message: str | None = None, *, gid: str | None = None, remedy: str | None = None, url: str = ""
+    ) -> None:
+        """Make the error; `url`: the other node's, for HTTP, or empty where it has announced none."""
+        self.url = url
+        super().__init__(message, gid=gid, remedy=remedy)
 
 
 class ShuttingDown(Unavailable):

@@ -21,6 +21,7 @@ from twophase.core.errors import (
     InvalidRequest,
     NotYetDelivered,
     PageRefused,
+    QueuesElsewhere,
     QuotaExceeded,
     Refused,
     ServerFault,
@@ -97,13 +98,17 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, omit_defaults=True):
-    """The body of every refusal over HTTP."""
+    """The body of every refusal over HTTP.
+
+    `url`: the node to ask instead, with TP-3021.
+    """
 
     message: str
     dtm_result: str = ""
     code: str = ""
     state: str = ""
     remedy: str = ""
+    url: str = ""
 
 
 def success_body(prepared_at_ms: int) -> bytes:
@@ -182,6 +187,7 @@ def failure(
         code=refused.code,
         state=refused.state,
         remedy=refused.remedy,
+        url=error.url if isinstance(error, QueuesElsewhere) else "",
     )
     return Answer(refused.status, _encoder.encode(body), refused.retry_after_s)
 

@@ -5,7 +5,7 @@ Promise: a mistake of a client is answered by a status code, and its connection 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -106,10 +106,12 @@ class RocketmqPort:
             **self._consuming.handlers(),
         }
 
-    async def start(self, incarnation: int) -> list[str]:
+    async def start(self, incarnation: int, others: Mapping[str, str] | None = None) -> list[str]:
         """Listen, and let other nodes name the port. Returns the URL, as a list of one.
 
-        `incarnation`: another number after each start.
+        Arguments:
+            incarnation: another number after each start.
+            others: addresses of this node for other wire formats, which are announced with it.
 
         Raises:
             ConfigurationError: the port cannot be opened.
@@ -131,7 +133,7 @@ class RocketmqPort:
                 "consumers are served while this node is alone: set rocketmq_address to serve them on several nodes",
                 listens=bound,
             )
-        await self._queues.announce(WIRE, address)
+        await self._queues.announce({**(others or {}), WIRE: address})
         return [f"{'rocketmqs' if self._has_tls else 'rocketmq'}://{bound}"]
 
     async def drain(self, timeout_s: float) -> None:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from twophase.client.queues.following import Nodes
 from twophase.core.errors import CoordinatorUnreachable
 from twophase.core.queue_api import LEAVE_PATH, OneDelivery, OneReceipt, ReceiptResults
 
@@ -17,6 +18,7 @@ class StubRequests:
     """
 
     client_id = "me"
+    nodes = Nodes("http://own")
 
     def __init__(self, polled: Callable[[str, Any], Any]) -> None:
         self.asked: list[tuple[str, Any]] = []
@@ -24,7 +26,7 @@ class StubRequests:
         self._polled = polled
         self._left = asyncio.Event()
 
-    async def poll(self, path: str, request: Any, answer: Any, wait_ms: int) -> Any:
+    async def poll(self, path: str, request: Any, answer: Any, wait_ms: int, at: str | None = None) -> Any:
         await asyncio.sleep(0)
         self.asked.append((path, request))
         if path == LEAVE_PATH:

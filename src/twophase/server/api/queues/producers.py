@@ -138,7 +138,8 @@ class QueueProducersApi:
             session.closed(inbox)
         if caller.limited:
             caller.require_scope(_ASKS, QUESTIONS_PATH, peer_of(request))  # the token may have been revoked meanwhile
-        return Answer(200, _encode(Questions(tuple(map(_question, inbox.questions)))))
+        questions = tuple(map(_question, inbox.questions))
+        return Answer(200, _encode(Questions(questions, tuple(await self._queues.http_urls()))))
 
 
 class Inbox:
