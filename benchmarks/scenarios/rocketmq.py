@@ -104,17 +104,18 @@ def _rested(stage: Stage, made: Store, consumers: int) -> _Rest:
         with made.served(SETTINGS) as server:
             stage.tell(f"round {number + 1} of {stage.rounds}: a server without work")
             found.started_s.append(server.ready_s)
-            play(_watch(stage, server, f"idle-{number}", consumers, found))
+            time.sleep(_SETTLED_S)
+            found.memory_mb.append(memory_bytes(server.processes[0].pid) / 1e6)
+            if number == stage.rounds - 1:
+                play(_watch(stage, server, consumers, found))
     return found
 
 
-async def _watch(stage: Stage, server: Started, topic: str, consumers: int, found: _Rest) -> None:
+async def _watch(stage: Stage, server: Started, consumers: int, found: _Rest) -> None:
     process = server.processes[0]
-    await asyncio.sleep(_SETTLED_S)
-    found.memory_mb.append(memory_bytes(process.pid) / 1e6)
     idle_s = min(stage.seconds, _IDLE_S) if stage.rounds == 1 else _IDLE_S
     found.alone_cores.append(await _cores(process, min(idle_s, _SETTLED_S)))
-    async with idle_consumers(_address(server), topic, consumers):
+    async with idle_consumers(_address(server), "idle", consumers):
         await asyncio.sleep(min(idle_s, _SETTLED_S))
         found.cores.append(await _cores(process, idle_s))
         found.with_consumers_mb.append(memory_bytes(process.pid) / 1e6)

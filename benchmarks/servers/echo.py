@@ -55,6 +55,7 @@ async def serve() -> None:
         on_crash=_crashed,
         crash_end=Ended(Status.INTERNAL, "a fault"),
     )
+    services.varying = b"x-mq-request-id"
     for method in ("SendMessage", "EndTransaction"):
         services.unary(f"/{SERVICE}/{method}", _echo)
     port = Port(services.read, Limits(fields_max=_FIELDS_MAX), _crashed, _nothing)
