@@ -70,7 +70,7 @@ everything on these two processors.
 | kill -9 under load: lost, delivered more than once | 0 of 5,370, 894 of 5,386 | messages |
 """,
 }
-"""What a reader needs beside the figures of a part, by its name."""
+"""Text for readers beside the figures of a part, by its name."""
 _QUICK: Final = "**A quick look: short runs, smaller sizes than the bars ask for.**"
 
 

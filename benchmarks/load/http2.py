@@ -113,9 +113,9 @@ class Http2Connection(asyncio.Protocol):
             self._send_held()
 
     def stream(self, block: bytes, message: bytes, caller: Caller, reader: Reader) -> None:
-        """Send the first message of a call that stays open; the arguments are those of `call`.
+        """Send the first message of a call that stays open.
 
-        The message must fit into a frame and into the server's windows.
+        The arguments are those of `call`. The message must fit into a frame and into the server's windows.
         """
         number = self._next_stream
         self._next_stream = number + 2

@@ -1,4 +1,6 @@
-"""One client of RocketMQ's gRPC interface: its connection, its metadata, its calls.
+"""One client of RocketMQ's gRPC interface.
+
+It has a connection, metadata and calls.
 
 Each call has a request id of its own among its headers, as the official clients' calls have, so that a server cannot
 know a whole block of headers again.
@@ -71,7 +73,10 @@ class Client:
         self._connection.call(self._block(method), message, caller, reader)
 
     def stream(self, method: str, message: bytes, caller: Caller, on_message: Callable[[bytes], None]) -> None:
-        """Begin a call that stays open; `on_message` takes each whole message of the answer."""
+        """Begin a call that stays open.
+
+        `on_message` takes each whole message of the answer.
+        """
         self._connection.stream(self._block(method), message, caller, Messages(on_message))
 
     async def ask(self, method: str, message: bytes) -> list[bytes]:

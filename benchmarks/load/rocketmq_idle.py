@@ -22,7 +22,11 @@ _ASSIGNMENT_S: Final = 5.0
 
 @contextlib.asynccontextmanager
 async def idle_consumers(address: Address, topic: str, number: int) -> AsyncIterator[None]:
-    """Keep consumers of one group connected until the block ends; raises BenchmarkFailed."""
+    """Keep consumers of one group connected until the block ends.
+
+    Raises:
+        BenchmarkFailed: the server cannot be reached.
+    """
     group = f"group-{topic}"
     clients = [Client(address, f"idle-{one}") for one in range(number)]
     tasks: list[asyncio.Task[None]] = []

@@ -52,7 +52,9 @@ class Orphans:
         self._producer = Client(address, f"answering-{topic}")
 
     async def play(self, patience_s: float) -> None:
-        """Send them, and wait until all are delivered, for at most `patience_s` after the last is due.
+        """Send them, and wait until all are delivered.
+
+        It waits for at most `patience_s` after the last is due.
 
         Raises:
             BenchmarkFailed: the server cannot be reached.

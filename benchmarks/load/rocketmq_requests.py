@@ -133,7 +133,10 @@ def receive(group: str, topic: str, wait_ms: int) -> bytes:
 
 
 def acknowledgement(group: str, topic: str) -> Callable[[str, str], bytes]:
-    """Return the writer of an AckMessageRequest, from a message id and a receipt handle."""
+    """Return the writer of an AckMessageRequest.
+
+    It takes a message id and a receipt handle.
+    """
     request, entry = kind("AckMessageRequest"), kind("AckMessageEntry")
     ours, theirs = _resource(group), _resource(topic)
 

@@ -1,4 +1,6 @@
-"""Transactional messages over RocketMQ's interface: a half message and its commit, and a push consumer.
+"""Transactions over RocketMQ's interface, and a push consumer.
+
+A transaction is a half message and its commit.
 
 Promise: each committed message is looked for in its queue, also where no consumer runs beside the producers: it is then
 received after the window. Messages are numbered by their message ids, so the ledger counts what was lost, what came
@@ -194,7 +196,10 @@ async def until(condition: Callable[[], bool], within_s: float) -> bool:
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
-    """Run the block without the collector: a collection would be counted as the server's latency."""
+    """Run the block without the collector.
+
+    A collection would be counted as the server's latency.
+    """
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -33,7 +33,7 @@ IN_FLIGHT: Final = 32
 ORPHANS: Final = 2_000
 IDLE_CONSUMERS: Final = 100
 DUE_MS: Final = 6_000
-"""As in the broker's measurement."""
+"""The delay of the broker's measurement."""
 _BRIEF_DUE_MS: Final = 1_000
 _IDLE_S: Final = 22.0
 """Every long poll of 20 s ends once in it."""
@@ -43,7 +43,9 @@ SETTINGS: Final = ("rocketmq_port=0",)
 _SCHEME: Final = "rocketmq"
 
 BROKER_PER_SECOND: Final = 1_518
-"""Transactions a second of RocketMQ 5.5.0, synchronously flushed (docs/benchmarks.md has its machine)."""
+"""Transactions a second of RocketMQ 5.5.0 with a synchronous flush.
+
+docs/benchmarks.md names its machine."""
 _TRANSACTIONS_BAR: Final = 2.0 * BROKER_PER_SECOND
 _ECHO_BAR: Final = 0.45
 _DELIVERED_BAR: Final = 1_860.0
@@ -75,7 +77,7 @@ class _Rest(msgspec.Struct):
 def play_rocketmq(stage: Stage) -> list[Figure]:
     """Play the scenario of the module.
 
-    `size` is the number of orphans, and at most so many consumers are idle.
+    `size` is the number of orphans, and the greatest number of idle consumers.
     """
     messages = stage.size or ORPHANS
     consumers = min(IDLE_CONSUMERS, messages)

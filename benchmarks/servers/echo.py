@@ -24,7 +24,7 @@ from twophase.rocketmq_wire.descriptors import SERVICE
 _BYTES_MAX = 64 * 1024
 _CALLS_MAX = 10_000
 _FIELDS_MAX = 10_000_000
-"""Each call has a header of its own, and a ceiling has no other bound than its speed."""
+"""More than any client sends: each call has a header of its own."""
 
 
 def _echo(call: UnaryCall, message: bytes) -> None:

@@ -31,7 +31,9 @@ H = TypeVar("H")
 
 BLOCKS_REMEMBERED_MAX: Final = 1024
 VARYING_BYTES_MAX: Final = 64
-"""The longest value of the header that varies, for the block to be known without it."""
+"""The longest value of a header that varies.
+
+A block with a longer one is read as it is."""
 BLOCK_BYTES_REMEMBERED_MAX: Final = 2048
 FIELDS_REMEMBERED_MAX: Final = 4096
 FIELD_BYTES_REMEMBERED_MAX: Final = 512
@@ -196,7 +198,11 @@ class Blocks(Generic[H]):
 
 
 def _but_varying(known: Known[H], fields: Fields) -> H:
-    """Return the meaning of fields that may be known but for the one that varies; raises Malformed."""
+    """Return the meaning of fields that may be known but for the varying one.
+
+    Raises:
+        Malformed: they are no request.
+    """
     at = next((index for index, (name, _) in enumerate(fields) if name == known.varying), -1)
     if at < 0 or len(fields[at][1]) > VARYING_BYTES_MAX:
         return known.read(_checked(fields))
