@@ -116,7 +116,7 @@ class Settled:
         else:
             self._on_message(message)
 
-    def answered(self, _refusal: str) -> None:
+    def answered(self, refusal: str) -> None:  # noqa: ARG002 -- the protocol's
         """Take notice of the end of the stream."""
         if not self.first.done():
             self.first.set_result(None)

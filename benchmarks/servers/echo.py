@@ -10,6 +10,7 @@ import asyncio
 import gc
 import signal
 import sys
+from typing import Any
 
 import uvloop
 
@@ -58,7 +59,7 @@ async def serve() -> None:
     services.varying = b"x-mq-request-id"
     for method in ("SendMessage", "EndTransaction"):
         services.unary(f"/{SERVICE}/{method}", _echo)
-    port = Port(services.read, Limits(fields_max=_FIELDS_MAX), _crashed, _nothing)
+    port: Port[Any] = Port(services.read, Limits(fields_max=_FIELDS_MAX), _crashed, _nothing)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
