@@ -104,7 +104,7 @@ def appended_after_acknowledgement() -> None:
             original(connection, statement, *late.pop(0))
         return None
 
-    queueing._put = put
+    queueing._put = put  # type: ignore[assignment]
 
 
 def consumed_before_flush() -> None:

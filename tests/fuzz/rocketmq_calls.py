@@ -165,7 +165,7 @@ class RocketmqCalls:
                 for answer in self._answers(name, self._with_kept(name, raw), metadata, is_cut=is_cut):
                     self._read(answer, where)
             except grpc.RpcError as error:
-                code, said = error.code(), error.details()  # type: ignore[attr-defined]
+                code, said = error.code(), error.details()
                 assert code in _ALLOWED or (is_cut and code is grpc.StatusCode.CANCELLED), f"{code} {said}, to {where}"
 
     def _answers(self, name: str, raw: bytes, metadata: list[tuple[str, str]], *, is_cut: bool) -> Iterator[Any]:

@@ -6,9 +6,9 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from benchmarks.scenarios.attacks.client import PIECE, Victim, again, at_once, connected, send
+from benchmarks.scenarios.attacks.client import PIECE, Victim, at_once, connected, send
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.status import framed
 from twophase.rocketmq_wire.codes import ClientType, MessageType
@@ -30,7 +30,7 @@ _TURN_S: Final = 0.05
 async def streams_that_never_read(victim: Victim) -> None:
     """Forty connections hold a hundred streams of telemetry each.
 
-    Each stream sends its settings without end, and nobody reads an answer.
+    Each stream sends its settings without end, and no answer is read.
     """
     settings = kind("Settings")(client_type=ClientType.PRODUCER)
     settings.publishing.topics.add(name=_TOPIC)
@@ -46,7 +46,10 @@ async def streams_that_never_read(victim: Victim) -> None:
 
 
 async def long_polls(victim: Victim) -> None:
-    """Forty connections hold a hundred long polls each, of a topic that stays empty, by a hundred groups."""
+    """Forty connections hold a hundred long polls each, of an empty topic.
+
+    They come from a hundred groups.
+    """
 
     def pieces(client: str) -> Iterator[bytes]:
         yield _GREETING
@@ -70,13 +73,23 @@ async def bodies_that_are_not_read(victim: Victim) -> None:
         for number in range(1, 2 * _STREAMS, 2):
             yield _call(number, "ReceiveMessage", client, _receive(f"group-{number % _CONNECTIONS}"))
 
-    reading = (again(lambda name=f"r{one}": _unread(victim, receives(name))) for one in range(_READERS))
-    sending = (again(lambda name=f"s{one}": send(victim.grpc, sends(name), _TURN_S)) for one in range(_LARGE_SENDERS))
-    await asyncio.gather(*reading, *sending)
+    async def read(name: str) -> None:
+        await _unread(victim, receives(name))
+
+    async def write(name: str) -> None:
+        await send(victim.grpc, sends(name), _TURN_S)
+
+    names = itertools.count()
+    await asyncio.gather(
+        at_once(_READERS, lambda: read(f"r{next(names)}")), at_once(_LARGE_SENDERS, lambda: write(f"s{next(names)}"))
+    )
 
 
 async def halves_that_nobody_decides(victim: Victim) -> None:
-    """Four connections send halves without end, of a topic that nobody consumes and nobody can be asked about."""
+    """Four connections send halves without end.
+
+    Their topic has no consumer, and their producers have no stream.
+    """
     message = {"topic": {"name": _TOPIC}, "body": bytes(_HALF_BYTES)}
 
     def pieces(client: str) -> Iterator[bytes]:
@@ -96,7 +109,7 @@ async def _each(play: Callable[[str], Any]) -> None:
 async def _unread(victim: Victim, pieces: Iterable[bytes]) -> None:
     """Send pieces on one connection, and read nothing, until the server ends it."""
     async with connected(victim.grpc) as (reader, writer):
-        writer.transport.pause_reading()
+        cast("asyncio.Transport", writer.transport).pause_reading()
         for piece in pieces:
             writer.write(piece)
             await writer.drain()

@@ -23,7 +23,8 @@ from typing import Final, NamedTuple
 CONFIRMED_S: Final = 2.5
 """Greatest age of a delivery whose acknowledgement counts as confirmed.
 
-It counts from before the call that brought the message. It is well below the lease of a node, less its heartbeat, and below the time that a hand-over waits.
+It counts from before the call that brought the message. It is
+well below the lease of a node, less its heartbeat, and below the time that a hand-over waits.
 """
 _EXAMPLES_MAX: Final = 5
 _NOT_TRIED, _TRIED, _CONFIRMED = 0, 1, 2
@@ -60,6 +61,7 @@ class Ledger:
         self._clock = clock
         self._promised = bytearray()
         self._rolled_back = bytearray()
+        self._kinds: list[str] = []
         self._due_ms: dict[int, int] = {}
         self._place: dict[int, tuple[str, int]] = {}
         self._in_group: dict[tuple[str, int], int] = {}
@@ -92,6 +94,7 @@ class Ledger:
             self._place[index] = place
             self._in_group[place] = index
         self.counts[what] += 1
+        self._kinds.append(what)
         return f"{index}-{'commit' if commit else 'rollback'}"
 
     def promise(self, id_: str) -> None:
@@ -206,7 +209,7 @@ class Ledger:
         for group in self.groups:
             for index in there:
                 if not self._given[group][index] and not self._rolled_back[index]:
-                    self._broken("lost: never given to a group", f"{group} {index}")
+                    self._broken("lost: never given to a group", f"{group} {index} ({self._kinds[index]})")
 
     def require(self, holds: bool, promise: str, example: str = "") -> None:
         """Note a promise that is broken unless `holds`."""

@@ -40,7 +40,7 @@ _WAITING_MAX: Final = 4_000
 _INVISIBLE_S: Final = 10
 _EXTENDED_S: Final = 30
 _HELD_S: Final = 4.5
-"""Time for which a message is one consumer's alone; a hand-over waits five seconds."""
+"""Time for which a message is one consumer's alone. A hand-over waits longer."""
 _AWAY_S: Final = 0.2
 REST_S: Final = 180.0
 _LOOK_S: Final = 0.2
@@ -371,6 +371,10 @@ async def _check_store(servers: Servers, ledger: Ledger) -> None:
             letters = await store.queue_ends(f"%DLQ%{group}")
             promise = "given up: a dead letter, though no message failed that often"
             ledger.require(not any(letters.values()), promise, group)
+            for topic in TOPICS:
+                ends = await store.queue_ends(topic)
+                done = {one.queue: one.next_number for one in await store.queue_progress(group, topic)}
+                ledger.require(done == ends, "undone: a group's progress", f"{group} {topic} {done} of {ends}")
     except TwophaseError as error:
         ledger.require(False, "unreadable: the store", str(error))
     finally:

@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -116,12 +117,12 @@ class Servers:
 
     async def fault(self) -> None:
         """Do one fault, and end it."""
-        faults = [self._kill_one, self._kill_at_failpoint]
+        faults: list[Callable[[Server], Awaitable[None]]] = [self._kill_one, self._kill_at_failpoint]
         if len(self.all) > 1:
             faults += [self._kill_all, self._freeze_one]
         fault = self._chance.choice(faults)
         await fault(self._chance.choice(self.all))
-        self.faults[fault.__name__.strip("_").replace("_", " ")] += 1
+        self.faults[getattr(fault, "__name__", "").strip("_").replace("_", " ")] += 1
 
     async def _kill_one(self, server: Server) -> None:
         await server.kill()
