@@ -26,7 +26,7 @@ from twophase.stores.queue_rows import Entry
 
 KILLS = 4
 STEPS_BEFORE_KILL = (200, 1_500)
-PATIENCE_S = 120
+PATIENCE_S = 300
 Steps = list[tuple[str, str]]
 
 

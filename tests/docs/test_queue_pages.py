@@ -1,4 +1,4 @@
-"""The pages on queues, exactly as a reader copies them: a service, a worker process, a producer."""
+"""The pages on queues, as a reader copies them: service, worker and producer."""
 
 from __future__ import annotations
 

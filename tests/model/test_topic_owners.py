@@ -1,4 +1,4 @@
-"""What was acknowledged is not given out again, whichever node serves the topic (I8)."""
+"""No node gives out again what was acknowledged, whichever serves the topic (I8)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _MESSAGES = (1, 2)
 """Two messages, as bits."""
 _TERMS_MAX = 3
 _LIVES_MAX = (2, 1)
-"""How often each node starts."""
+"""The times that each node starts."""
 _NOTHING = -1
 
 
@@ -26,20 +26,41 @@ class TopicOwnerRules(msgspec.Struct, frozen=True):
     """The rules as switches: all on is the protocol; one off is a plausible mistake."""
 
     progress_names_its_term: bool = True
-    """The store refuses progress of another term than the present one. Off: the fence of the node is enough."""
+    """The store refuses progress of another term than the present one.
+
+    Off: the fence of the node is enough.
+    """
     takes_only_what_is_free: bool = True
-    """A node takes a topic that was given up, or whose owner's epoch has ended. Off: it takes it from a live owner."""
+    """A node takes a topic that was given up, or whose owner's epoch has ended.
+
+    Off: it takes it from a live owner.
+    """
     reads_after_its_term_began: bool = True
-    """Progress is read in the term in which it is used. Off: it may have been read before."""
+    """Progress is read in the term in which it is used.
+
+    Off: it may have been read before.
+    """
     gives_out_within_its_lease: bool = True
-    """A node whose epoch may have ended gives nothing out. Off: until it hears of that."""
+    """A node whose epoch may have ended gives nothing out.
+
+    Off: until it hears of that.
+    """
     stops_before_it_gives_up: bool = True
-    """A node that hands a topic over stops, and writes all, before it gives it up. Off: it gives it up first."""
+    """A node that hands a topic over stops, and writes all, before it gives it up.
+
+    Off: it gives it up first.
+    """
     confirms_after_the_flush: bool = True
-    """An acknowledgement is confirmed once it is durable. Off: at once."""
+    """An acknowledgement is confirmed once it is durable.
+
+    Off: at once.
+    """
 
     is_taken_from_the_living: bool = False
-    """On: a node takes the topic from an owner that lives, and only what the store keeps is judged."""
+    """A node takes the topic from an owner that lives.
+
+    Then only what the store keeps is judged.
+    """
 
     @property
     def takes_from_the_living(self) -> bool:
@@ -74,7 +95,10 @@ class Node(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """One state of the consumers' side. `owner` is a node's place, `_NOTHING` for none."""
+    """One state of the consumers' side.
+
+    `owner` is a node's place, `_NOTHING` for none.
+    """
 
     owner: int
     term: int
@@ -164,7 +188,10 @@ def _empty(node: Node) -> Node:
 
 
 def _starting(here: Moment, place: int) -> Steps:
-    """Let a node take a slot anew: the fence rises, so what it had sent arrives no more."""
+    """Let a node take a slot anew.
+
+    The fence rises, so what it had sent arrives no more.
+    """
     node = here.nodes[place]
     if node.lives == _LIVES_MAX[place]:
         return []

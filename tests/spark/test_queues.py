@@ -71,7 +71,13 @@ class Stored:
 
     def done(self, group: str, number: int) -> None:
         """Write that a group has done all below a number."""
-        self.use(lambda store: store.flush(Batch([], [], progress=[Progress(group, "orders", 0, number, b"")])))
+
+        async def report(store: Store) -> None:
+            term = await store.own_topic("orders")
+            assert term is not None
+            await store.flush(Batch([], [], progress=[Progress(group, "orders", 0, number, b"", term)]))
+
+        self.use(report)
 
     def clean(self) -> int:
         """Remove every entry that no group needs."""

@@ -45,6 +45,10 @@ COMMANDS: Final[tuple[LazyCommand, ...]] = (
         "explain", "twophase.cli.operating.explain", "operator", "Say in plain words what a message is waiting for."
     ),
     LazyCommand("topic", "twophase.cli.operating.topic", "operator", "Show and change who is called for topic://NAME."),
+    LazyCommand("queues", "twophase.cli.operating.queues", "operator", "Show and change topics of queues."),
+    LazyCommand("groups", "twophase.cli.operating.groups", "operator", "Show and change groups of consumers."),
+    LazyCommand("halves", "twophase.cli.operating.halves", "operator", "Show half messages, and why they wait."),
+    LazyCommand("letters", "twophase.cli.operating.letters", "operator", "Show and redrive dead letters of groups."),
     LazyCommand("log", "twophase.cli.operating.log", "operator", "Show the audit log, and verify its chain."),
     LazyCommand(
         "import", "twophase.dtm_import.command", "dtm-import", "Import unfinished messages and topics from dtm."

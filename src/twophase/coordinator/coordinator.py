@@ -31,6 +31,7 @@ from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
 from twophase.coordinator.page_turns import PageTurns
+from twophase.coordinator.queues.operating import QueueOperator
 from twophase.coordinator.queues.service import Queues
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.search_page import page_of
@@ -116,7 +117,7 @@ class Coordinator:
             memory, machine, self._admission, self._dispatcher, self._ownership, self._recovery, self.tick
         )
         self._membership = Membership(runtime, self._node, self._store_clock, self._lease, self._recovery.hurry)
-        self._retention = Retention(runtime)
+        self._retention = Retention(runtime, self.queues.definitions.retentions)
         self._counting = Counting(runtime)
         self._horizon_turns = PageTurns()
         self.owners = runtime.owners
@@ -124,6 +125,7 @@ class Coordinator:
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._dispatcher.delivery.carry)
         self.acts = Acts(store, machine.group_commit)
         self.operator = Operator(runtime, memory, machine, self._admission.find, self.acts)
+        self.queue_operator = QueueOperator(runtime, self.queues, self._dispatcher.producers, self.acts)
         # The state machine's listener; the busiest are the parts' own methods, which saves a call a message.
         self.submitted: Callable[[ActiveMessage], None] = self._dispatcher.delivery.begin
         self.stop_requested: Callable[[ActiveMessage, OnReply, Trigger], None] = self._dispatcher.force_stop.begin
@@ -394,6 +396,7 @@ class Coordinator:
             self._dispatcher.producers.questions,
             self.queues.serving.redelivered,
             self.queues.serving.gauges(),
+            self._dispatcher.producers.waiting_by_age(),
         )
 
     def parked(self, active: ActiveMessage, trigger: Trigger) -> None:

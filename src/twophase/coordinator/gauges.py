@@ -6,12 +6,16 @@ import msgspec
 
 
 class QueueGauge(msgspec.Struct, frozen=True):
-    """The messages that a group has not done, and those with its consumers."""
+    """The messages that a group has not done, and those with its consumers.
+
+    `behind`: those that wait behind others of their message group.
+    """
 
     group: str
     topic: str
     lag: int
     in_flight: int
+    behind: int = 0
 
 
 class Gauges(msgspec.Struct, frozen=True):
@@ -31,3 +35,8 @@ class Gauges(msgspec.Struct, frozen=True):
     questions: int = 0
     redelivered: int = 0
     queues: tuple[QueueGauge, ...] = ()
+    halves: tuple[int, ...] = ()
+    """Half messages that are due and have no answer, by age.
+
+    The ages have the bounds `producers.AGES_MS`.
+    """

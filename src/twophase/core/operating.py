@@ -160,6 +160,19 @@ class ShownDestination(msgspec.Struct, frozen=True):
     waiting: int
 
 
+class ShownConsumers(msgspec.Struct, frozen=True):
+    """Messages of a topic that a group has not done, at the node that answers.
+
+    `in_progress`: those with consumers, or resting. `behind`: those that wait behind others of their message group.
+    """
+
+    group: str
+    topic: str
+    lag: int
+    in_progress: int
+    behind: int
+
+
 class ServerStatus(msgspec.Struct, frozen=True):
     """A server, and the messages of its store that are not final.
 
@@ -181,3 +194,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
     oldest_submitted_ms: int | None
     nodes: list[ShownNode]
     destinations: list[ShownDestination]
+    queues: list[ShownConsumers] = []
+    """The groups that this node serves, those with the most to do first."""
+    halves: int = 0
+    """Half messages of this node that are due and have no answer."""

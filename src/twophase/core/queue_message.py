@@ -47,6 +47,7 @@ class QueueMessage(msgspec.Struct, frozen=True):
         born_ms, born_host: where and when the producer made it.
         encoding: `identity` or `gzip`; the body is not read.
         trace_context: of the producer's trace.
+        only_group: the one group of consumers that gets it; empty for all. A redriven dead letter has one.
     """
 
     topic: str
@@ -63,6 +64,7 @@ class QueueMessage(msgspec.Struct, frozen=True):
     born_host: str = ""
     encoding: str = "identity"
     trace_context: str = ""
+    only_group: str = ""
 
 
 def full_name(namespace: str, name: str) -> str:
@@ -81,6 +83,21 @@ def full_name(namespace: str, name: str) -> str:
                 f" {NAME_CHARACTERS_MAX}."
             )
     return f"{namespace}/{name}" if namespace else name
+
+
+def require_full_name(name: str) -> None:
+    """Refuse what cannot be the stored name of a topic or a group.
+
+    Raises:
+        InvalidRequest: as `full_name`.
+
+    >>> require_full_name("shop/orders")
+    >>> require_full_name("a/b/c")
+    Traceback (most recent call last):
+    twophase.core.errors.requests.InvalidRequest: TP-1000: 'a/b' is no name of a topic, group or namespace: ...
+    """
+    namespace, slash, own = name.rpartition("/")
+    full_name(namespace or slash, own)
 
 
 def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str:
@@ -131,9 +148,20 @@ def address_of(message: QueueMessage) -> str:
         pairs.append(("encoding", message.encoding))
     if message.trace_context:
         pairs.append(("trace", message.trace_context))
+    if message.only_group:
+        pairs.append(("only", message.only_group))
     pairs += [(_PROPERTY + name, value) for name, value in message.properties]
     query = f"?{urlencode(pairs)}" if pairs else ""
     return f"{QUEUE_PREFIX}{namespace}{quote(message.topic, safe='')}{query}"
+
+
+def topic_address(name: str) -> str:
+    """Return the address of a topic by its stored name, without attributes.
+
+    >>> topic_address("shop/orders"), topic_address("%DLQ%billing")
+    ('queue://shop/orders', 'queue://%25DLQ%25billing')
+    """
+    return QUEUE_PREFIX + "/".join(quote(part, safe="") for part in name.split("/"))
 
 
 def topic_of(url: str) -> tuple[str, str]:
@@ -198,6 +226,7 @@ def message_of(url: str, body: bytes) -> QueueMessage:
         one.get("host", ""),
         one.get("encoding", "identity"),
         one.get("trace", ""),
+        one.get("only", ""),
     )
 
 

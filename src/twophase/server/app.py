@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -23,7 +24,7 @@ import uvloop
 
 from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.dispatch.alerts import IN_FLIGHT_MAX
-from twophase.coordinator.dispatch.calls import why_not_callable
+from twophase.coordinator.dispatch.calls import why_not_askable, why_not_callable
 from twophase.core.credentials import shown, without_credentials
 from twophase.core.errors import ConfigurationError, StoreError, TwophaseError
 from twophase.core.hooks import Clock, WallClock
@@ -44,11 +45,12 @@ from twophase.server.api.audit_http import AuditApi
 from twophase.server.api.dtm_http import HOT_OPERATIONS, ColdRoutes, application
 from twophase.server.api.dtm_jsonrpc import JsonRpcApi
 from twophase.server.api.grpc_port import GrpcPort
+from twophase.server.api.letters_http import queue_operations
 from twophase.server.api.many_http import ManyApi
 from twophase.server.api.messages_http import operators
 from twophase.server.api.openapi import OpenApi
 from twophase.server.api.operation import Served
-from twophase.server.api.probes_http import ProbesApi
+from twophase.server.api.probes_http import probe_operations
 from twophase.server.api.queues.routes import queue_routes
 from twophase.server.api.status_http import StatusApi
 from twophase.server.api.takeover import TakeoverApi
@@ -136,7 +138,8 @@ class Server:
         self.gate = Gate(settings.tokens, settings.hidden_headers, self.coordinator.owners, self._refusals)
         self._token_changes = TokenChanges(store, self.gate)
         trace = TraceHeaders(names_of(settings.trace_headers))
-        decoder = Decoder(self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms)
+        askable = partial(why_not_askable, self._destinations)
+        decoder = Decoder(self._why_not_callable, clock.now_ms, trace, settings.request_timeout_max_ms, askable)
         served = self._served(decoder, clock, store.lease_ms)
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
         self._browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
@@ -199,15 +202,10 @@ class Server:
             *operators(coordinator, decoder, settings.timeout_to_fail_ms),
             *StatusApi(coordinator, clock, lease_ms, cold.overview).served(),
             *AuditApi(coordinator).served(),
+            *queue_operations(coordinator),
             *ManyApi(coordinator, decoder, on_refused).served(),
             *queue_routes(coordinator.queues, self.sessions, decoder),
-            *ProbesApi(
-                coordinator.probing,
-                self._why_not_callable,
-                settings.request_timeout_ms,
-                clock,
-                coordinator.note_act,
-            ).served(),
+            *probe_operations(coordinator, self._destinations, settings.request_timeout_ms),
         ]
 
     async def start(self) -> list[str]:
@@ -347,7 +345,7 @@ class Server:
     def _why_not_callable(self, url: str) -> str | None:
         if not url:
             return None  # dtm: a branch without an address succeeds without a call
-        return why_not_callable(self._destinations, url)
+        return why_not_callable(self._destinations, url) or self.coordinator.queues.why_not(url)
 
 
 def run(settings: Settings, assignment: Assignment | None = None) -> int:

@@ -26,6 +26,8 @@ from twophase.stores.base import Overview, Purged
 
 SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ITEMS: Final = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 2000.0)
+_AGES: Final = ("1m", "10m", "1h", "1d", "older")
+"""Names of the bounds `producers.AGES_MS`, and of what is beyond."""
 _DESTINATIONS_MAX: Final = 100
 _SILENT_S: Final = 300.0
 _OTHER: Final = "other"
@@ -357,8 +359,15 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
     yield CounterMetricFamily("twophase_queue_redelivered", text, value=gauges.redelivered)
     lag = GaugeMetricFamily("twophase_queue_lag", "Messages that a group has not done.", labels=["group", "topic"])
     taken = GaugeMetricFamily("twophase_queue_in_flight", "Messages that consumers have.", labels=["group", "topic"])
+    text = "Messages that wait behind others of their message group."
+    behind = GaugeMetricFamily("twophase_queue_behind", text, labels=["group", "topic"])
     for queue in gauges.queues:
         lag.add_metric([queue.group, queue.topic], queue.lag)
         taken.add_metric([queue.group, queue.topic], queue.in_flight)
-    yield lag
-    yield taken
+        behind.add_metric([queue.group, queue.topic], queue.behind)
+    yield from (lag, taken, behind)
+    text = "Half messages that are due and have no answer, by their age."
+    halves = GaugeMetricFamily("twophase_halves_unanswered", text, labels=["age"])
+    for age, count in zip(_AGES, gauges.halves or (0,) * len(_AGES), strict=True):
+        halves.add_metric([age], count)
+    yield halves

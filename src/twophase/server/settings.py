@@ -193,6 +193,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     producer_answer_ms: Annotated[
         Milliseconds, Meta(description="how long a producer asked over its own connection may take to answer")
     ] = _BOUNDS.producer_answer_ms
+    producer_asked_max: Annotated[
+        Count, Meta(description="most questions that one producer has at a time over its own connection")
+    ] = _BOUNDS.producer_asked_max
+    queue_undone_max: Annotated[
+        Count,
+        Meta(description="most messages of one queue that a group has read and not done; beyond, it gets no new ones"),
+    ] = _BOUNDS.queue_undone_max
+    queue_held_bytes_max: Annotated[Bytes, Meta(description="most bytes of bodies read ahead for consumers")] = (
+        _BOUNDS.queue_held_bytes_max
+    )
     timeout_to_fail_ms: Annotated[
         Milliseconds, Meta(description="how long a prepared message waits for its submit before the first check-back")
     ] = _BOUNDS.timeout_to_fail_ms
@@ -346,31 +356,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def coordinator(self) -> CoordinatorSettings:
-        """Return the coordinator's part."""
+        """Return the coordinator's part: most settings have the same name there."""
+        same = {name: getattr(self, name) for name in _BOUNDS.__struct_fields__ if hasattr(self, name)}
         return CoordinatorSettings(
             delivery=Schedule(self.retry_first_ms, cap_ms=self.retry_cap_ms),
             check_back=Schedule(self.check_back_first_ms, cap_ms=self.check_back_cap_ms),
-            attempts_max=self.attempts_max,
-            strict=self.strict,
-            probe_check_addresses=self.probe_check_addresses,
-            request_timeout_ms=self.request_timeout_ms,
-            timeout_to_fail_ms=self.timeout_to_fail_ms,
-            queues_made_on_use=self.queues_made_on_use,
-            producer_checks_max=self.producer_checks_max,
-            producer_answer_ms=self.producer_answer_ms,
-            in_flight_max=self.in_flight_max,
-            in_flight_per_destination_max=self.in_flight_per_destination_max,
-            in_flight_per_owner_max=self.in_flight_per_owner_max,
             in_flight_of=self.allow_list().in_flight,
-            queue_waiting_max=self.queue_waiting_max,
-            store_bytes_max=self.store_bytes_max,
-            waiting_max=self.waiting_max,
-            flush_items_max=self.flush_items_max,
-            active_max=self.active_max,
-            active_bytes_max=self.active_bytes_max,
-            topics_interval_ms=self.topics_interval_ms,
-            retention_ms=self.retention_ms,
-            retention_interval_ms=self.retention_interval_ms,
+            **same,
         )
 
 

@@ -39,6 +39,32 @@ class Place(msgspec.Struct, frozen=True):
     number: int
 
 
+class Span(msgspec.Struct, frozen=True):
+    """The extent of a queue: its entries have numbers from `first` to before `end`.
+
+    `first` of an empty queue is `end`, and it has no `first_stored_ms`.
+    """
+
+    topic: str
+    queue: int
+    first: int
+    end: int
+    first_stored_ms: int | None
+
+
+class Reader(msgspec.Struct, frozen=True):
+    """The position of a group in a queue, without what is unfinished.
+
+    `changed_ms`: when it was last written.
+    """
+
+    group: str
+    topic: str
+    queue: int
+    next_number: int
+    changed_ms: int
+
+
 class Progress(msgspec.Struct, frozen=True):
     """The progress of a group in a queue.
 

@@ -11,10 +11,13 @@ ends when its node gives the topic up, when the node's epoch ends, or when the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from twophase.stores.queue_rows import Definition, Entry, Place, Progress
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
+
+if TYPE_CHECKING:
+    from twophase.core.audit_log import AuditEntry
 
 
 class QueueStore(Protocol):
@@ -107,9 +110,52 @@ class QueueStore(Protocol):
         """Return a group's progress in each queue of a topic that it has read."""
         ...
 
-    async def purge_queues(self, before_ms: int, limit: int) -> int:
+    async def queue_spans(self, topic: str = "") -> Sequence[Span]:
+        """Return the extent of each queue of a topic that has had an entry.
+
+        An empty name stands for all topics.
+        """
+        ...
+
+    async def queue_first(self, topic: str, queue: int, least: int) -> tuple[int, int] | None:
+        """Return number and `stored_ms` of the first entry from the number `least` on.
+
+        None without such an entry. Served by an index.
+        """
+        ...
+
+    async def queue_readers(self, topic: str = "", group: str = "") -> Sequence[Reader]:
+        """Return where groups stand; an empty name stands for all. There are few."""
+        ...
+
+    async def change_queue(self, known: Definition | None, wanted: Definition | None, entry: AuditEntry) -> bool:
+        """Replace a definition.
+
+        The act's row of the audit log is written in the same commit. `known` None makes a new definition. `wanted` None
+        removes one, and with it the progress of the group, or of all groups in the topic. At least one of them is
+        given. False, and nothing is changed, when another definition than `known` stands.
+        """
+        ...
+
+    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> bool:
+        """Write the progress of groups, and the act's row in the audit log, in one commit.
+
+        False, and nothing is changed, when one of the topics has another term by now.
+        """
+        ...
+
+    async def empty_queues(self, topic: str, limit: int) -> int:
+        """Remove at most `limit` entries of a topic, done or not; return how many.
+
+        The numbers of the topic's queues continue, so no number is ever given twice. The time is raised before which
+        entries may be gone, as by `purge_queues`.
+        """
+        ...
+
+    async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Mapping[str, int] | None = None) -> int:
         """Remove at most `limit` older entries of each queue; return how many.
 
         An entry stays until every group that reads its queue has done it, and while an archive needs its history.
+        `own_before_ms`: the bound of each topic that has one of its own.
         """
         ...

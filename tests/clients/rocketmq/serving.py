@@ -15,8 +15,10 @@ from typing import Any, Final
 import grpc.aio
 import msgspec
 
+from tests.support.fake_coordinator import get
 from tests.support.server_process import ServerProcess
 from twophase.core.hooks import WallClock
+from twophase.core.queue_operating import OneTopic
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 from twophase.server.stores import open_store
 from twophase.stores.queue_rows import Definition
@@ -75,6 +77,13 @@ class Serving:
         text = msgspec.json.encode(settings).decode()
         await store.define_queue(Definition("topic" if what == "topic" else "group", name, text))
         await store.stop()
+
+    async def queues(self, topic: str) -> set[int]:
+        """Return the queues of a topic that have messages, as operators see them."""
+        assert self._process is not None, "it runs"
+        answer = await self._process.ask(get(f"/api/twophase/queue-topics/{topic}"))
+        parts = msgspec.json.decode(answer.body, type=OneTopic).topic.parts
+        return {part.queue for part in parts if part.first < part.end}
 
     async def bodies(self, topic: str, token: str = "") -> list[str]:
         """Return the bodies in a topic's queue, in order, as a group of its own sees them."""

@@ -1,4 +1,7 @@
-"""Two servers on one PostgreSQL, and official clients that know the address of one of them."""
+"""Two servers on one PostgreSQL.
+
+Official clients know the address of one of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ HALVES = [f"half-{number}" for number in range(6)]
 
 
 async def owner_of(at: Serving, topic: str) -> str:
-    """Return the address of the node that a route names as the owner of a topic's queues."""
+    """Return the address of the owner of a topic's queues, as a route names it."""
     request = kind("QueryRouteRequest")(topic=kind("Resource")(name=topic)).SerializeToString()
     async with grpc.aio.insecure_channel(at.address) as channel:
         call: Any = channel.unary_unary(

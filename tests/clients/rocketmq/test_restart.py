@@ -32,6 +32,20 @@ async def test_what_was_committed_or_waits_survives_kill_9(server: Serving, star
             await program.do("finish", name="producer", message_id=half["message_id"], end=["commit"])
 
 
+async def test_a_delayed_message_survives_kill_9_and_comes_once(server: Serving, start: Start) -> None:
+    program = await start()
+    await program.do("producer", name="producer", topics=[TOPIC])
+    await program.do("send", name="producer", topic=TOPIC, body="later", delay_ms=2_000)
+    await server.kill()
+    await server.start()
+    async with asyncio.timeout(PATIENCE_S):
+        while not await server.bodies(TOPIC):
+            await asyncio.sleep(0.1)
+    await server.kill()
+    await server.start()
+    assert await server.bodies(TOPIC) == ["later"]
+
+
 @pytest.mark.long
 @notices_soon
 async def test_a_producer_is_asked_again_after_a_restart(server: Serving, start: Start) -> None:

@@ -68,6 +68,10 @@ SINGLE = {
     "queue_progress": {"queue_progress"},
     "queue_forget": {"queue_entry"},
     "queue_old": {"queue_entry", "queue_progress"},
+    "queue_first": {"queue_entry"},
+    "queue_keys": {"queue_entry"},
+    "queue_redefine": {"queue_definition"},
+    "queue_undefine": {"queue_definition"},
     "queue_horizon": set[str](),
     "oldest_attempts": {"attempt", "attempt_gid", "message"},
     "later": {"message", "message_due"},
@@ -198,6 +202,9 @@ def test_every_statement_has_a_plan_test_and_names_its_index() -> None:
         "waiting_by_owner",
         "queue_counters",
         "queue_definitions",
+        "queue_ends_of",
+        "queue_readers",
+        "queue_unread",
         "size",
     }
     assert [path.name for path in folder.glob("*.sql") if "-- Served by:" not in path.read_text()] == []

@@ -107,7 +107,18 @@ async def _queue(store: Store, name: str, size: int) -> None:
     await store.announce("here")
     await store.pass_on([(gid, 1) for gid in gids], 1)
     await store.wake(["orders"])
-    await store.purge_queues(1, 100)
+    await store.purge_queues(1, 100, {"orders": 1})
+    await store.queue_spans()
+    await store.queue_spans("orders")
+    await store.queue_first("orders", 0, 0)
+    await store.queue_readers("orders", "group")
+    act = AuditEntry("eve", "::1", "change-queue", name)
+    made, changed = Definition("group", name, "one"), Definition("group", name, "two")
+    await store.change_queue(None, made, act)
+    await store.change_queue(made, changed, act)
+    await store.change_queue(changed, None, act)
+    await store.reset_queues([Progress(name, "bills", 0, 0, b"")], act)
+    await store.empty_queues(name, 1)
 
 
 async def _read_all(store: Store, gid: str) -> None:

@@ -36,6 +36,7 @@ POOLED = {
     "overview": "message",
     "search_history": "rows of history are sorted",
     "oldest_history": "rows of history are sorted",
+    "queue_spans": "rows of queue_entry are sorted",
 }
 """Freedoms of a session without the store's settings.
 

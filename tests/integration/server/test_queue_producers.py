@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.integration.server.running import Running, running
-from tests.integration.server.test_rocketmq import Wire
-from tests.integration.server.test_rocketmq import message as wire_message
 from tests.support.identities import write
 from tests.support.queue_api import QueueApi, encoded, queue_api_of, until
+from tests.support.rocketmq_wire import Wire
+from tests.support.rocketmq_wire import message as wire_message
 from twophase.core.errors import ContentConflict, ContraryDecision, Forbidden, UnknownMessage
 from twophase.core.lifecycle import State
 from twophase.core.queue_api import ACK_PATH, HALF_PATH, LEAVE_PATH, QUESTIONS_PATH

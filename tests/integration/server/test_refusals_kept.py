@@ -16,9 +16,9 @@ import pytest
 
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import method
-from tests.integration.server.test_rocketmq import Wire
 from tests.support.fake_coordinator import post, prepare
 from tests.support.identities import bearer, token_of, write
+from tests.support.rocketmq_wire import Wire
 from tests.support.server_process import ServerProcess, serving
 from twophase.core.audit_chain import ChainCheck
 from twophase.core.audit_log import AuditEntry, AuditRow

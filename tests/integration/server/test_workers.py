@@ -254,7 +254,7 @@ async def test_each_worker_has_a_port_for_rocketmqs_clients_and_routes_name_all(
 
 
 async def _route(port: int) -> list[tuple[int, int]]:
-    """Return (port, permission) of the queues of a topic, as the worker at a port names them."""
+    """Return (port, permission) of a topic's queues, as one worker names them."""
     request = kind("QueryRouteRequest")(topic=kind("Resource")(name="orders")).SerializeToString()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         call: Any = channel.unary_unary(
@@ -265,7 +265,7 @@ async def _route(port: int) -> list[tuple[int, int]]:
 
 
 def _two_free_ports() -> int:
-    """Return the first of two ports in a row that nobody has."""
+    """Return the first of two free ports in a row."""
     while True:
         with socket.socket() as one, socket.socket() as other:
             one.bind(("127.0.0.1", 0))

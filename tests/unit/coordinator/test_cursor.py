@@ -50,10 +50,10 @@ class CursorAgainstModel(RuleBasedStateMachine):
     def append(self, count: int) -> None:
         self.end += count
 
-    @rule(count=st.integers(1, 5))
-    def read(self, count: int) -> None:
+    @rule(count=st.integers(1, 5), ahead=st.booleans())
+    def read(self, count: int, ahead: bool = True) -> None:
         numbers = [number for number in range(self.cursor.read_to, self.end) if number not in self.cleaned]
-        self.cursor.read([entry(number) for number in numbers[:count]])
+        self.cursor.read([entry(number) for number in numbers[:count]], ahead=ahead)
 
     @rule(limit=st.integers(1, 4), fifo=st.booleans(), odd_only=st.booleans(), for_ms=st.integers(1, 30))
     def take(self, limit: int, fifo: bool, odd_only: bool, for_ms: int) -> None:

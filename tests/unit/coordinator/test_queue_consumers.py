@@ -163,6 +163,22 @@ async def test_a_group_gets_the_tags_it_wants_and_the_rest_is_done(harness: Harn
             await queueing.receive(expression=wrong)
 
 
+async def test_a_message_group_that_is_behind_holds_up_no_other_message(queueing: Queueing) -> None:
+    await queueing.send(*(order(f"a{number}", kind="fifo", message_group="a") for number in range(700)))
+    await queueing.send(order("other"))
+
+    first, other = await queueing.receive(fifo=True)
+
+    assert (first.message.message_id, other.message.message_id) == ("a0", "other")
+    (gauge,) = queueing.queues.serving.gauges()
+    assert (gauge.lag, gauge.in_flight, gauge.behind) == (701, 2, 699)
+    seen = [first]
+    while len(seen) < 700:
+        await queueing.ack(seen[-1])
+        seen += await queueing.receive(fifo=True)
+    assert [one.message.message_id for one in seen] == [f"a{number}" for number in range(700)]
+
+
 async def test_messages_of_a_message_group_come_one_by_one_in_order(harness: Harness, queueing: Queueing) -> None:
     await queueing.send(
         *(order(f"{group}{number}", kind="fifo", message_group=group) for number in range(3) for group in ("a", "b"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -129,7 +130,7 @@ async def test_a_cleaning_that_fails_is_reported_and_the_next_one_goes_on(harnes
         async def now_ms(self) -> int:
             return 100 * DAY_MS
 
-        async def purge_queues(self, before_ms: int, limit: int) -> int:
+        async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Any = None) -> int:
             return 0
 
         async def purge(self, before_ms: int, limit: int) -> Purged:
@@ -157,7 +158,7 @@ async def test_after_each_step_the_store_is_left_alone_several_times_as_long(har
         async def now_ms(self) -> int:
             return 100 * DAY_MS
 
-        async def purge_queues(self, before_ms: int, limit: int) -> int:
+        async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Any = None) -> int:
             return 0
 
         async def purge(self, before_ms: int, limit: int) -> Purged:
@@ -180,7 +181,7 @@ async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(harness: Harnes
         async def now_ms(self) -> int:
             return 100 * DAY_MS
 
-        async def purge_queues(self, before_ms: int, limit: int) -> int:
+        async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Any = None) -> int:
             return 0
 
         async def purge(self, before_ms: int, limit: int) -> Purged:
@@ -208,7 +209,7 @@ async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(harness:
         async def now_ms(self) -> int:
             return 100 * DAY_MS
 
-        async def purge_queues(self, before_ms: int, limit: int) -> int:
+        async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Any = None) -> int:
             return 0
 
         async def purge(self, before_ms: int, limit: int) -> Purged:

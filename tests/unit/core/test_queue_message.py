@@ -15,6 +15,8 @@ from twophase.core.queue_message import (
     gid_of,
     message_of,
     queue_of,
+    require_full_name,
+    topic_address,
     topic_of,
 )
 
@@ -37,6 +39,7 @@ messages = st.builds(
     born_host=texts,
     encoding=st.sampled_from(["identity", "gzip"]),
     trace_context=texts,
+    only_group=texts,
 )
 
 
@@ -95,3 +98,20 @@ def test_names_of_different_namespaces_are_different() -> None:
 def test_what_is_no_address_of_a_queue_is_refused(address: str) -> None:
     with pytest.raises(InvalidRequest):
         message_of(address, b"")
+
+
+def test_a_message_for_one_group_alone_names_it() -> None:
+    message = QueueMessage("orders", "shop", "1", b"", only_group="shop/billing")
+    assert message_of(address_of(message), b"") == message
+    assert address_of(message).startswith(topic_address("shop/orders") + "?")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b/c", "/orders", "x" * 256])
+def test_a_stored_name_that_cannot_be_one_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        require_full_name(name)
+
+
+@pytest.mark.parametrize("name", ["orders", "shop/orders", "%DLQ%billing"])
+def test_a_stored_name_may_have_a_namespace(name: str) -> None:
+    require_full_name(name)

@@ -13,7 +13,9 @@ import typer
 from twophase.cli.console import echo
 from twophase.cli.operating.explanation import Explanation, explain
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
+from twophase.cli.operating.queue_explanation import concerns_queues, with_queues
 from twophase.core.operating import OneMessage
+from twophase.core.queue_operating import QueueSituation
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -35,8 +37,12 @@ def explain_one(
 
     What happened to it, who decided, what blocks it, what comes next.
     """
-    found = Api(server).get(path_of("messages", gid), OneMessage)
+    api = Api(server)
+    found = api.get(path_of("messages", gid), OneMessage)
     explanation = explain(found.message, found.now_ms)
+    if concerns_queues(found.message):
+        situation = api.get(path_of("places", gid), QueueSituation)
+        explanation = with_queues(explanation, found.message, situation)
     if as_json:
         print_json(explanation)
     else:

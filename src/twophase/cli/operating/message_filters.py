@@ -16,7 +16,7 @@ UNFINISHED: Final = frozenset({"prepared", "submitted"})
 """The states in which an operator can act on a message."""
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_TIME: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
+TIME_HELP: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
 
 StateOption = Annotated[
     list[str] | None, typer.Option("--state", help="prepared, submitted, succeeded or failed; may be repeated.")
@@ -33,11 +33,11 @@ DestinationOption = Annotated[
         help="Beginning of a branch's address, with or without http://: host and port, or these and a path.",
     ),
 ]
-AfterOption = Annotated[str, typer.Option("--created-after", metavar="WHEN", help=_TIME)]
+AfterOption = Annotated[str, typer.Option("--created-after", metavar="WHEN", help=TIME_HELP)]
 CheckOption = Annotated[
     str, typer.Option("--check-address", metavar="URL", help="Beginning of the check address, in the same way.")
 ]
-BeforeOption = Annotated[str, typer.Option("--created-before", metavar="WHEN", help=_TIME)]
+BeforeOption = Annotated[str, typer.Option("--created-before", metavar="WHEN", help=TIME_HELP)]
 
 
 class Filters(msgspec.Struct, frozen=True):
@@ -66,8 +66,8 @@ class Filters(msgspec.Struct, frozen=True):
             "gid": gid_prefix,
             "destination": destination,
             "check": check,
-            "created_after": _milliseconds("--created-after", created_after),
-            "created_before": _milliseconds("--created-before", created_before),
+            "created_after": milliseconds_in("--created-after", created_after),
+            "created_before": milliseconds_in("--created-before", created_before),
             "parked": "" if parked is None else str(parked).lower(),
         }
         return cls({name: value for name, value in query.items() if value})
@@ -101,11 +101,15 @@ def milliseconds_of(text: str, now_s: float) -> int:
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _milliseconds(option: str, text: str) -> str:
+def milliseconds_in(option: str, text: str) -> str:
+    """Return the time that an option gives, as digits; empty for no text.
+
+    A text that is no time ends the process with a sentence.
+    """
     if not text:
         return ""
     try:
         return str(max(0, milliseconds_of(text, time.time())))
     except (ValueError, OverflowError):
-        echo(f"{option}: {text!r} is no time. {_TIME}", err=True)
+        echo(f"{option}: {text!r} is no time. {TIME_HELP}", err=True)
         raise typer.Exit(2) from None

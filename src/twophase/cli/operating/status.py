@@ -88,6 +88,11 @@ def lines_of(found: ServerStatus, server: str) -> Iterable[str]:
     for destination in found.destinations:
         calls = f"{destination.in_progress} in progress, {destination.waiting} waiting"
         yield f"{'calls':<11}{destination.address}: {calls}"
+    for one in found.queues:
+        behind = f", {one.behind} behind their message group" if one.behind else ""
+        yield f"{'queue':<11}{one.group} of {one.topic}: {one.lag} not done, {one.in_progress} in progress{behind}"
+    if found.halves:
+        yield f"{'halves':<11}{found.halves} are due and not answered: twophase halves list"
 
 
 def _doing(node: ShownNode, found: ServerStatus) -> str:

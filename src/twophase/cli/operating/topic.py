@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -10,6 +9,7 @@ import typer
 
 from twophase.cli.console import echo
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
+from twophase.cli.operating.plain_table import print_table
 
 app = typer.Typer(
     name="topic",
@@ -71,7 +71,7 @@ def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
         return
     rows = [("TOPIC", "SUBSCRIBERS", "VERSION", "CHANGED")]
     rows += [(topic.name, str(len(topic.subscribers)), str(topic.version), topic.changed) for topic in found.topics]
-    _print_table(rows)
+    print_table(rows)
 
 
 _SHOW_EXAMPLES: Final = """\b
@@ -91,7 +91,7 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
     if not found.subscribers:
         echo("No subscribers: a message to it is refused. twophase topic subscribe NAME URL adds one.")
         return
-    _print_table([("URL", "REMARK"), *((subscriber.url, subscriber.remark) for subscriber in found.subscribers)])
+    print_table([("URL", "REMARK"), *((subscriber.url, subscriber.remark) for subscriber in found.subscribers)])
 
 
 _SUBSCRIBE_EXAMPLES: Final = """\b
@@ -169,9 +169,3 @@ def _print_changed(api: Api, name: str, json: bool, text: str) -> None:  # noqa:
         print_json(api.get(path_of("topics", name), Topic))
     else:
         echo(text)
-
-
-def _print_table(rows: Sequence[tuple[str, ...]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

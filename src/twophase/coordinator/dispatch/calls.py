@@ -16,6 +16,7 @@ from twophase.coordinator.dispatch.limiter import ConcurrencyLimiter
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.address import why_no_scheme, why_reserved
 from twophase.core.message import scheme_of
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.base import Answer, Call, Destination
 
 _ADDRESSES_REMEMBERED_MAX = 4096
@@ -125,6 +126,15 @@ def why_not_callable(destinations: Mapping[str, Destination], url: str) -> str |
         missing = " gRPC needs `pip install 'twophase[grpc]'`." if scheme.lower() in {"grpc", "grpcs"} else ""
         return f"no destination for {scheme[:45]!r}; there are {', '.join(sorted(destinations))}.{missing}"
     return destination.accepts(url)
+
+
+def why_not_askable(destinations: Mapping[str, Destination], url: str) -> str | None:
+    """Return None when one of the destinations can ask `url` for a verdict.
+
+    Otherwise return the reason; no queue can. An empty address needs no destination.
+    """
+    askable = {scheme: one for scheme, one in destinations.items() if f"{scheme}://" != QUEUE_PREFIX}
+    return why_not_callable(askable, url) if url else None
 
 
 class _OneCall(msgspec.Struct, eq=False):

@@ -12,6 +12,8 @@ silence.
 
 from __future__ import annotations
 
+import itertools
+from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, quote, unquote
@@ -26,6 +28,8 @@ from twophase.core.lifecycle import State
 from twophase.core.queue_message import QUEUE_PREFIX, QueueMessage, message_of
 
 PRODUCER_PREFIX: Final = "producer://"
+AGES_MS: Final = (60_000, 600_000, 3_600_000, 86_400_000)
+"""Ages by which messages without an answer are counted."""
 _AWAY_MS: Final = 30_000
 """Pause before a message whose producers are away is looked at again."""
 _WAITING_MAX: Final = 100_000
@@ -136,7 +140,7 @@ class Producers:
         assert active.state is State.PREPARED, "only a prepared message is asked about"
         if self.draining or active.detached:
             return
-        name, preferred = _names(active.message.check_url)
+        name, preferred = names_in(active.message.check_url)
         now_ms = self._clock.now_ms()
         self._forget(active.message.gid)
         before = self._asked.pop(active.message.gid, None)
@@ -155,7 +159,7 @@ class Producers:
         self._machine.defer(active, _AWAY_MS)
 
     def stranded(self, limit: int) -> list[tuple[str, int]]:
-        """Return (gid, version) of messages that wait, and whose name no client here answers for."""
+        """Return (gid, version) of waiting messages whose name no client here answers for."""
         found: list[tuple[str, int]] = []
         for gid, name in self._waits_for.items():
             active = self._memory.get(gid) if name not in self._clients else None
@@ -165,12 +169,43 @@ class Producers:
                     break
         return found
 
-    def answered(self, gid: str) -> None:
-        """Note an answer or a decision; the client takes another question."""
+    def answered(self, gid: str) -> int | None:
+        """Note an answer or a decision; the client takes another question.
+
+        Returns how long the message's question was with a client, in milliseconds; None for no question.
+        """
         self._forget(gid)
         asked = self._asked.pop(gid, None)
-        if asked is not None:
-            self._ask_waiting(asked.name)
+        if asked is None:
+            return None
+        self._ask_waiting(asked.name)
+        return max(0, self._clock.now_ms() - asked.until_ms + self._settings.producer_answer_ms)
+
+    def situation(self, gid: str, check_url: str) -> tuple[str, str]:
+        """Return why a message that is due has no answer: one word, and the same in words."""
+        name, _ = names_in(check_url)
+        asked = self._asked.get(gid)
+        if asked is not None and asked.until_ms >= self._clock.now_ms():
+            return "asked", f"the producer {asked.client.client_id!r} is asked and has not answered yet"
+        clients = self._clients.get(name)
+        if not clients:
+            return "away", f"no producer of {name!r} is connected to this node"
+        if gid in self._waits_for:
+            asked_max = self._settings.producer_asked_max
+            return "busy", f"each of {len(clients)} connected producers has {asked_max} questions, or takes none"
+        return "waits", f"{len(clients)} producers of {name!r} are connected, and one is asked when it is due"
+
+    def waiting_by_age(self) -> tuple[int, ...]:
+        """Return the number of due messages without an answer, by age.
+
+        The ages have the bounds `AGES_MS`; the last number is of those beyond.
+        """
+        now_ms, counts = self._clock.now_ms(), [0] * (len(AGES_MS) + 1)
+        for gid in itertools.chain(self._asked, self._waits_for):
+            active = self._memory.get(gid)
+            if active is not None:
+                counts[bisect_left(AGES_MS, now_ms - active.created_ms)] += 1
+        return tuple(counts)
 
     def _forget(self, gid: str) -> None:
         name = self._waits_for.pop(gid, None)
@@ -211,7 +246,7 @@ class Producers:
                 return  # none is free any more
 
 
-def _names(check_url: str) -> tuple[str, str]:
+def names_in(check_url: str) -> tuple[str, str]:
     """Return the name of the producers, and the client that is asked first."""
     name, _, query = check_url[len(PRODUCER_PREFIX) :].partition("?")
     return unquote(name), dict(parse_qsl(query)).get("client", "")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 
 from twophase.coordinator.background import Background, rest
 from twophase.coordinator.runtime import Runtime
@@ -36,9 +37,14 @@ class Retention:
     """Runs every `retention_interval_ms`, in the background.
 
     It does nothing when `retention_ms` is 0.
+
+    Arguments:
+        runtime: the surroundings.
+        of_topics: returns the retention of each topic of queues that has one of its own, in milliseconds.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, of_topics: Callable[[], Mapping[str, int]] = dict) -> None:
+        self._of_topics = of_topics
         self._store = runtime.store
         self._settings = runtime.settings
         self._clock = runtime.clock
@@ -90,7 +96,8 @@ class Retention:
         Rows that reach that age meanwhile are the next run's.
         """
         settings = self._settings
-        before_ms = await self._store.now_ms() - settings.retention_ms
+        now_ms = await self._store.now_ms()
+        before_ms = now_ms - settings.retention_ms
         if before_ms <= 0:
             return
         began_s = time.monotonic()
@@ -98,7 +105,8 @@ class Retention:
         more = True
         while more:
             step_s = time.monotonic()
-            more = bool(await self._store.purge_queues(before_ms, settings.purge_rows))
+            own_ms = {topic: now_ms - kept_ms for topic, kept_ms in self._of_topics().items()}
+            more = bool(await self._store.purge_queues(before_ms, settings.purge_rows, own_ms))
             await asyncio.sleep((time.monotonic() - step_s) * (1 / settings.purge_share - 1))
         more = True
         while more:

@@ -8,6 +8,7 @@ kept in the store, so a restart gives out again what was given out and not ackno
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -16,10 +17,12 @@ import msgspec
 
 from twophase.coordinator.queues.ranges import Ranges
 from twophase.core.queue_message import QueueMessage
-from twophase.stores.queue_rows import Progress
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Progress
 
 FOR_EVER_MS: Final = 2**62
 """The end of a time that lasts as long as its client is attached."""
+_AHEAD_MAX: Final = 512
+"""Entries behind others of their message group whose bodies may be kept."""
 _TIMES_SPARE: Final = 1_000
 """Times of earlier receipts that may be kept beside those that count."""
 
@@ -65,6 +68,12 @@ _decode: Final = msgspec.msgpack.Decoder(Kept).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
+def done_of(progress: Progress) -> Ranges:
+    """Return what a stored progress says is done."""
+    kept = _decode(progress.unfinished) if progress.unfinished else Kept()
+    return Ranges(progress.next_number, kept.done)
+
+
 class Cursor:
     """See the module.
 
@@ -87,6 +96,16 @@ class Cursor:
         """(until_ms, number, receipt) of those that do not, as a heap."""
         self._of_group: dict[str, deque[int]] = {}
         """The undone numbers of each message group, in their order."""
+        self._held_back: set[int] = set()
+        """Numbers that wait behind another one of their message group.
+
+        They wait for no consumer yet.
+        """
+        self._first: list[int] = []
+        """Numbers that were held back and now wait for a consumer, as a heap.
+
+        The oldest goes first.
+        """
         self.held_bytes = 0
         self.changed = False
         """True when there is something to store that was not reported yet."""
@@ -110,22 +129,31 @@ class Cursor:
         group, topic, queue = self.key
         return Progress(group, topic, queue, self.done.start, _encode(kept), self.term)
 
-    def read(self, entries: Sequence[tuple[int, Held]]) -> None:
+    def read(self, entries: Sequence[tuple[int, Held]], *, ahead: bool = True) -> None:
         """Take entries that were read from `read_to` on.
 
         Numbers that are missing were cleaned.
+
+        Arguments:
+            ahead: some bodies of entries behind others of their message group may be kept; the rest are read again.
         """
         for number, held in entries:
             self._cleaned(number)
             self.read_to = number + 1
             if number in self.done:
                 continue
-            attempts = self._attempts_before.pop(number, 0)
-            self.undone[number] = Undone(attempts, group=held.message.message_group)
-            if held.message.message_group:
-                self._of_group.setdefault(held.message.message_group, deque()).append(number)
-            self._hold(self.undone[number], held)
-            self._list(number, self.undone[number])
+            attempts, group = self._attempts_before.pop(number, 0), held.message.message_group
+            one = self.undone[number] = Undone(attempts, group=group)
+            if group:
+                self._of_group.setdefault(group, deque()).append(number)
+            if group and self._of_group[group][0] != number:
+                room = len(self._held_back) < _AHEAD_MAX and self.held_bytes < PAGE_BYTES_MAX
+                self._held_back.add(number)
+                if ahead and room:
+                    self._hold(one, held)
+            else:
+                self._hold(one, held)
+                self._list(number, one)
 
     def _cleaned(self, up_to: int) -> None:
         while self.read_to < up_to:
@@ -141,7 +169,7 @@ class Cursor:
     def unread(self, limit: int) -> list[int]:
         """Return the first numbers that wait and are not in memory."""
         found: list[int] = []
-        for number in self._waiting:
+        for number in itertools.chain(self._first, self._waiting):
             one = self.undone.get(number)
             if one is not None and one.held is None and not one.until_ms:
                 found.append(number)
@@ -166,9 +194,16 @@ class Cursor:
         self.held_bytes += len(held.message.body)
 
     def _list(self, number: int, one: Undone) -> None:
+        self._held_back.discard(number)
         if not one.listed:
             one.listed = True
             self._waiting.append(number)
+
+    def _release_held_back(self) -> None:
+        for number in sorted(self._held_back):
+            if not self.undone[number].until_ms:
+                self._list(number, self.undone[number])
+        self._held_back.clear()
 
     def _let_go(self, one: Undone) -> None:
         if one.held is not None:
@@ -197,26 +232,26 @@ class Cursor:
             fifo: an entry waits while one of its message group before it is not done.
         """
         taken: list[tuple[int, Undone, Held]] = []
-        stays: list[int] = []
-        while self._waiting and len(taken) < limit:
-            number = self._waiting.popleft()
+        if not fifo and self._held_back:
+            self._release_held_back()
+        while (self._first or self._waiting) and len(taken) < limit:
+            number = heapq.heappop(self._first) if self._first else self._waiting.popleft()
             one = self.undone.get(number)
             if one is None:
                 continue
             one.listed = False
             if one.until_ms:
                 continue
-            is_blocked = fifo and one.group and self._of_group[one.group][0] != number
-            if one.held is None or is_blocked:
-                stays.append(number)
+            if fifo and one.group and self._of_group[one.group][0] != number:
+                self._held_back.add(number)
+            elif one.held is None:
+                self._waiting.appendleft(number)
                 one.listed = True
-                if not is_blocked:
-                    break  # it is read next
+                break  # it is read next
             elif not wanted(one.held.message):
                 self.finish(number)
             else:
                 taken.append((number, one, one.held))
-        self._waiting.extendleft(reversed(stays))
         return taken
 
     def give_out(self, number: int, receipt: int, until_ms: int, client_id: str = "") -> int:
@@ -276,19 +311,37 @@ class Cursor:
         """Note that an entry is done."""
         one = self.undone.pop(number)
         self.changed = True
+        self._held_back.discard(number)
         self._let_go(one)
         if one.group:
-            order = self._of_group[one.group]
-            while order and order[0] not in self.undone:
-                order.popleft()
-            if not order:
-                del self._of_group[one.group]
+            self._advance(one.group)
         self.done.add(number)
 
+    def _advance(self, group: str) -> None:
+        """Let the first of a message group that is not done wait for a consumer."""
+        order = self._of_group[group]
+        while order and order[0] not in self.undone:
+            order.popleft()
+        if not order:
+            del self._of_group[group]
+        elif order[0] in self._held_back:
+            self._held_back.discard(order[0])
+            first = self.undone[order[0]]
+            if not first.until_ms and not first.listed:
+                first.listed = True
+                heapq.heappush(self._first, order[0])
+
+    def first_of(self, group: str) -> int | None:
+        """Return the first number of a message group that is not done.
+
+        None for a group without one, and for the empty name: an entry without a group waits for no other.
+        """
+        return self._of_group[group][0] if group in self._of_group else None
+
     @property
-    def waiting(self) -> int:
-        """The number of entries that wait for a consumer."""
-        return len(self._waiting)
+    def held_back(self) -> int:
+        """The number of entries that wait behind others of their message group."""
+        return len(self._held_back)
 
     @property
     def in_flight(self) -> int:

@@ -1,21 +1,26 @@
 """Topics of queues and groups of consumers: their settings, made on first use.
 
-The first definition of a name stands on every node (`QueueStore.define_queue`). All are in memory, and one that is
-missing is looked for in the store before it is made.
+The first definition of a name stands on every node (`QueueStore.define_queue`), until an operator changes it
+(`changing`). All are in memory; one that is missing is looked for in the store before it is made, and where nodes share
+the store, all are read again now and then.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import Mapping
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
+from twophase.coordinator.background import end
 from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
 from twophase.coordinator.runtime import Runtime
-from twophase.core.errors import QueueNotFound, WrongMessageKind
+from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, WrongMessageKind
 from twophase.core.limits import TOPICS_MAX, require
-from twophase.core.queue_message import DEAD_LETTERS, full_name
+from twophase.core.queue_message import DEAD_LETTERS, full_name, message_of
 from twophase.stores.queue_rows import Definition
 
 KINDS: Final = ("normal", "fifo", "delay", "transaction")
@@ -25,13 +30,19 @@ BACKOFF_MS: Final = tuple(
     1_000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 )
+_REREAD_MS: Final = 5_000
+"""Age bound of the definitions in memory, on a store that other nodes change."""
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
-    """The stored settings of a topic."""
+    """The stored settings of a topic.
+
+    `retention_ms`: how long its entries are kept at least; 0 for the coordinator's retention.
+    """
 
     queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] = 1
     kinds: tuple[str, ...] = KINDS
+    retention_ms: int = 0
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
@@ -49,14 +60,22 @@ class Definitions:
 
     def __init__(self, runtime: Runtime) -> None:
         self._store = runtime.store
+        self._clock = runtime.clock
         self._made_on_use = runtime.settings.queues_made_on_use
         self._counts = runtime.queue_counts
+        self._texts: dict[tuple[str, str], str] = {}
         self._known: dict[tuple[str, str], TopicSettings | GroupSettings] = {}
+        self._read_ms = 0
+        self._reading: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
         """Read all of them."""
-        for definition in await self._store.queue_definitions():
-            self._take(definition)
+        self._read_ms = self._clock.now_ms()
+        found = {(one.kind, one.name): one for one in await self._store.queue_definitions()}
+        for gone in self._known.keys() - found.keys():
+            self.forget(*gone)
+        for one in found.values():
+            self.take(one)
 
     async def topic(self, namespace: str, name: str) -> TopicInfo:
         """See `QueueApi.topic`."""
@@ -77,30 +96,119 @@ class Definitions:
         """
         taken = (await self.topic(namespace, topic)).kinds
         if kind not in taken:
-            raise WrongMessageKind(
-                f"topic {topic!r} takes {', '.join(sorted(taken))}, and no message of kind {kind!r}."
-            )
+            raise WrongMessageKind(_wrong_kind(topic, taken, kind))
+
+    def why_not(self, url: str) -> str | None:
+        """Return the reason why no message may name a `queue://` address.
+
+        None when a message may. It asks what is in memory: where nodes share the store, a topic that another node has
+        made counts within some seconds.
+        """
+        try:
+            message = message_of(url, b"")
+            name = full_name(message.namespace, message.topic)
+        except InvalidRequest as error:
+            return f"bad_url: {error.message}"
+        self._load_soon()
+        settings = self._known.get(("topic", name))
+        if settings is None:
+            is_made = self._made_on_use or DEAD_LETTERS in name
+            return None if is_made else _no_such("topic", name)
+        assert isinstance(settings, TopicSettings), "kinds have their own settings"
+        if message.kind in settings.kinds:
+            return None
+        return f"wrong_kind: {_wrong_kind(message.topic, frozenset(settings.kinds), message.kind)}"
+
+    def _load_soon(self) -> None:
+        """Read all of them in the background, where other nodes may have changed them."""
+        if self._is_old() and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.get_running_loop().create_task(self._load_quietly(), name="twophase queues")
+
+    async def _load_quietly(self) -> None:
+        with contextlib.suppress(StoreError):  # the next message that names a queue asks again
+            await self.load()
+
+    def _is_old(self) -> bool:
+        return self._store.shared and self._clock.now_ms() >= self._read_ms + _REREAD_MS
+
+    async def stop(self) -> None:
+        """Read nothing more. A second call is safe."""
+        if self._reading is not None:
+            await end(self._reading)
 
     async def _settings(self, kind: str, name: str, default: S) -> S:
         found = self._known.get((kind, name))
-        if found is None:
+        if found is None or self._is_old():
             await self.load()
             found = self._known.get((kind, name))
         if found is None:
             if not self._made_on_use and DEAD_LETTERS not in name:
-                raise QueueNotFound(f"there is no {kind} {name!r}, and none is made on first use.")
-            require(TOPICS_MAX, len(self._known) + 1, name="topics of queues and groups")
-            text = msgspec.json.encode(default).decode()
-            self._take(await self._store.define_queue(Definition("topic" if kind == "topic" else "group", name, text)))
+                raise QueueNotFound(_no_such(kind, name))
+            self.require_room()
+            self.take(await self._store.define_queue(definition(kind, name, default)))
             found = self._known[kind, name]
         assert isinstance(found, type(default)), "kinds have their own settings"
         return found
 
-    def _take(self, definition: Definition) -> None:
-        if definition.kind == "group":
-            self._known["group", definition.name] = msgspec.json.decode(definition.text, type=GroupSettings)
+    def require_room(self) -> None:
+        """Refuse one definition more than there may be; raises LimitExceeded."""
+        require(TOPICS_MAX, len(self._known) + 1, name="topics of queues and groups")
+
+    def known(self, kind: str, name: str) -> Definition | None:
+        """Return the definition of a name, as it was read last; None for none."""
+        text = self._texts.get((kind, name))
+        return None if text is None else Definition("topic" if kind == "topic" else "group", name, text)
+
+    def names(self, kind: str) -> list[str]:
+        """Return the names of all topics, or of all groups."""
+        return [name for of, name in self._known if of == kind]
+
+    def topic_settings(self, name: str) -> TopicSettings:
+        """Return the settings of a topic, by default those of a new one."""
+        found = self._known.get(("topic", name), TopicSettings())
+        assert isinstance(found, TopicSettings), "kinds have their own settings"
+        return found
+
+    def group_settings(self, name: str) -> GroupSettings:
+        """Return the settings of a group, by default those of a new one."""
+        found = self._known.get(("group", name), GroupSettings())
+        assert isinstance(found, GroupSettings), "kinds have their own settings"
+        return found
+
+    def retentions(self) -> Mapping[str, int]:
+        """Return the retention of each topic that has one of its own, in milliseconds."""
+        topics = {name: one for (_, name), one in self._known.items() if isinstance(one, TopicSettings)}
+        return {name: one.retention_ms for name, one in topics.items() if one.retention_ms}
+
+    def take(self, one: Definition) -> None:
+        """Take note of a definition that stands in the store."""
+        if self._texts.get((one.kind, one.name)) == one.text:
             return
-        settings = msgspec.json.decode(definition.text, type=TopicSettings)
-        self._known["topic", definition.name] = settings
+        self._texts[one.kind, one.name] = one.text
+        if one.kind == "group":
+            self._known["group", one.name] = msgspec.json.decode(one.text, type=GroupSettings)
+            return
+        settings = msgspec.json.decode(one.text, type=TopicSettings)
+        self._known["topic", one.name] = settings
         if settings.queues > 1:
-            self._counts[definition.name] = settings.queues
+            self._counts[one.name] = settings.queues
+
+    def forget(self, kind: str, name: str) -> None:
+        """Take note that a definition was removed from the store."""
+        self._known.pop((kind, name), None)
+        self._texts.pop((kind, name), None)
+        if kind == "topic":
+            self._counts.pop(name, None)
+
+
+def definition(kind: str, name: str, settings: TopicSettings | GroupSettings) -> Definition:
+    """Return a definition as it is stored."""
+    return Definition("topic" if kind == "topic" else "group", name, msgspec.json.encode(settings).decode())
+
+
+def _no_such(kind: str, name: str) -> str:
+    return f"there is no {kind} {name!r}, and none is made on first use."
+
+
+def _wrong_kind(topic: str, taken: frozenset[str], kind: str) -> str:
+    return f"topic {topic!r} takes {', '.join(sorted(taken))}, and no message of kind {kind!r}."

@@ -1,11 +1,11 @@
-"""Topics and half messages that move between nodes, and entries that other nodes append.
+"""Topics and half messages that move between nodes, and entries of other nodes.
 
 It works in the background on a store that several nodes share. When `placement` gives a topic to another node, the
 owner stops giving it out, lets its consumers acknowledge what they have for some seconds, writes what they have done,
 and gives the topic up. So a node that joins costs no delivery twice, but for what takes longer.
 
 Producers keep a stream to each node that announces an address. A node that announces none can ask no producer, so it
-passes half messages that have come to it on to a node that can.
+passes half messages that it has taken over on to a node that can.
 
 A node that appends entries of a topic which another node serves sends a notice to all, behind its commit. A notice may
 get lost; so each owner looks for new entries by itself, too, while another node lives.
@@ -149,7 +149,7 @@ class Moving:
             self._handing_over[topic] = task
 
     async def _pass_on(self, nodes: Sequence[NodeAddress]) -> None:
-        """Give half messages that no producer here can be asked about to a node with producers."""
+        """Give half messages that wait for a producer to a node with producers."""
         stranded = self._producers.stranded(_PASSED_MAX) if nodes else []
         if stranded:
             await self._store.pass_on(stranded, owner_of(stranded[0][0], nodes).node)

@@ -40,6 +40,26 @@ class Ranges:
         """
         return max(0, end - self.start - sum(self._ends) + sum(self._begins))
 
+    def missing(self, least: int, end: int) -> int:
+        """Return how many numbers from `least` to before `end` are not in.
+
+        >>> Ranges(3, [(5, 7)]).missing(4, 9), Ranges(3, [(5, 7)]).missing(0, 4)
+        (3, 1)
+        """
+        least = max(least, self.start)
+        inside = sum(max(0, min(e, end) - max(b, least)) for b, e in self.pairs())
+        return max(0, end - least) - inside
+
+    def first_missing(self, least: int) -> int:
+        """Return the first number from `least` on that is not in.
+
+        >>> [Ranges(3, [(5, 7)]).first_missing(least) for least in (0, 4, 5)]
+        [3, 4, 7]
+        """
+        least = max(least, self.start)
+        place = bisect_right(self._begins, least) - 1
+        return self._ends[place] if place >= 0 and least < self._ends[place] else least
+
     def add(self, number: int) -> bool:
         """Add a number; False when it was in."""
         if number in self:

@@ -24,7 +24,7 @@ from twophase.coordinator.queues.placement import owner_of
 from twophase.coordinator.queues.serving import Dead, Serving
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
-from twophase.coordinator.state.active_message import OnReply, Owner, Reply, Trigger, answers
+from twophase.coordinator.state.active_message import Audited, OnReply, Owner, Reply, Trigger, answers
 from twophase.coordinator.state.appends import waits_for_its_time
 from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import (
@@ -40,13 +40,27 @@ from twophase.core.errors import (
 from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message, decode
 from twophase.core.options import Options
-from twophase.core.queue_message import DEAD_LETTERS, GID_PREFIX, QueueMessage, address_of, full_name, gid_of
+from twophase.core.queue_message import (
+    DEAD_LETTERS,
+    GID_PREFIX,
+    QUEUE_PREFIX,
+    QueueMessage,
+    address_of,
+    full_name,
+    gid_of,
+)
+from twophase.core.verdict import Verdict
 from twophase.stores.rows import DecidedBy, LiveRow
 
 _EVENTS: Final = {
     Decision.COMMIT: Event.CHECK_COMMITTED,
     Decision.ROLLBACK: Event.CHECK_ROLLED_BACK,
     Decision.UNKNOWN: Event.CHECK_UNDECIDED,
+}
+_VERDICTS: Final = {
+    Decision.COMMIT: Verdict.COMMITTED,
+    Decision.ROLLBACK: Verdict.ROLLED_BACK,
+    Decision.UNKNOWN: Verdict.UNKNOWN,
 }
 _DECIDED: Final = frozenset({State.SUBMITTED, State.SUCCEEDED})
 _BURIALS_MAX: Final = 1_000
@@ -65,11 +79,12 @@ class Queues:
     def __init__(
         self, runtime: Runtime, admission: Admission, machine: StateMachine, producers: Producers, lease: Lease
     ) -> None:
+        self._runtime = runtime
         self._store = runtime.store
         self._admission = admission
         self._machine = machine
         self._producers = producers
-        self._definitions = Definitions(runtime)
+        self.definitions = self._definitions = Definitions(runtime)
         self._owners = TopicOwners(runtime, lease)
         self.serving = Serving(runtime, machine.group_commit, self._owners)
         self._moving = Moving(runtime, self._owners, self.serving, producers)
@@ -85,12 +100,20 @@ class Queues:
         self._owners.stop()
         self.serving.stop()
         await self._moving.stop()
+        await self._definitions.stop()
         for task in list(self._burials):
             await end(task)
 
     async def topic(self, namespace: str, name: str) -> TopicInfo:
         """See `QueueApi.topic`."""
         return await self._definitions.topic(namespace, name)
+
+    def why_not(self, url: str) -> str | None:
+        """Return the reason why no message may name an address of a queue.
+
+        None when a message may, and for every other address.
+        """
+        return self._definitions.why_not(url) if url.startswith(QUEUE_PREFIX) else None
 
     async def group(self, namespace: str, name: str) -> GroupInfo:
         """See `QueueApi.group`."""
@@ -132,15 +155,28 @@ class Queues:
         await self._definitions.require(message.namespace, message.topic, message.kind)
 
     def _submit(self, message: QueueMessage, gid: str, caller: Owner | None) -> tuple[Trigger, asyncio.Future[Reply]]:
+        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        return self.append(message, gid, answers(replied), caller), replied
+
+    def append(
+        self,
+        message: QueueMessage,
+        gid: str,
+        on_reply: OnReply,
+        caller: Owner | None = None,
+        audited: Audited | None = None,
+    ) -> Trigger:
+        """Submit a message under a gid; `on_reply` is called once.
+
+        The trigger shows its entries and their numbers. `audited`: the operator's act behind it.
+        """
         branch = Branch(address_of(message), message.body)
         whole = Message(gid, (branch,), options=Options(not_before_ms=message.deliver_at_ms))
-        replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        on_reply = answers(replied)
-        trigger = Trigger(Event.SUBMIT, whole, on_reply, DecidedBy.SUBMIT, owner=caller)
+        trigger = Trigger(Event.SUBMIT, whole, on_reply, DecidedBy.SUBMIT, owner=caller, audited=audited)
         active = self._admission.admit(whole, on_reply, is_submit=True, owner=caller)
         if active is not None:
             self._machine.handle(active, trigger)
-        return trigger, replied
+        return trigger
 
     async def _sent(self, trigger: Trigger, replied: asyncio.Future[Reply]) -> Sent | TwophaseError:
         reply = await replied
@@ -195,7 +231,9 @@ class Queues:
         if decision is Decision.UNKNOWN and not checked:
             return
         state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
-        self._producers.answered(transaction_id)
+        took_ms = self._producers.answered(transaction_id)
+        if checked and took_ms is not None:
+            self._runtime.observer.check_back_answered(_VERDICTS[decision].value, took_ms / 1000)
         if state <= State.FORGOTTEN:
             raise UnknownMessage(f"no message {transaction_id!r} found.", gid=transaction_id)
         contrary = state is State.FAILED if decision is Decision.COMMIT else state in _DECIDED

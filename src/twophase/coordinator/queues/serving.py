@@ -9,17 +9,17 @@ several nodes share it serves the topics of this node alone (`topic_owners`). It
 from __future__ import annotations
 
 import asyncio
-import itertools
+import contextlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, Held
-from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by
+from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by, within
+from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.group_commit import GroupCommit
@@ -43,7 +43,6 @@ _WRITES_MAX: Final = 10
 It is written again while acknowledgements come.
 """
 _SUBSCRIPTIONS_MAX: Final = 10_000
-GROUPS_SHOWN_MAX: Final = 1_000
 _RECEIPT_PARTS: Final = 4
 _INCARNATION_BYTES: Final = 6
 
@@ -57,7 +56,7 @@ class Dead(msgspec.Struct, frozen=True, eq=False):
     held: Held
 
 
-class Serving:
+class Serving(Subscriptions):
     """The consumers of all queues at this node.
 
     Arguments:
@@ -67,6 +66,7 @@ class Serving:
     """
 
     def __init__(self, runtime: Runtime, group_commit: GroupCommit, owners: TopicOwners) -> None:
+        super().__init__()
         self._store = runtime.store
         self._clock = runtime.clock
         self._settings = runtime.settings
@@ -76,8 +76,6 @@ class Serving:
         """Called with the new entries of this node's flushes."""
         self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
         self._receipt = 0
-        self._subscriptions: dict[tuple[str, str], Subscription] = {}
-        self._by_topic: dict[str, list[Subscription]] = {}
         self._loading = asyncio.Lock()
         self._attached: dict[str, Client] = {}
         self._renewing: dict[str, set[Cursor]] = {}
@@ -130,10 +128,11 @@ class Serving:
 
         The caller moves the latter into the dead letters.
         """
-        wanted = wanted_by(expression)
+        wanted = wanted_by(expression, group)
         until_ms = self._clock.now_ms() + wait_ms
         while True:
             subscription = await self._subscription(group, topic, queues, until_ms)
+            self.asked[group, topic] = self._clock.now_ms()
             taken = await subscription.take(wanted, limit, self._clock.now_ms, self._page_entries, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
@@ -142,7 +141,7 @@ class Serving:
                 subscription.put_back(taken)
                 taken = []
             # No await from here to the return: a cancelled call takes none.
-            taken = taken if bytes_max is None else _within(taken, bytes_max)
+            taken = taken if bytes_max is None else within(taken, bytes_max)
             given = [self._give_out(one, invisible_ms, client_id) for one in taken if not _is_dead(one, attempts_max)]
             dead = [self._set_aside(one) for one in taken if _is_dead(one, attempts_max)]
             for cursor in subscription.cursors.values():
@@ -198,31 +197,86 @@ class Serving:
                 raise ShuttingDown
             term = await self._owners.own(topic, until_ms)
             found = self._subscriptions.get((group, topic))
-            if found is not None:
+            if found is not None and len(found.cursors) >= queues:
                 return found
             async with self._loading:
-                if (group, topic) not in self._subscriptions:
+                found = self._subscriptions.get((group, topic))
+                if found is None:
                     self._make_room()
+                if found is None or len(found.cursors) < queues:
                     await self._load(group, topic, queues, term)
 
     async def _load(self, group: str, topic: str, queues: int, term: int) -> None:
         """Read a group's progress, after this node's term has begun.
 
-        Until then the owner before may have written some.
+        Until then the owner before may have written some. A group that is served gets the queues that are new.
         """
         progress = {queue: Progress(group, topic, queue, 0, b"", term) for queue in range(queues)}
         for one in await self._store.queue_progress(group, topic):
             progress[one.queue] = msgspec.structs.replace(one, term=term)
         if self._owners.term(topic) != term:
             return  # another node may have written some since
-        found = Subscription(self._store, progress, self._settings.queue_undone_max)
-        self._subscriptions[group, topic] = found
-        self._by_topic.setdefault(topic, []).append(found)
+        found = self._subscriptions.get((group, topic))
+        if found is None:
+            found = Subscription(self._store, progress, self._settings.queue_undone_max)
+            self._subscriptions[group, topic] = found
+            self._by_topic.setdefault(topic, []).append(found)
+        found.add(progress)
         # Known from here on, so that no append is missed between the reading and the first look.
         for queue, end in (await self._store.queue_ends(topic)).items():
             found.appended(queue, end)
 
+    async def term(self, topic: str) -> int:
+        """Return the term in which this node serves a topic's consumers, now.
+
+        Raises:
+            QueuesElsewhere, QueuesUnavailable: it does not.
+        """
+        return await self._owners.own(topic, self._clock.now_ms())
+
+    @contextlib.asynccontextmanager
+    async def set_aside(self, topics: Sequence[str], group: str = "") -> AsyncIterator[None]:
+        """Serve none of these topics' subscriptions during the block.
+
+        With a group, only its own are meant. The block changes what they have done: what was acknowledged before is
+        durable at its beginning, and receipts of messages that were given out are stale from here on.
+
+        Raises:
+            QueuesElsewhere, QueuesUnavailable: another node serves one of the topics. StoreError: nothing was changed.
+        """
+        for topic in topics:
+            await self.term(topic)
+        async with self._loading:
+            gone = {key: one for key, one in self.served(group).items() if key[1] in topics}
+            for key, one in gone.items():
+                del self._subscriptions[key]
+                self._by_topic[key[1]].remove(one)
+            cursors = [cursor for one in gone.values() for cursor in one.cursors.values()]
+            try:
+                await self._written(cursors)
+            except BaseException:
+                for key, one in gone.items():
+                    self._subscriptions[key] = one
+                    self._by_topic.setdefault(key[1], []).append(one)
+                for cursor in cursors:
+                    self._report(cursor)
+                raise
+            finally:
+                for one in gone.values():
+                    one.wake_all()
+            yield
+
+    async def _written(self, cursors: Sequence[Cursor]) -> None:
+        """Write what is done; return when that is durable. Raises as `write_topic`."""
+        written = [asyncio.get_running_loop().create_future() for _ in cursors]
+        self._waiting += zip(cursors, written, strict=True)
+        for cursor in cursors:
+            self._report(cursor, urgent=True)
+        await asyncio.gather(*written)
+
     def _make_room(self) -> None:
+        if len(self.asked) > _SUBSCRIPTIONS_MAX:
+            self.asked = {key: at_ms for key, at_ms in self.asked.items() if key in self._subscriptions}
         if len(self._subscriptions) < _SUBSCRIPTIONS_MAX:
             return
         dirty = {cursor.key[:2] for cursor in self._dirty.union(self._flushing[0])}
@@ -360,34 +414,6 @@ class Serving:
 
     # Topics that move between nodes.
 
-    def topics(self) -> Sequence[str]:
-        """Return the topics with consumers at this node."""
-        return [topic for topic, subscriptions in self._by_topic.items() if subscriptions]
-
-    def ends_are(self, ends: Mapping[tuple[str, int], int]) -> None:
-        """Look for entries where a queue has more than was known.
-
-        `ends`: the next number of each queue.
-        """
-        for (topic, queue), end in ends.items():
-            for subscription in self._by_topic.get(topic, ()):
-                subscription.ends_at(queue, end)
-
-    def appended_elsewhere(self, topic: str) -> None:
-        """Look for new entries of a topic: another node has some."""
-        for subscription in self._by_topic.get(topic, ()):
-            for queue in subscription.cursors:
-                subscription.appended(queue, 0)
-
-    def wake_topic(self, topic: str) -> None:
-        """Let every consumer of a topic look."""
-        for subscription in self._by_topic.get(topic, ()):
-            subscription.wake_all()
-
-    def in_flight(self, topic: str) -> int:
-        """Return the number of entries of a topic that consumers have, or that rest."""
-        return sum(subscription.in_flight for subscription in self._by_topic.get(topic, ()))
-
     async def write_topic(self, topic: str) -> None:
         """Write the progress of a topic's groups; return when that is durable.
 
@@ -397,11 +423,7 @@ class Serving:
         """
         for _ in range(_WRITES_MAX):
             cursors = [cursor for one in self._by_topic.get(topic, ()) for cursor in one.cursors.values()]
-            durable = [asyncio.get_running_loop().create_future() for _ in cursors]
-            self._waiting += zip(cursors, durable, strict=True)
-            for cursor in cursors:
-                self._report(cursor, urgent=True)
-            await asyncio.gather(*durable)
+            await self._written(cursors)
             if not any(cursor in self._dirty or cursor.changed for cursor in cursors):
                 return
 
@@ -418,35 +440,10 @@ class Serving:
                     durable.set_exception(error)
             subscription.wake_all()
 
-    def wake(self) -> None:
-        """Let every consumer look at the clock now."""
-        for subscription in self._subscriptions.values():
-            subscription.wake_all()
-
     def stop(self) -> None:
         """Give out nothing more, and end the polls."""
         self._stopped = True
         self.wake()
-
-    def gauges(self) -> tuple[QueueGauge, ...]:
-        """Return the lag of the groups that are served here; at most `GROUPS_SHOWN_MAX`."""
-        served = itertools.islice(self._subscriptions.items(), GROUPS_SHOWN_MAX)
-        return tuple(QueueGauge(group, topic, one.lag, one.in_flight) for (group, topic), one in served)
-
-
-def _within(taken: list[Taken], bytes_max: int) -> list[Taken]:
-    """Return the first messages, whose bodies have that many bytes together.
-
-    It is one message in any case. The others wait on.
-    """
-    total = 0
-    for count, (_, _, _, held) in enumerate(taken):
-        total += len(held.message.body)
-        if count and total > bytes_max:
-            for cursor, number, one, _ in reversed(taken[count:]):
-                cursor.put_back(number, one)
-            return taken[:count]
-    return taken
 
 
 def _is_dead(taken: Taken, attempts_max: int) -> bool:

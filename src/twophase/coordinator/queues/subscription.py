@@ -13,11 +13,9 @@ from twophase.core.errors import InvalidRequest
 from twophase.core.message import decode
 from twophase.core.queue_message import QueueMessage, message_of
 from twophase.stores.base import Store
-from twophase.stores.queue_rows import PAGE_BYTES_MAX, Entry, Progress
+from twophase.stores.queue_rows import Entry, Progress
 
 PAGE_ENTRIES = 64
-_BLOCKED_MAX = 512
-"""Entries of one queue in memory that wait behind others of their group."""
 
 Taken = tuple[Cursor, int, Undone, Held]
 
@@ -34,13 +32,21 @@ class Subscription:
     def __init__(self, store: Store, progress: Mapping[int, Progress], undone_max: int) -> None:
         self._store = store
         self._undone_max = undone_max
-        self.cursors = {queue: Cursor(one) for queue, one in progress.items()}
-        self._appends = dict.fromkeys(self.cursors, 0)
-        self._ends = dict.fromkeys(self.cursors, 0)
+        self.cursors: dict[int, Cursor] = {}
+        self._appends: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self._turn = 0
         self._lock = asyncio.Lock()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self.add(progress)
+
+    def add(self, progress: Mapping[int, Progress]) -> None:
+        """Add the queues that are new: a topic may get more of them."""
+        for queue, one in progress.items():
+            if queue not in self.cursors:
+                self.cursors[queue] = Cursor(one)
+                self._appends[queue] = self._ends[queue] = 0
 
     @property
     def idle(self) -> bool:
@@ -51,6 +57,11 @@ class Subscription:
     def in_flight(self) -> int:
         """The number of entries that consumers have, or that rest."""
         return sum(cursor.in_flight for cursor in self.cursors.values())
+
+    @property
+    def behind(self) -> int:
+        """The number of entries that wait behind others of their message group."""
+        return sum(cursor.held_back for cursor in self.cursors.values())
 
     @property
     def lag(self) -> int:
@@ -159,13 +170,11 @@ class Subscription:
             entries = await self._store.queue_entries(topic, queue, numbers)
             cursor.read_again(numbers, [(entry.number, held_of(entry)) for entry in entries])
             return True
-        if cursor.exhausted or len(cursor.undone) >= self._undone_max or cursor.waiting >= _BLOCKED_MAX:
+        if cursor.exhausted or len(cursor.undone) >= self._undone_max:
             return False
-        if limit == 1 and cursor.held_bytes >= PAGE_BYTES_MAX:
-            return False  # what waits behind others of its group fills memory
         appends = self._appends[queue]
         entries = await self._store.queue_page(topic, queue, cursor.read_to, limit)
-        cursor.read([(entry.number, held_of(entry)) for entry in entries])
+        cursor.read([(entry.number, held_of(entry)) for entry in entries], ahead=limit > 1)
         cursor.exhausted = not entries and appends == self._appends[queue]
         return bool(entries)
 
@@ -179,8 +188,10 @@ def held_of(entry: Entry) -> Held:
     return Held(message, entry.gid, entry.stored_ms)
 
 
-def wanted_by(expression: str) -> Callable[[QueueMessage], bool]:
-    """Return the test of a filter expression.
+def wanted_by(expression: str, group: str = "") -> Callable[[QueueMessage], bool]:
+    """Return the test of a filter expression, for a group.
+
+    A message for one group alone is not wanted by the others.
 
     Raises:
         InvalidRequest: neither `*` nor tags.
@@ -193,8 +204,23 @@ def wanted_by(expression: str) -> Callable[[QueueMessage], bool]:
     """
     text = expression.strip()
     if text in {"", "*"}:
-        return lambda _: True
+        return lambda message: message.only_group in {"", group}
     tags = frozenset(tag.strip() for tag in text.split("||"))
     if any(not tag or any(character.isspace() for character in tag) for tag in tags):
         raise InvalidRequest(f"{text[:64]!r} is no filter: write * or tags as a || b.")
-    return lambda message: message.tag in tags
+    return lambda message: message.tag in tags and message.only_group in {"", group}
+
+
+def within(taken: list[Taken], bytes_max: int) -> list[Taken]:
+    """Return the first messages, whose bodies have that many bytes together.
+
+    It is one message in any case. The others wait on.
+    """
+    total = 0
+    for count, (_, _, _, held) in enumerate(taken):
+        total += len(held.message.body)
+        if count and total > bytes_max:
+            for cursor, number, one, _ in reversed(taken[count:]):
+                cursor.put_back(number, one)
+            return taken[:count]
+    return taken

@@ -26,7 +26,8 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── UnknownMessage        TP-2004  no message of that gid
     │   ├── ForgottenMessage      TP-2005  older than history: cannot tell
     │   ├── NotYetDelivered       TP-2006  wait_result: decided, not delivered yet
-    │   └── ReceiptStale          TP-2020  delivered again, or done, since
+    │   ├── ReceiptStale          TP-2020  delivered again, or done, since
+    │   └── QueueInUse            TP-2021  something needs the topic or the group
     ├── Unavailable               TP-3000  cannot be served now; nothing was changed unless stated
     │   ├── Overloaded            TP-3001  a bound is reached, come back later
     │   │   └── QuotaExceeded     TP-3006  the bound is the token's
@@ -116,6 +117,7 @@ from twophase.core.errors.requests import (
     Overloaded,
     PageRefused,
     PayloadUnreadable,
+    QueueInUse,
     QueueNotFound,
     QueuesElsewhere,
     QueuesUnavailable,
@@ -219,6 +221,7 @@ __all__ = [
     "PageRefused",
     "PayloadUnreadable",
     "PublishError",
+    "QueueInUse",
     "QueueNotFound",
     "QueuesElsewhere",
     "QueuesUnavailable",

@@ -181,6 +181,13 @@ class ReceiptStale(Refused):
     remedy = "Use the newest receipt; the delivery that has it counts."
 
 
+class QueueInUse(Refused):
+    """Something needs the topic or the group as it is."""
+
+    code = "TP-2021"
+    remedy = "Do what the text says, and repeat it; nothing was changed."
+
+
 class Unavailable(TwophaseError):
     """The request cannot be served now."""
 

@@ -213,7 +213,7 @@ class MessagesApi:
                 caller.require_address(move.after, message.protocol)
 
         reply, moves = await self._acting.redirect(
-            gid, redirection, _act_of(asked, request), validate, dry_run=asked.dry_run
+            gid, redirection, act_of(asked, request), validate, dry_run=asked.dry_run
         )
         if reply.error is not None:
             return _refusal_answer(reply.error, reply.state)
@@ -242,7 +242,7 @@ def _read(body: bytes, request: Request) -> Act:
         asked = _decode_request(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f'body: a JSON object {{"by": …, "reason": …}} is needed: {error}') from error
-    return _act_of(asked, request)
+    return act_of(asked, request)
 
 
 def _redirecting(body: bytes) -> Redirecting:
@@ -259,7 +259,12 @@ def _redirecting(body: bytes) -> Redirecting:
     return asked
 
 
-def _act_of(asked: ActRequest, request: Request) -> Act:
+def act_of(asked: ActRequest, request: Request) -> Act:
+    """Return the act that a request asks for.
+
+    Raises:
+        InvalidRequest: the name or the reason is too long.
+    """
     for field, text in (("by", asked.by), ("reason", asked.reason)):
         if len(text) > _REASON_CHARACTERS_MAX:
             raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")

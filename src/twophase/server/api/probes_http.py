@@ -6,12 +6,15 @@ itself a GET, which begins none.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
 from starlette.requests import Request
 
+from twophase.coordinator.coordinator import Coordinator
+from twophase.coordinator.dispatch.calls import why_not_askable
 from twophase.coordinator.maintenance.probing import CheckAddress, Probing
 from twophase.core.address import refused_address
 from twophase.core.audit_log import AuditEntry
@@ -19,6 +22,7 @@ from twophase.core.errors import InvalidRequest
 from twophase.core.hooks import Clock
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeReport, ProbeShown, ShownAddress, ShownAddresses
 from twophase.core.queue_message import ANSWERS_NO_CHECK, QUEUE_PREFIX
+from twophase.destinations.base import Destination
 from twophase.server.api.operation import Operation, Served, actor_of, caller_of
 from twophase.server.codecs.encode import Answer, harmless
 
@@ -39,6 +43,15 @@ PROBE: Final = Operation(
 )
 _decode = msgspec.json.Decoder(ProbeAsked).decode
 _encode = msgspec.json.Encoder().encode
+
+
+def probe_operations(
+    coordinator: Coordinator, destinations: Mapping[str, Destination], request_timeout_ms: int
+) -> list[Served]:
+    """Return the operations on check addresses, with their handlers."""
+    ask = partial(why_not_askable, destinations)
+    api = ProbesApi(coordinator.probing, ask, request_timeout_ms, coordinator.clock, coordinator.note_act)
+    return api.served()
 
 
 class ProbesApi:

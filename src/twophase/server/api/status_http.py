@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from twophase.coordinator.gauges import Gauges
 from twophase.core.hooks import Clock
-from twophase.core.operating import ServerStatus, ShownDestination, ShownNode
+from twophase.core.operating import ServerStatus, ShownConsumers, ShownDestination, ShownNode
 from twophase.server.api.operation import Operation, Served
 from twophase.server.api.recent import Recent
 from twophase.server.codecs.encode import Answer
@@ -26,10 +26,11 @@ STATUS: Final = Operation(
     tag="operators",
     summary="The server, its nodes, and the messages that are not final, at a glance",
     description="Counts are those of the last second at most; `destinations` are those of this node with "
-    "branch calls in progress or waiting at this moment, the busiest first.",
+    "branch calls in progress or waiting at this moment, the busiest first; `queues` are its groups with most to do.",
     answer=ServerStatus,
 )
 _DESTINATIONS_MAX: Final = 10
+_QUEUES_MAX: Final = 10
 
 
 class Queries(Protocol):
@@ -68,7 +69,8 @@ class StatusApi:
 
     async def _tell(self, _request: Request) -> Answer:
         overview, nodes = await self._overview.of(), await self._nodes.of()
-        own = self._questions.gauges().node
+        gauges = self._questions.gauges()
+        own, queues = gauges.node, sorted(gauges.queues, key=lambda one: -one.lag)[:_QUEUES_MAX]
         status = ServerStatus(
             version=version("twophase"),
             ready=self._questions.ready,
@@ -81,5 +83,7 @@ class StatusApi:
             oldest_submitted_ms=overview.oldest_submitted_ms,
             nodes=[ShownNode(node.node, node.held, node.seen_ms, answers=node.node == own) for node in nodes],
             destinations=[ShownDestination(*one) for one in self._questions.busiest(_DESTINATIONS_MAX)],
+            queues=[ShownConsumers(one.group, one.topic, one.lag, one.in_flight, one.behind) for one in queues],
+            halves=sum(gauges.halves),
         )
         return Answer(200, msgspec.json.encode(status))

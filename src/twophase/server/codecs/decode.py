@@ -51,6 +51,7 @@ class Decoder:
         now_ms: the coordinator's clock, which times that a request names are compared with; this machine's by default.
         trace: finds the trace headers of requests, which a message keeps.
         request_timeout_max_ms: the longest request_timeout that a message may ask for.
+        check_askable: as `check_address`, for the address of a check-back; by default the same, but for queues.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class Decoder:
         now_ms: Callable[[], int] | None = None,
         trace: TraceHeaders | None = None,
         request_timeout_max_ms: int = REQUEST_TIMEOUT_MS_MAX.value,
+        check_askable: Callable[[str], str | None] | None = None,
     ) -> None:
         self._check_address = check_address
+        self._check_askable = check_askable or check_address
         self._now_ms = now_ms or _own_ms
         self.trace = trace or TraceHeaders()
         self._request_timeout_max_ms = request_timeout_max_ms
@@ -244,11 +247,12 @@ class Decoder:
             validate_topic(topic_in(url), field)  # the insert of the message checks that it exists
             return
         self._require(field, self._check_address(url) or why_reserved(url), gid)
-        _remember(self._callable, url)
+        if not url.startswith(QUEUE_PREFIX):  # its topic may be removed or changed at any time
+            _remember(self._callable, url)
 
     def _examine_check(self, url: str, gid: str) -> None:
         require(URL_BYTES_MAX, len(url.encode()), gid=gid)
-        why_not = ANSWERS_NO_CHECK if url.startswith(QUEUE_PREFIX) else self._check_address(url)
+        why_not = ANSWERS_NO_CHECK if url.startswith(QUEUE_PREFIX) else self._check_askable(url)
         self._require("query_prepared", why_not or why_reserved(url, identities_max=1), gid)
         _remember(self._askable, url)
 

@@ -123,7 +123,16 @@ async def progress(connection: Connection, group: str, topic: str) -> list[Progr
     return [Progress(*row) for row in await connection.fetch(statements.QUEUE_PROGRESS, group, topic)]
 
 
-async def forget(connection: Connection, before_ms: int, limit: int) -> int:
+async def forget(connection: Connection, before_ms: int, limit: int, own_before_ms: Mapping[str, int]) -> int:
     """Remove entries at the old end of each queue that nothing needs; return how many."""
-    done = await connection.execute(statements.QUEUE_FORGET, before_ms, limit)
+    own = list(own_before_ms), list(own_before_ms.values())
+    return removed(await connection.execute(statements.QUEUE_FORGET, before_ms, limit, *own))
+
+
+def removed(done: str) -> int:
+    """Return the number of rows in PostgreSQL's word about a delete.
+
+    >>> removed("DELETE 17")
+    17
+    """
     return int(done.rpartition(" ")[2])

@@ -9,7 +9,7 @@ notices of other nodes. Nothing is held between calls, no session setting, no se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 
 from twophase.core.audit_log import AuditEntry, AuditHead, AuditPage, AuditRow, AuditSearch, TokensSeen
@@ -17,15 +17,15 @@ from twophase.core.errors import StoreError
 from twophase.core.hooks import Clock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.postgres import auditing, node_slots, purge, queueing, reader, searching, statements
-from twophase.stores.postgres.auditing import act_columns
+from twophase.stores.postgres import auditing, node_slots, purge, queue_acts, queueing, reader, searching, statements
+from twophase.stores.postgres.auditing import Acts, act_columns
 from twophase.stores.postgres.failures import FAILURES, store_error
 from twophase.stores.postgres.grouped import GroupedReads
 from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
 from twophase.stores.postgres.waking import CHANNEL, Waking
 from twophase.stores.postgres.writer import Writer
-from twophase.stores.queue_rows import Definition, Entry, Place, Progress
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Secrets, Subscriber, Topics
 from twophase.stores.search import Found, Search
 from twophase.stores.topic_rows import subscribers_text
@@ -353,10 +353,51 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(lambda connection: queueing.progress(connection, group, topic))
 
-    async def purge_queues(self, before_ms: int, limit: int) -> int:
-        """See `QueueStore.purge_queues`."""
+    async def queue_spans(self, topic: str = "") -> Sequence[Span]:
+        """See `QueueStore.queue_spans`."""
         readers = await self._settled_readers()
-        return await readers.ask(lambda connection: queueing.forget(connection, before_ms, limit), "cleaning")
+        return await readers.ask(lambda connection: queue_acts.spans(connection, topic))
+
+    async def queue_first(self, topic: str, queue: int, least: int) -> tuple[int, int] | None:
+        """See `QueueStore.queue_first`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queue_acts.first(connection, topic, queue, least))
+
+    async def queue_readers(self, topic: str = "", group: str = "") -> Sequence[Reader]:
+        """See `QueueStore.queue_readers`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queue_acts.readers(connection, topic, group))
+
+    async def change_queue(self, known: Definition | None, wanted: Definition | None, entry: AuditEntry) -> bool:
+        """See `QueueStore.change_queue`. It passes no fence: the known definition decides."""
+        readers, act = await self._settled_readers(), self._act(entry)
+        return await readers.ask(
+            lambda connection: queue_acts.change(connection, known, wanted, *act),
+            "changing a topic or a group",
+            repeat=False,
+        )
+
+    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> bool:
+        """See `QueueStore.reset_queues`. It passes no fence: the term decides."""
+        readers, act = await self._settled_readers(), self._act(entry)
+        return await readers.ask(
+            lambda connection: queue_acts.reset(connection, progress, *act), "resetting a group", repeat=False
+        )
+
+    def _act(self, entry: AuditEntry) -> tuple[int | None, int, Acts]:
+        """Return the clock, the node, and the columns of an act."""
+        clock_ms = self._clock.now_ms() if self._clock else None
+        return clock_ms, self._writer.node_epoch.node, act_columns((entry,))
+
+    async def empty_queues(self, topic: str, limit: int) -> int:
+        """See `QueueStore.empty_queues`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queue_acts.empty(connection, topic, limit), "cleaning")
+
+    async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Mapping[str, int] | None = None) -> int:
+        """See `QueueStore.purge_queues`."""
+        readers, own = await self._settled_readers(), own_before_ms or {}
+        return await readers.ask(lambda connection: queueing.forget(connection, before_ms, limit, own), "cleaning")
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`."""

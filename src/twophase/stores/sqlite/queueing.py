@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import partial
 
 from twophase.stores.batch import Item
 from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress
@@ -116,19 +117,24 @@ def progress(connection: sqlite3.Connection, group: str, topic: str) -> list[Pro
     return [Progress(*row) for row in connection.execute(statements.QUEUE_PROGRESS, (group, topic))]
 
 
-def old(connection: sqlite3.Connection, before_ms: int, limit: int) -> list[Old]:
+def old(connection: sqlite3.Connection, before_ms: int, limit: int, own_before_ms: Mapping[str, int]) -> list[Old]:
     """Return the entries that nothing needs, at the old end of each queue.
 
     They end before the first that is younger, so that no clock makes a hole.
     """
     _, archived_until_ms, _ = connection.execute(statements.HORIZON).fetchone()
-    if archived_until_ms is not None:
-        before_ms = min(before_ms, archived_until_ms)
     found: list[Old] = []
     for topic, queue in connection.execute(statements.QUEUE_COUNTERS).fetchall():
+        until_ms = own_before_ms.get(topic, before_ms)
+        if archived_until_ms is not None:
+            until_ms = min(until_ms, archived_until_ms)
         entries: list[Old] = connection.execute(statements.QUEUE_OLD, (topic, queue, limit)).fetchall()
-        found += itertools.takewhile(lambda entry: entry[3] < before_ms, entries)
+        found += itertools.takewhile(partial(_is_older, until_ms), entries)
     return found
+
+
+def _is_older(until_ms: int, entry: Old) -> bool:
+    return entry[3] < until_ms
 
 
 def _put(connection: sqlite3.Connection, statement: RowsStatement, constants: Row, rows: list[Row]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
@@ -20,13 +20,14 @@ from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock, WallClock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.queue_rows import Definition, Entry, Place, Progress
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
 from twophase.stores.search import Found, Search
-from twophase.stores.sqlite import auditing, purge, queueing, reader, schema, searching
+from twophase.stores.sqlite import auditing, purge, queue_acts, queueing, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
 from twophase.stores.sqlite.failures import OPENING, reported
 from twophase.stores.sqlite.file_lock import FileLock
+from twophase.stores.sqlite.queueing import Old
 from twophase.stores.sqlite.worker_thread import WorkerThread
 from twophase.stores.sqlite.writer import Writer
 
@@ -309,14 +310,46 @@ class SqliteStore:
         """See `QueueStore.queue_progress`."""
         return await self._read(lambda connection: queueing.progress(connection, group, topic))
 
-    async def purge_queues(self, before_ms: int, limit: int) -> int:
+    async def queue_spans(self, topic: str = "") -> Sequence[Span]:
+        """See `QueueStore.queue_spans`."""
+        return await self._read(lambda connection: queue_acts.spans(connection, topic), is_page=True)
+
+    async def queue_first(self, topic: str, queue: int, least: int) -> tuple[int, int] | None:
+        """See `QueueStore.queue_first`."""
+        return await self._read(lambda connection: queue_acts.first(connection, topic, queue, least))
+
+    async def queue_readers(self, topic: str = "", group: str = "") -> Sequence[Reader]:
+        """See `QueueStore.queue_readers`."""
+        return await self._read(lambda connection: queue_acts.readers(connection, topic, group), is_page=True)
+
+    async def change_queue(self, known: Definition | None, wanted: Definition | None, entry: AuditEntry) -> bool:
+        """See `QueueStore.change_queue`. A write like a flush, under the same fence."""
+        return await self._act("changing a topic or a group", queue_acts.change(known, wanted), entry)
+
+    async def reset_queues(self, progress: Sequence[Progress], entry: AuditEntry) -> bool:
+        """See `QueueStore.reset_queues`. A write like a flush, under the same fence."""
+        return await self._act("resetting a group", queue_acts.reset(progress), entry)
+
+    async def empty_queues(self, topic: str, limit: int) -> int:
+        """See `QueueStore.empty_queues`."""
+        return await self._forget(await self._read(lambda connection: queue_acts.keys(connection, topic, limit)))
+
+    async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Mapping[str, int] | None = None) -> int:
         """See `QueueStore.purge_queues`."""
-        old = await self._read(lambda connection: queueing.old(connection, before_ms, limit))
-        if old:
+        own = own_before_ms or {}
+        return await self._forget(await self._read(lambda one: queueing.old(one, before_ms, limit, own)))
+
+    async def _act(self, doing: str, change: Callable[[sqlite3.Connection, int], bool], entry: AuditEntry) -> bool:
+        if self._write_thread is None or self._writer is None:
+            raise _not_open(self._path)
+        return await self._write_thread.call(functools.partial(self._writer.act, doing, change, (entry,)))
+
+    async def _forget(self, entries: list[Old]) -> int:
+        if entries:
             if self._write_thread is None or self._writer is None:
                 raise _not_open(self._path)
-            await self._write_thread.call(functools.partial(self._writer.forget_entries, old))
-        return len(old)
+            await self._write_thread.call(functools.partial(self._writer.forget_entries, entries))
+        return len(entries)
 
     async def heartbeat(self) -> int:
         """See `Store.heartbeat`: there is no lease to renew."""

@@ -228,53 +228,50 @@ class Writer:
 
     def append_audit(self, entries: Sequence[AuditEntry]) -> None:
         """Write acts in a commit of their own, see `Store.append_audit`."""
-        self._check_files()
-        with reported(self._path, "writing the audit log"):
-            connection = self._ready()
-            try:
-                begun, commit_count, _ = self._begin(connection, 0)
-                auditing.append(connection, begun.at_ms, NODE, entries)
-            except BaseException:
-                self._roll_back(connection)
-                raise
-            self._commit(connection, commit_count)
+        self.act("writing the audit log", lambda _, __: True, entries)
 
     def note_tokens(self, known: TokensSeen, now: dict[str, str], entries: Sequence[AuditEntry]) -> bool:
         """Note tokens in a commit of their own, see `Store.note_tokens`."""
-        self._check_files()
-        with reported(self._path, "noting tokens"):
-            connection = self._ready()
-            try:
-                begun, commit_count, _ = self._begin(connection, 0)
-                if not auditing.put_tokens(connection, known, now):
-                    self._roll_back(connection)
-                    return False
-                auditing.append(connection, begun.at_ms, NODE, entries)
-            except BaseException:
-                self._roll_back(connection)
-                raise
-            self._commit(connection, commit_count)
-        return True
+        return self.act("noting tokens", lambda connection, _: auditing.put_tokens(connection, known, now), entries)
 
     def change_topic(
         self, revision: int, name: str, subscribers: Sequence[Subscriber] | None, entry: AuditEntry | None
     ) -> bool:
         """Change one topic in a commit of its own, see `Store.change_topic`."""
+
+        def change(connection: sqlite3.Connection, at_ms: int) -> bool:
+            if connection.execute(statements.BUMP_TOPICS, (revision,)).rowcount != 1:
+                return False
+            if subscribers is None:
+                connection.execute(statements.REMOVE_TOPIC, (name,))
+            else:
+                row = (name, revision + 1, at_ms, subscribers_text(subscribers))
+                connection.execute(statements.PUT_TOPIC, row)
+            return True
+
+        return self.act("changing a topic", change, () if entry is None else (entry,))
+
+    def act(
+        self, doing: str, change: Callable[[sqlite3.Connection, int], bool], entries: Sequence[AuditEntry] = ()
+    ) -> bool:
+        """Make a change with the rows of its acts, in a commit of its own.
+
+        It passes the fence as a flush does.
+
+        Arguments:
+            doing: what this is, for errors.
+            change: makes it; given the time of the commit. False takes it back, and so does an error.
+            entries: the acts.
+        """
         self._check_files()
-        with reported(self._path, "changing a topic"):
+        with reported(self._path, doing):
             connection = self._ready()
             try:
                 begun, commit_count, _ = self._begin(connection, 0)
-                if connection.execute(statements.BUMP_TOPICS, (revision,)).rowcount != 1:
+                if not change(connection, begun.at_ms):
                     self._roll_back(connection)
                     return False
-                if subscribers is None:
-                    connection.execute(statements.REMOVE_TOPIC, (name,))
-                else:
-                    row = (name, revision + 1, begun.at_ms, subscribers_text(subscribers))
-                    connection.execute(statements.PUT_TOPIC, row)
-                if entry is not None:
-                    auditing.append(connection, begun.at_ms, NODE, (entry,))
+                auditing.append(connection, begun.at_ms, NODE, entries)
             except BaseException:
                 self._roll_back(connection)
                 raise

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.client.queues.stub import AWAY, StubRequests, delivery
 from twophase.client.queues.consuming import Consuming
 from twophase.client.queues.handlers import handler_of, subscription_of
-from twophase.core.errors import Forbidden, StoreUnavailable, TwophaseError
+from twophase.core.errors import Forbidden, QueuesElsewhere, StoreUnavailable, TwophaseError
 from twophase.core.queue_api import EXTEND_PATH, RECEIVE_PATH, Deliveries
 
 PATIENCE_S = 60
@@ -78,7 +78,7 @@ async def test_it_asks_for_as_many_messages_as_it_can_begin() -> None:
     assert requests.paths().count("ack") == 3
 
 
-@pytest.mark.parametrize("failure", [AWAY, StoreUnavailable()])
+@pytest.mark.parametrize("failure", [AWAY, StoreUnavailable(), QueuesElsewhere()])
 async def test_it_goes_on_when_the_coordinator_is_away_at_first(
     monkeypatch: pytest.MonkeyPatch, failure: TwophaseError
 ) -> None:

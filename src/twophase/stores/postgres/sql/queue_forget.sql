@@ -1,5 +1,6 @@
 -- Removes entries at the old end of each queue that nothing needs, up to the first that is younger: no clock makes a hole.
--- In the same commit it raises the time before which entries may be gone. $1 before, $2 limit of a queue.
+-- In the same commit it raises the time before which entries may be gone. $1 before, $2 limit of a queue, $3 topics with a
+-- bound of their own, $4 these bounds.
 -- Served by: queue_counter whole (a row a queue), the primary keys of queue_entry, queue_progress and store_meta.
 with old as (
     select counter.topic, counter.queue, entry.number, entry.stored_ms
@@ -21,7 +22,11 @@ with old as (
         ) as first
     ) as entry
     where entry.newest_ms < least(
-        $1::bigint, (select value from store_meta where name = 'archived_until_ms')
+        coalesce(
+            (select own.before_ms from unnest($3::text[], $4::bigint[]) as own (topic, before_ms) where own.topic = counter.topic),
+            $1::bigint
+        ),
+        (select value from store_meta where name = 'archived_until_ms')
     )
 ), raised as (
     insert into store_meta (name, value)

@@ -10,9 +10,9 @@ import grpc.aio
 import pytest
 
 from tests.integration.server.running import Running, running
-from tests.integration.server.test_rocketmq import HALF, TOPIC, Wire, message
 from tests.support.certificates import Certificates
 from tests.support.identities import token_of, write
+from tests.support.rocketmq_wire import HALF, TOPIC, Wire, message
 from twophase import AsyncMessage
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State

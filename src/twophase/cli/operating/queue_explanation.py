@@ -1,0 +1,80 @@
+"""The part of a message's explanation that is about queues and producers.
+
+A message of a queue is final for the coordinator once it is in its queue; whether a group has it is what people want to
+know. A half message waits for a producer that no address reaches.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from twophase.cli.operating.explanation import Explanation, Remedy, clock
+from twophase.core.operating import ShownMessage
+from twophase.core.queue_operating import QueueSituation, ShownHalf, ShownPlace
+from twophase.core.shell import argument
+
+_QUEUE: Final = "queue://"
+_PRODUCER: Final = "producer://"
+_DECIDES: Final = "A commit or a rollback of its producer decides it at any time."
+
+
+def concerns_queues(message: ShownMessage) -> bool:
+    """Return True for a message that goes to a queue, or a half message."""
+    return message.check_url.startswith(_PRODUCER) or any(one.url.startswith(_QUEUE) for one in message.branches)
+
+
+def with_queues(explanation: Explanation, message: ShownMessage, situation: QueueSituation) -> Explanation:
+    """Return the explanation with the message's places, and its producer's silence.
+
+    >>> from twophase.core.queue_operating import ShownWait
+    >>> place = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "waits", "it waits for a consumer")])
+    >>> done = Explanation("g has succeeded: 1 branch delivered.", [], [], [])
+    >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([place], None, 0)).blocked
+    ['Group billing has not done number 7 of orders, queue 0: it waits for a consumer.']
+    """
+    happened, blocked, then = list(explanation.happened), list(explanation.blocked), list(explanation.then)
+    remedies = list(explanation.remedies)
+    if situation.half is not None:
+        blocked, then, remedies = _of_half(message, situation.half, situation.now_ms)
+    for place in situation.places:
+        happened.append(f"Branch {place.branch_id} is number {place.number} of {place.topic}, queue {place.queue}.")
+        happened += [f"Group {one.group} has done it." for one in place.groups if one.situation == "done"]
+        blocked += [
+            f"Group {one.group} has not done number {place.number} of {place.topic}, queue {place.queue}: {one.why}."
+            for one in place.groups
+            if one.situation != "done"
+        ]
+        if not place.groups:
+            blocked.append(f"No group reads {place.topic} yet; the first one begins with its oldest message.")
+        remedies += _of_place(place)
+    return msgspec.structs.replace(explanation, happened=happened, blocked=blocked, then=then, remedies=remedies)
+
+
+def _of_half(message: ShownMessage, half: ShownHalf, now_ms: int) -> tuple[list[str], list[str], list[Remedy]]:
+    """Return what blocks a half message, what comes next, and what to do."""
+    limit = f" of {half.answers_max}, after which it is parked" if half.answers_max else ""
+    blocked = [f"{half.why[:1].upper()}{half.why[1:]}."] if half.situation != "waits" else []
+    if half.answers:
+        answered = clock(half.answered_ms, now_ms)
+        blocked.append(f"Its producers answered 'unknown' {half.answers} times{limit}; the last time at {answered}.")
+    gid = argument(message.gid)
+    stop = Remedy(f"twophase messages stop -- {gid}", "to roll it back although its producer has not said so")
+    if half.situation == "parked":
+        redrive = Remedy(f"twophase messages redrive -- {gid}", "to ask its producers again, with all attempts")
+        return blocked, ["Nothing happens by itself: a parked message waits for a person.", _DECIDES], [redrive, stop]
+    then = [_DECIDES]
+    if half.situation == "away":
+        then.insert(0, f"As soon as a producer of {half.producers!r} connects, it is asked. Silence decides nothing.")
+    elif half.due_ms:
+        then.insert(0, f"One of the producers of {half.producers!r} is asked at {clock(half.due_ms, now_ms)}.")
+    return blocked, then, [stop] if blocked else []
+
+
+def _of_place(place: ShownPlace) -> list[Remedy]:
+    waiting = [one.group for one in place.groups if one.situation != "done"]
+    return [
+        Remedy(f"twophase groups show {argument(group)}", f"to see what group {group} has not done, and who asks")
+        for group in waiting
+    ]

@@ -1,0 +1,260 @@
+"""Operators' changes of topics and groups: made, changed and removed.
+
+Promise: nothing is removed that a consumer, a message or a group still needs, unless the operator says so, and each
+change is durable with its row in the audit log before its answer. A definition is compared and set, so a change is
+never lost to that of another node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from twophase.coordinator.operator import Act
+from twophase.coordinator.queues.definitions import (
+    KINDS,
+    QUEUES_MAX,
+    Definitions,
+    GroupSettings,
+    TopicSettings,
+    definition,
+)
+from twophase.coordinator.queues.lags import Lags
+from twophase.coordinator.queues.serving import Serving
+from twophase.coordinator.runtime import Runtime
+from twophase.core.errors import InvalidRequest, Overloaded, QueueInUse
+from twophase.core.lifecycle import State
+from twophase.core.queue_message import require_full_name, topic_address
+from twophase.core.queue_operating import Defined, DefineGroup, DefineTopic, Removed, ShownLag
+from twophase.stores.queue_rows import Definition
+from twophase.stores.search import Search
+
+_TRIES_MAX: Final = 10
+_ASKED_MS: Final = 60_000
+"""The longest poll: a consumer that has asked within it is connected."""
+_STEPS_MAX: Final = 100
+"""Steps of one request that removes messages."""
+_PAGES_MAX: Final = 20
+"""Pages of messages that are looked through for those that go to a topic."""
+_RETENTION_MS_MAX: Final = 100 * 366 * 24 * 3600 * 1000
+_PAUSE_MS_MAX: Final = 24 * 3600 * 1000
+_PAUSES_MAX: Final = 64
+_DELIVERIES_MAX: Final = 1_000
+
+S = TypeVar("S", TopicSettings, GroupSettings)
+
+
+class Changing:
+    """See the module.
+
+    Arguments:
+        runtime: the surroundings.
+        definitions, serving, lags: of the node.
+    """
+
+    def __init__(self, runtime: Runtime, definitions: Definitions, serving: Serving, lags: Lags) -> None:
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._settings = runtime.settings
+        self._definitions = definitions
+        self._serving = serving
+        self._lags = lags
+
+    async def define_topic(self, name: str, asked: DefineTopic, act: Act) -> Defined:
+        """Make a topic, or change its settings.
+
+        Raises:
+            InvalidRequest: a setting that cannot be. LimitExceeded: too many topics and groups.
+            QueueInUse: messages of a message group could overtake others.
+        """
+        require_full_name(name)
+        self._check_topic(asked)
+
+        def changed(known: TopicSettings) -> TopicSettings:
+            queues = known.queues if asked.queues is None else asked.queues
+            if queues < known.queues:
+                raise InvalidRequest(f"queues: topic {name!r} has {known.queues}, and their number only grows.")
+            kinds = known.kinds if asked.kinds is None else tuple(kind for kind in KINDS if kind in asked.kinds)
+            retention_ms = known.retention_ms if asked.retention_ms is None else asked.retention_ms
+            return TopicSettings(queues, kinds, retention_ms)
+
+        await self._definitions.load()
+        before = self._definitions.topic_settings(name)
+        more_queues = asked.queues is not None and asked.queues > before.queues
+        if more_queues and "fifo" in before.kinds and not asked.override:
+            undone = await self._undone(name)
+            if undone:
+                raise QueueInUse(
+                    f"topic {name!r} has {undone} messages that are not done. With more queues, messages of a message"
+                    " group may overtake those. Let the groups finish, or override."
+                )
+        return await self._define("topic", name, TopicSettings(), changed, act, dry_run=asked.dry_run)
+
+    async def define_group(self, name: str, asked: DefineGroup, act: Act) -> Defined:
+        """Make a group, or change its settings. Raises as `define_topic`."""
+        require_full_name(name)
+        if asked.attempts_max is not None and not 0 <= asked.attempts_max <= _DELIVERIES_MAX:
+            raise InvalidRequest(f"attempts_max: 0 to {_DELIVERIES_MAX} deliveries are possible; 0 means no limit.")
+        pauses = asked.backoff_ms
+        if pauses is not None and not (
+            0 < len(pauses) <= _PAUSES_MAX and all(0 < pause <= _PAUSE_MS_MAX for pause in pauses)
+        ):
+            raise InvalidRequest(f"backoff_ms: 1 to {_PAUSES_MAX} pauses of 1 to {_PAUSE_MS_MAX} ms are needed.")
+
+        def changed(known: GroupSettings) -> GroupSettings:
+            attempts_max = known.attempts_max if asked.attempts_max is None else asked.attempts_max
+            return GroupSettings(attempts_max, known.backoff_ms if pauses is None else tuple(pauses))
+
+        return await self._define("group", name, GroupSettings(), changed, act, dry_run=asked.dry_run)
+
+    def _check_topic(self, asked: DefineTopic) -> None:
+        if asked.queues is not None and not 1 <= asked.queues <= QUEUES_MAX:
+            raise InvalidRequest(f"queues: a topic has 1 to {QUEUES_MAX}.")
+        if asked.kinds is not None and (not asked.kinds or not set(asked.kinds) <= set(KINDS)):
+            raise InvalidRequest(f"kinds: some of {', '.join(KINDS)} are needed.")
+        kept_ms, least_ms = asked.retention_ms, self._settings.retention_ms
+        if kept_ms and (not least_ms or not least_ms <= kept_ms <= _RETENTION_MS_MAX):
+            how_long = f"for {least_ms} ms (retention_ms)" if least_ms else "for ever (retention_ms is 0)"
+            raise InvalidRequest(
+                f"retention_ms: history keeps every message {how_long}; a topic may only keep its messages longer, and"
+                " 0 stands for as long as history."
+            )
+
+    async def _define(
+        self, kind: str, name: str, default: S, change: Callable[[S], S], act: Act, *, dry_run: bool
+    ) -> Defined:
+        for _ in range(_TRIES_MAX):
+            await self._definitions.load()
+            known = self._definitions.known(kind, name)
+            before = default if known is None else msgspec.json.decode(known.text, type=type(default))
+            wanted = definition(kind, name, change(before))
+            text_before = "" if known is None else known.text
+            if dry_run or text_before == wanted.text:
+                return Defined(name, text_before, wanted.text)
+            if known is None:
+                self._definitions.require_room()
+            entry = msgspec.structs.replace(act.entry(f"define-{kind}", name), before=text_before, after=wanted.text)
+            if await self._store.change_queue(known, wanted, entry):
+                self._definitions.take(wanted)
+                return Defined(name, text_before, wanted.text)
+        raise _changed_by_others()
+
+    async def remove_group(self, name: str, act: Act, *, override: bool, dry_run: bool) -> Removed:
+        """Remove a group with all that it has done; its dead letters stay.
+
+        Raises:
+            QueueNotFound: it does not exist. QueuesElsewhere: another node serves it.
+            QueueInUse: a consumer of it is connected; or it has not done everything, without `override`.
+        """
+        lags = (await self._lags.group(name, lambda _: True)).lags
+        self._require_no_consumer(lags)
+        undone = sum(lag.lag for lag in lags)
+        if undone and not override and not dry_run:
+            where = ", ".join(f"{lag.lag} of {lag.topic}" for lag in lags if lag.lag)
+            raise QueueInUse(f"group {name!r} has not done all its messages: {where}. Let it finish, or override.")
+        if not dry_run:
+            async with self._serving.set_aside(await self._lags.topics_of(name), name):
+                await self._remove("group", name, GroupSettings(), act, f"{undone} messages not done")
+        return Removed(name, 0, undone, len(lags))
+
+    async def remove_topic(self, name: str, act: Act, *, override: bool, dry_run: bool) -> Removed:
+        """Remove a topic with its messages, and with what groups have done of it.
+
+        Raises:
+            QueueNotFound: it does not exist. QueuesElsewhere: another node serves it.
+            QueueInUse: a consumer of it is connected, or a message that is not final goes to it; or a group has not
+                done everything, or none has read it, without `override`.
+        """
+        topic = await self._lags.topic(name)
+        self._require_no_consumer(topic.lags)
+        await self._require_no_message(name)
+        messages = sum(part.end - part.first for part in topic.parts)
+        undone = sum(lag.lag for lag in topic.lags) if topic.lags else messages
+        if undone and not override and not dry_run:
+            lags = ", ".join(f"group {lag.group!r}: {lag.lag}" for lag in topic.lags if lag.lag) or "no group reads it"
+            raise QueueInUse(f"topic {name!r} has messages that are not done ({lags}). Let them be done, or override.")
+        if dry_run:
+            return Removed(name, messages, undone, len(topic.lags))
+        async with self._serving.set_aside([name]):
+            removed = await self._empty(name, messages, act)
+            more = bool(await self._store.queue_spans(name)) and await self._is_left(name)
+            if not more:
+                await self._remove("topic", name, TopicSettings(), act, f"{undone} messages not done")
+        return Removed(name, removed, undone, len(topic.lags), more)
+
+    async def _empty(self, name: str, messages: int, act: Act) -> int:
+        if not messages:
+            return 0
+        entry = msgspec.structs.replace(act.entry("empty-topic", name), before=f"{messages} messages")
+        await self._store.append_audit([entry])  # before the first is gone: the steps are commits of their own
+        removed = 0
+        for _ in range(_STEPS_MAX):
+            began_s = time.monotonic()
+            step = await self._store.empty_queues(name, self._settings.purge_rows)
+            removed += step
+            if not step:
+                break
+            await asyncio.sleep(time.monotonic() - began_s)  # half of the time is left to flushes
+        return removed
+
+    async def _is_left(self, name: str) -> bool:
+        return any(one.first < one.end for one in await self._store.queue_spans(name))
+
+    async def _remove(self, kind: str, name: str, default: S, act: Act, what: str) -> None:
+        for _ in range(_TRIES_MAX):
+            await self._definitions.load()
+            known = self._definitions.known(kind, name)
+            if known is None:
+                known = await self._made(kind, name, default)
+            entry = msgspec.structs.replace(
+                act.entry(f"remove-{kind}", name), before=f"{known.text}, {what}", after="removed"
+            )
+            if await self._store.change_queue(known, None, entry):
+                self._definitions.forget(kind, name)
+                return
+        raise _changed_by_others()
+
+    async def _made(self, kind: str, name: str, default: S) -> Definition:
+        """Make a missing definition, so that the removal has something to compare."""
+        return await self._store.define_queue(definition(kind, name, default))
+
+    def _require_no_consumer(self, lags: Sequence[ShownLag]) -> None:
+        now_ms = self._clock.now_ms()
+        for lag in lags:
+            silent_ms = now_ms - lag.asked_ms
+            if silent_ms < _ASKED_MS:
+                raise QueueInUse(
+                    f"a consumer of group {lag.group!r} has asked for messages of {lag.topic!r} {silent_ms} ms ago."
+                    f" Stop the group's consumers, and wait for {_ASKED_MS // 1000} s."
+                )
+
+    async def _require_no_message(self, name: str) -> None:
+        """Refuse while a message that is not final goes to the topic."""
+        search = Search(states=frozenset({State.PREPARED, State.SUBMITTED}), destination=topic_address(name))
+        position = ""
+        for _ in range(_PAGES_MAX):
+            found = await self._store.search(search, position, 1)
+            if found.rows:
+                raise QueueInUse(
+                    f"message {found.rows[0].gid!r} goes to topic {name!r} and is not final. Let it end, or stop it."
+                )
+            position = found.position
+            if not position:
+                return
+        raise QueueInUse(f"too many messages are not final to look through them for those that go to {name!r}.")
+
+    async def _undone(self, name: str) -> int:
+        spans = await self._store.queue_spans(name)
+        groups = {one.group for one in await self._store.queue_readers(name)}
+        groups |= {group for group, _ in self._serving.served(topic=name)}
+        if not groups:
+            return sum(one.end - one.first for one in spans)
+        return max([sum(lag.lag for lag in await self._lags.of(group, name, spans)) for group in groups])
+
+
+def _changed_by_others() -> Overloaded:
+    return Overloaded("other nodes change topics and groups at this moment; nothing was changed.")

@@ -1,0 +1,248 @@
+"""Dead letters of groups: shown, and sent to their group again.
+
+A redriven letter is a new message of the topic from which it came, for its group alone. Its gid comes from the
+letter's, so a repeated redrive sends nothing twice, and the letter stays until cleaning removes it. Promise: each
+message that is sent so is one commit with the act's row in the audit log, which names what was edited and never shows
+a body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64encode
+from typing import Final, Protocol
+
+import msgspec
+
+from twophase.coordinator.operator import Act
+from twophase.coordinator.queues.lags import Allowed, letters_of
+from twophase.coordinator.queues.subscription import held_of
+from twophase.coordinator.state.active_message import Audited, OnReply, Trigger
+from twophase.coordinator.state.acts import Acts
+from twophase.core.audit_log import AuditEntry
+from twophase.core.errors import ContentConflict, InvalidRequest, StateConflict
+from twophase.core.queue_message import QueueMessage, full_name, gid_of, require_full_name
+from twophase.core.queue_operating import (
+    RedriveLetters,
+    RedrivenLetter,
+    RedrivenLetters,
+    ShownLetter,
+)
+from twophase.stores.base import Store
+from twophase.stores.queue_rows import Entry
+
+ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+ORIGIN_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+LETTERS_MAX: Final = 100
+"""The most letters of one page, and of one redrive."""
+_DIGEST_CHARACTERS: Final = 16
+_NUMBERS_END: Final = 2**62
+_PROPERTIES_MAX: Final = 128
+_ATTRIBUTES_MAX: Final = 16 * 1024
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """The changes that an operator wants in a letter.
+
+    Arguments:
+        topic: where it goes, with its namespace; empty for where it comes from.
+        body, tag: None leaves them as they are.
+        set_properties, remove_properties: by name.
+    """
+
+    topic: str = ""
+    body: bytes | None = None
+    tag: str | None = None
+    set_properties: dict[str, str] = {}
+    remove_properties: frozenset[str] = frozenset()
+
+    def require_possible(self) -> None:
+        """Refuse an edit that no message could have.
+
+        Raises:
+            InvalidRequest: the topic's name, too many properties, or too long ones.
+        """
+        if self.topic:
+            require_full_name(self.topic)
+        texts = [self.tag or "", *self.set_properties, *self.set_properties.values()]
+        if len(self.set_properties) > _PROPERTIES_MAX or sum(len(text) for text in texts) > _ATTRIBUTES_MAX:
+            raise InvalidRequest(
+                f"set_properties: at most {_PROPERTIES_MAX}, with the tag at most {_ATTRIBUTES_MAX} characters."
+            )
+
+
+class Append(Protocol):
+    """Submits a message of a queue, as `Queues.append` does."""
+
+    def __call__(
+        self, message: QueueMessage, gid: str, on_reply: OnReply, caller: None, audited: Audited, /
+    ) -> Trigger: ...
+
+
+class Letters:
+    """See the module.
+
+    Arguments:
+        store: of the node.
+        append: submits a message.
+        acts: performs an act with its row in the audit log.
+    """
+
+    def __init__(self, store: Store, append: Append, acts: Acts) -> None:
+        self._store = store
+        self._append = append
+        self._acts = acts
+
+    async def page(
+        self, group: str, position: int, limit: int, allowed: Allowed, *, with_bodies: bool
+    ) -> tuple[list[ShownLetter], int]:
+        """Return a group's dead letters from a number on, and the next page's number.
+
+        That number is 0 at the end. `allowed`: returns True for the topics whose messages the caller may see.
+        """
+        limit = min(limit, LETTERS_MAX)
+        entries = await self._store.queue_page(letters_of(group), 0, position, limit)
+        letters = [
+            await self._shown(entry, with_bodies=with_bodies)
+            for entry in entries
+            if allowed(_origin(held_of(entry).message) or letters_of(group))
+        ]
+        following = entries[-1].number + 1 if entries else 0
+        more = following and await self._store.queue_first(letters_of(group), 0, following) is not None
+        return letters, following if more else 0
+
+    async def _shown(self, entry: Entry, *, with_bodies: bool) -> ShownLetter:
+        message, topic = held_of(entry).message, _origin(held_of(entry).message)
+        letter = ShownLetter(
+            entry.number,
+            entry.gid,
+            topic,
+            message.message_id,
+            entry.stored_ms,
+            len(message.body),
+            message.tag,
+            list(message.keys),
+            {name: value for name, value in message.properties if name not in {ORIGIN_TOPIC, ORIGIN_ID}},
+            bool(topic) and await self._store.get(_gid(message, topic, entry)) is not None,
+        )
+        if not with_bodies:
+            return letter
+        try:
+            return msgspec.structs.replace(letter, body=message.body.decode())
+        except UnicodeDecodeError:
+            return msgspec.structs.replace(letter, body_base64=b64encode(message.body).decode())
+
+    async def redrive(
+        self, group: str, asked: RedriveLetters, edit: Edit, act: Act, allowed: Allowed
+    ) -> RedrivenLetters:
+        """Send letters to their group again.
+
+        Arguments:
+            group: their group.
+            asked: the letters; `edit` has what is to be changed in them.
+            edit: the changes.
+            act: who asks, and why.
+            allowed: returns True for the topics to which the caller may send.
+
+        Raises:
+            InvalidRequest: no letter, too many, or a body for several.
+        """
+        numbers = list(dict.fromkeys(asked.numbers))
+        if not 0 < len(numbers) <= LETTERS_MAX or min(numbers) < 0 or max(numbers) >= _NUMBERS_END:
+            raise InvalidRequest(f"numbers: those of 1 to {LETTERS_MAX} letters are needed.")
+        if edit.body is not None and len(numbers) > 1:
+            raise InvalidRequest("body: one letter can have another body, and not several the same one.")
+        edit.require_possible()
+        found = {one.number: one for one in await self._store.queue_entries(letters_of(group), 0, numbers)}
+        results = []
+        for number in numbers:
+            if number not in found:
+                results.append(RedrivenLetter(number, "", "", "refused", "there is no such letter"))
+            else:
+                results.append(await self._redrive_one(group, found[number], edit, act, allowed, dry_run=asked.dry_run))
+        return RedrivenLetters(group, results)
+
+    async def _redrive_one(
+        self, group: str, entry: Entry, edit: Edit, act: Act, allowed: Allowed, *, dry_run: bool
+    ) -> RedrivenLetter:
+        letter = held_of(entry).message
+        topic = edit.topic or _origin(letter)
+        if not topic:
+            return RedrivenLetter(entry.number, "", "", "refused", f"it has no property {ORIGIN_TOPIC}: name the topic")
+        if not allowed(topic):
+            return RedrivenLetter(entry.number, "", topic, "refused", "the token's messages may not go to this topic")
+        message, gid = _edited(letter, group, topic, edit), _gid(letter, topic, entry)
+        if await self._store.get(gid) is not None:
+            return RedrivenLetter(entry.number, gid, topic, "sent before")
+        if dry_run:
+            return RedrivenLetter(entry.number, gid, topic, "would be sent")
+        reply = await self._acts.perform(
+            _entry(act, group, entry, letter, message, gid),
+            lambda on_reply, audited: _begin(self._append, message, gid, on_reply, audited),
+        )
+        if reply.error is None:
+            return RedrivenLetter(entry.number, gid, topic, "sent")
+        if isinstance(reply.error, (StateConflict, ContentConflict)):
+            return RedrivenLetter(entry.number, gid, topic, "sent before")
+        raise reply.error
+
+
+def _begin(append: Append, message: QueueMessage, gid: str, on_reply: OnReply, audited: Audited) -> None:
+    append(message, gid, on_reply, None, audited)
+
+
+def _origin(letter: QueueMessage) -> str:
+    """Return the topic from which a letter comes, with its namespace.
+
+    It is empty for a message that was sent here directly.
+    """
+    topic = dict(letter.properties).get(ORIGIN_TOPIC, "")
+    return full_name(letter.namespace, topic) if topic else ""
+
+
+def _gid(letter: QueueMessage, topic: str, entry: Entry) -> str:
+    namespace, _, name = topic.rpartition("/")
+    return gid_of(namespace, name, letter.message_id, entry.gid)
+
+
+def _edited(letter: QueueMessage, group: str, topic: str, edit: Edit) -> QueueMessage:
+    namespace, _, name = topic.rpartition("/")
+    full_name(namespace, name)
+    gone = {ORIGIN_TOPIC, ORIGIN_ID, *edit.remove_properties, *edit.set_properties}
+    properties = tuple(one for one in letter.properties if one[0] not in gone)
+    return msgspec.structs.replace(
+        letter,
+        topic=name,
+        namespace=namespace,
+        body=letter.body if edit.body is None else edit.body,
+        encoding=letter.encoding if edit.body is None else "identity",
+        tag=letter.tag if edit.tag is None else edit.tag,
+        properties=properties + tuple(edit.set_properties.items()),
+        only_group=group,
+    )
+
+
+def _entry(act: Act, group: str, entry: Entry, letter: QueueMessage, message: QueueMessage, gid: str) -> AuditEntry:
+    """Return the act for the audit log: what was edited, by digests and names."""
+    said = act.entry("redrive-letter", entry.gid)
+    edits = [f"letter {entry.number} of {group} goes to {message.topic} as {gid}"]
+    if message.body != letter.body:
+        edits.append(f"body {_digest(letter.body)} replaced by {_digest(message.body)}")
+    if message.tag != letter.tag:
+        edits.append(f"tag {letter.tag!r} replaced by {message.tag!r}")
+    before, after = dict(letter.properties), dict(message.properties)
+    changed = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    changed = [name for name in changed if name not in {ORIGIN_TOPIC, ORIGIN_ID}]
+    if changed:
+        edits.append(f"properties changed: {', '.join(changed)}")
+    reason = "; ".join([text for text in (said.reason, *edits) if text])
+    return msgspec.structs.replace(said, reason=reason)
+
+
+def _digest(body: bytes) -> str:
+    """Return a body's size and the beginning of its SHA-256.
+
+    >>> _digest(b"{}")
+    '2 bytes, 44136fa355b3678a'
+    """
+    return f"{len(body)} bytes, {hashlib.sha256(body).hexdigest()[:_DIGEST_CHARACTERS]}"

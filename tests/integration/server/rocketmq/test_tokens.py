@@ -1,0 +1,118 @@
+"""The tokens of RocketMQ's clients."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.support.identities import token_of, write
+from tests.support.rocketmq_port import Serving
+from tests.support.rocketmq_wire import (
+    HALF,
+    METHODS,
+    PATIENCE_S,
+    Wire,
+    message,
+    resource,
+    seconds,
+)
+from twophase.rocketmq_wire.codes import Code
+from twophase.rocketmq_wire.descriptors import SERVICE
+from twophase.server.identity.scopes import Scope, scopes_of
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_method_is_open_to_its_scopes_alone(closed: Serving, method: str) -> None:
+    needed = scopes_of(f"/{SERVICE}/{method}")
+    assert needed
+    for scope in Scope:
+        wire = Wire(closed, token_of(scope))
+        refused = await wire.first_code(method) == Code.FORBIDDEN
+        assert refused is (scope not in needed), scope
+        await wire.close()
+
+
+@pytest.mark.parametrize(
+    ("token", "secret"), [("", None), ("tp_unknown", None), (token_of("produce"), "wrong"), (token_of("produce"), "")]
+)
+async def test_wrong_credentials_are_refused(closed: Serving, token: str, secret: str | None) -> None:
+    wire = Wire(closed, token, secret)
+    for method in METHODS:
+        assert await wire.first_code(method) == Code.UNAUTHORIZED
+    await wire.close()
+
+
+async def test_a_bearer_token_is_one_here_too(closed: Serving) -> None:
+    wire = Wire(closed)
+    wire.metadata[-1] = ("authorization", f"Bearer {token_of('produce')}")
+    assert await wire.code("SendMessage", messages=[message()]) == Code.OK
+    wire.metadata[-1] = ("authorization", "MQv2-HMAC-SHA1 nonsense")
+    assert await wire.code("SendMessage", messages=[message()]) == Code.UNAUTHORIZED
+    await wire.close()
+
+
+async def test_the_owner_of_a_message_is_the_tokens(closed: Serving) -> None:
+    wire = Wire(closed, token_of("produce"))
+    await wire.ask("SendMessage", messages=[message(), message("2")])
+    await wire.ask("SendMessage", messages=[message("3", **HALF)])
+    assert {owner.name for owner in closed.queues.owners if owner is not None} == {"produce"}
+    await wire.close()
+
+
+async def test_nobody_is_asked_about_another_owners_message(closed: Serving) -> None:
+    eve, own = Wire(closed, token_of("other")), Wire(closed, token_of("produce"))
+    eves = await eve.settle()
+    await own.ask("SendMessage", messages=[message(**HALF)])
+    stream = await own.settle()
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await stream.read()).HasField("recover_orphaned_transaction_command")
+    (half,) = closed.queues.halves.values()
+    assert [half.producers in client.producers for client in closed.queues.clients] == [False, True]
+    eves.cancel()
+    await eve.close()
+    await own.close()
+
+
+async def test_a_client_does_not_end_the_polls_of_another_owners_client(closed: Serving) -> None:
+    eve, own = Wire(closed, token_of("other")), Wire(closed, token_of("consume"))
+    polling = asyncio.ensure_future(own.receive(long_polling_timeout=seconds(3600)))
+    assert closed.port is not None
+    sessions = closed.port._sessions._known
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(one._polls for one in sessions.values()):
+            await asyncio.sleep(0.01)
+        await eve.ask("NotifyClientTermination")
+        assert [len(one._polls) for one in sessions.values() if one._polls] == [1]
+        await own.ask("NotifyClientTermination")
+        await polling
+    await eve.close()
+    await own.close()
+
+
+async def test_a_token_names_the_topics_that_it_may_send_to(closed: Serving) -> None:
+    wire = Wire(closed, token_of("bound"))
+    assert await wire.code("SendMessage", messages=[message()]) == Code.OK
+    assert await wire.code("SendMessage", messages=[message(topic="orders2")]) == Code.FORBIDDEN
+    assert await wire.code("QueryRoute", topic=resource("orders2")) == Code.FORBIDDEN
+    await wire.close()
+
+
+async def test_a_token_that_is_revoked_during_a_long_poll_gets_nothing(closed: Serving, tmp_path: Path) -> None:
+    wire = Wire(closed, token_of("consume"))
+    polling = asyncio.ensure_future(wire.receive(long_polling_timeout=seconds(3600)))
+    assert closed.port is not None
+    sessions = closed.port._sessions._known
+    async with asyncio.timeout(PATIENCE_S):
+        while not any(one._polls for one in sessions.values()):
+            await asyncio.sleep(0.01)
+        (tmp_path / "tokens.toml").unlink()
+        write(tmp_path, "produce", [Scope.PRODUCE])
+        closed.gate.reread()
+        sender = Wire(closed, token_of("produce"))
+        assert await sender.code("SendMessage", messages=[message()]) == Code.OK
+        status, _ = await polling
+    assert status.status.code == Code.UNAUTHORIZED
+    await sender.close()
+    await wire.close()

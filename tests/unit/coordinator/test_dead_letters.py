@@ -1,0 +1,150 @@
+"""Dead letters: shown, and sent to their group again, as they are or edited."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.coordinator.harness import Harness
+from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
+from twophase.coordinator.operator import Act
+from twophase.coordinator.queues.letters import Edit
+from twophase.core.audit_log import Actor, AuditSearch
+from twophase.core.errors import InvalidRequest
+from twophase.core.queue_message import QueueMessage
+from twophase.core.queue_operating import RedriveLetters
+
+ACT = Act("eve", "the currency was wrong", actor=Actor("desk", "::1"))
+AS_IT_IS = Edit()
+
+
+@pytest.fixture
+def queueing(harness: Harness) -> Queueing:
+    return Queueing(harness)
+
+
+async def bury(queueing: Queueing, *ids: str, **fields: Any) -> None:
+    """Send messages, and give them up."""
+    await queueing.send(*(order(id_, **fields) for id_ in ids))
+    for one in await queueing.receive(len(ids)):
+        await queueing.queues.dead_letter("", GROUP, TOPIC, one.handle)
+
+
+async def redrive(queueing: Queueing, numbers: list[int], edit: Edit = AS_IT_IS, **more: Any) -> list[tuple[str, str]]:
+    """Return (result, why) of each letter."""
+    asked = RedriveLetters(numbers=numbers, **more)
+    found = await queueing.harness.coordinator.queue_operator.redrive(
+        GROUP, asked, edit, ACT, lambda topic: topic != "forbidden"
+    )
+    return [(one.result, one.why) for one in found.letters]
+
+
+async def page(queueing: Queueing, position: int = 0, limit: int = 10, *, with_bodies: bool = False) -> Any:
+    operator = queueing.harness.coordinator.queue_operator
+    return await operator.letters(GROUP, position, limit, lambda _: True, "", with_bodies=with_bodies)
+
+
+async def of_another_group(queueing: Queueing) -> list[str]:
+    found = await queueing.queues.receive(
+        "",
+        "shipping",
+        TOPIC,
+        expression="*",
+        limit=10,
+        invisible_ms=30_000,
+        wait_ms=0,
+        client_id="c",
+        auto_renew=False,
+        fifo=False,
+    )
+    return [one.message.message_id for one in found]
+
+
+async def test_letters_are_shown_in_pages(harness: Harness, queueing: Queueing) -> None:
+    await bury(queueing, "1", "2", "3", tag="paid", keys=("7",), properties=(("shop", "7"),))
+
+    first = await page(queueing, 0, 2)
+    (third,) = (await page(queueing, first.position, 2, with_bodies=True)).letters
+
+    assert ([one.message_id for one in first.letters], first.position) == (["1", "2"], 2)
+    assert (third.number, third.topic, third.message_id, third.stored_ms) == (2, TOPIC, "3", harness.clock.now_ms())
+    assert (third.tag, third.keys, third.properties, third.redriven) == ("paid", ["7"], {"shop": "7"}, False)
+    assert (third.body, third.body_bytes, first.letters[0].body) == ("body of 3", 9, "")
+
+
+async def test_a_redriven_letter_goes_to_its_group_alone_and_once(queueing: Queueing) -> None:
+    await bury(queueing, "1")
+    assert await of_another_group(queueing) == ["1"]
+    assert await redrive(queueing, [0], dry_run=True) == [("would be sent", "")]
+    assert await queueing.ids() == []
+
+    assert await redrive(queueing, [0, 5]) == [("sent", ""), ("refused", "there is no such letter")]
+    assert await redrive(queueing, [0]) == [("sent before", "")]
+
+    (again,) = await queueing.receive()
+    assert (again.message.message_id, again.message.body, again.attempt) == ("1", b"body of 1", 1)
+    assert again.message.properties == ()
+    assert await of_another_group(queueing) == []
+    (letter,) = (await page(queueing)).letters
+    assert letter.redriven
+
+
+async def test_a_letter_that_fails_again_is_a_letter_again(queueing: Queueing) -> None:
+    await bury(queueing, "1")
+    await redrive(queueing, [0])
+    (again,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, again.handle)
+
+    assert [one.message_id for one in (await page(queueing)).letters] == ["1", "1"]
+    assert await redrive(queueing, [1]) == [("sent", "")]
+
+
+async def test_an_edit_changes_body_tag_and_properties_and_is_recorded_without_the_bodies(
+    harness: Harness, queueing: Queueing
+) -> None:
+    properties = (("currency", "DM"), ("shop", "7"), ("debug", "1"))
+    await bury(queueing, "1", tag="paid", encoding="gzip", properties=properties)
+    edit = Edit("", b"in euro", "fixed", {"currency": "EUR"}, frozenset({"debug"}))
+
+    assert await redrive(queueing, [0], edit) == [("sent", "")]
+
+    (again,) = await queueing.receive()
+    message: QueueMessage = again.message
+    assert (message.body, message.tag, message.encoding) == (b"in euro", "fixed", "identity")
+    assert dict(message.properties) == {"shop": "7", "currency": "EUR"}
+    (row,) = (await harness.store.audit_search(AuditSearch(), 0, 10)).rows
+    assert (row.who, row.act, row.after) == ("desk", "redrive-letter", "succeeded")
+    assert row.reason.startswith("eve: the currency was wrong; letter 0 of billing goes to orders as queue-")
+    assert "body 9 bytes, " in row.reason
+    assert "tag 'paid' replaced by 'fixed'" in row.reason
+    assert "properties changed: currency, debug" in row.reason
+    assert "in euro" not in row.reason
+
+
+async def test_a_message_that_was_sent_to_the_letters_directly_needs_a_topic(queueing: Queueing) -> None:
+    await queueing.send(QueueMessage(f"%DLQ%{GROUP}", "", "1", b"{}"))
+    assert await redrive(queueing, [0]) == [("refused", "it has no property DLQ_ORIGIN_TOPIC: name the topic")]
+
+    (refused,) = await redrive(queueing, [0], Edit(topic="forbidden"))
+    assert refused == ("refused", "the token's messages may not go to this topic")
+    assert await redrive(queueing, [0], Edit(topic="bills")) == [("sent", "")]
+    assert await queueing.ids(topic="bills") == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "edit"),
+    [
+        ([], AS_IT_IS),
+        (list(range(101)), AS_IT_IS),
+        ([2**62], AS_IT_IS),
+        ([0, 1], Edit(body=b"")),
+        ([0], Edit(topic="my orders")),
+        ([0], Edit(set_properties={str(number): "x" for number in range(129)})),
+        ([0], Edit(tag="x" * 20_000)),
+    ],
+)
+async def test_a_redrive_that_cannot_be_is_refused(queueing: Queueing, numbers: list[int], edit: Edit) -> None:
+    with pytest.raises(InvalidRequest):
+        await redrive(queueing, numbers, edit)
