@@ -224,7 +224,8 @@ class Load:
                     for one in found if pushed else ():
                         self._ledger.released(group, one.id)
                     return
-                await self._done(port, group, topic, client, found)
+                if not await self._done(port, group, topic, client, found):
+                    return  # the server may keep something for this client until its stream ends
         finally:
             stream.cancel()
             await asyncio.gather(stream, return_exceptions=True)
@@ -237,19 +238,23 @@ class Load:
         hold_s = float(_INVISIBLE_S) if stream is None else 60.0
         self._ledger.given(group, one.id, port.life, asked_s, hold_s, wire.now_ms(), is_alive)
 
-    async def _done(self, port: wire.Port, group: str, topic: str, client: str, found: Sequence[wire.Given]) -> None:
-        """Acknowledge most messages; some fail, and some are kept for longer first."""
-        done = []
+    async def _done(self, port: wire.Port, group: str, topic: str, client: str, found: Sequence[wire.Given]) -> bool:
+        """Acknowledge most messages; some fail, and some are kept for longer first.
+
+        Returns False when the server has not taken all of that.
+        """
+        done, all_taken = [], True
         for one in found:
             drawn = self._chance.random()
             if drawn < 0.02:
                 self._ledger.counts["failed"] += 1
                 self._ledger.released(group, one.id)
-                await port.extend(group, topic, one, client, 1)
+                all_taken &= await port.extend(group, topic, one, client, 1) is not None
             elif drawn < 0.04:
                 kept = await port.extend(group, topic, one, client, _EXTENDED_S)
                 if kept is None:
                     self._ledger.released(group, one.id)
+                    all_taken = False
                     continue
                 self._ledger.counts["extended"] += 1
                 self._ledger.extended(group, one.id, _EXTENDED_S - 1.0)
@@ -257,7 +262,7 @@ class Load:
             else:
                 done.append(one)
         if not done:
-            return
+            return all_taken
         for one in done:
             self._ledger.acknowledging(group, one.id)
         confirmed = await port.ack(group, topic, done, client)
@@ -266,6 +271,7 @@ class Load:
                 self._ledger.acknowledged(group, one.id, port.life)
             else:
                 self._ledger.released(group, one.id)
+        return all_taken and len(confirmed) == len(done)
 
     async def end(self) -> None:
         """End what answers questions."""
