@@ -23,12 +23,13 @@ test: ready ## Run every test, on real database servers of its own
 test-fast: ready ## Run the unit tests, the model and the stores on SQLite: for everyday work
 	@.venv/bin/pytest -q -n "$$(($$(nproc) + 1))" --dist worksteal -m 'not long and not postgres and not mariadb' tests/unit tests/model tests/conformance $(ARGS)
 
-soak: parts = $(or $(PARTS),nodes spark power)
-soak: ready ## Half a million messages through failing nodes, Spark's drivers killed at every point, stores whose power goes (PARTS=nodes ARGS="--messages N", PARTS=spark ARGS="--sink N", PARTS=power ARGS="--losses N")
-	@$(if $(filter-out nodes spark power,$(parts)),echo 'PARTS is nodes spark or power; unknown: $(filter-out nodes spark power,$(parts))' >&2; exit 2)
+soak: parts = $(or $(PARTS),nodes queues spark power)
+soak: ready ## Half a million messages through failing nodes, as many through queues, Spark's drivers killed at every point, stores whose power goes (PARTS=nodes ARGS="--messages N", PARTS=queues ARGS="--messages N", PARTS=spark ARGS="--sink N", PARTS=power ARGS="--losses N")
+	@$(if $(filter-out nodes queues spark power,$(parts)),echo 'PARTS is nodes queues spark or power; unknown: $(filter-out nodes queues spark power,$(parts))' >&2; exit 2)
 	@$(if $(filter nodes,$(parts)),.venv/bin/python -m tests.crash.nodes.soak $(ARGS))
-	@$(if $(filter spark,$(parts)),.venv/bin/python -m tests.spark.soak $(if $(filter nodes,$(parts)),,$(ARGS)))
-	@$(if $(filter power,$(parts)),.venv/bin/python -m tests.crash.power.soak $(if $(filter nodes spark,$(parts)),,$(ARGS)))
+	@$(if $(filter queues,$(parts)),.venv/bin/python -m tests.crash.queues.soak $(if $(filter nodes,$(parts)),,$(ARGS)))
+	@$(if $(filter spark,$(parts)),.venv/bin/python -m tests.spark.soak $(if $(filter nodes queues,$(parts)),,$(ARGS)))
+	@$(if $(filter power,$(parts)),.venv/bin/python -m tests.crash.power.soak $(if $(filter nodes queues spark,$(parts)),,$(ARGS)))
 
 fuzz: ready ## Ten minutes of wrong requests, two million of changed bytes, and docs/fuzz-report.md; ARGS="--seconds N --changed N --only NAME"
 	@.venv/bin/python -m tests.fuzz $(ARGS)

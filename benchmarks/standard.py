@@ -282,6 +282,9 @@ PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
     "rates": rates,
     "transfers": transfers,
     "grpc": _scenario("grpc", BOTH, seconds=lambda effort: effort.seconds, in_turns=True),
+    "rocketmq": _scenario(
+        "rocketmq", BOTH, size=lambda effort: effort.messages, seconds=lambda effort: effort.seconds, in_turns=True
+    ),
     "sdk": _scenario("sdk", (), paired=True),
     "start": _scenario("start", BOTH, size=lambda effort: effort.start_rows),
     "abandoned": _scenario("abandoned", ("postgres",), size=lambda effort: effort.messages),

@@ -43,6 +43,10 @@ class Caller(Protocol):
         """Take notice that the connection is gone; the call's outcome is unknown."""
 
 
+Reader = Callable[[bytes], None]
+"""Takes a piece of an answer's messages."""
+
+
 def head(path: str, authority: str, content_type: str = "application/grpc") -> bytes:
     """Return the header block of every call of one method."""
     names = {
@@ -72,6 +76,7 @@ class Http2Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._transport = cast("asyncio.Transport", None)
         self._callers: dict[int, Caller] = {}
+        self._readers: dict[int, Reader] = {}
         self._next_stream = 1
         self._rest = b""
         self._out: list[bytes] = []
@@ -83,16 +88,19 @@ class Http2Connection(asyncio.Protocol):
         self._refusals: dict[bytes, str] = {}
         self._fault = ""
 
-    def call(self, block: bytes, message: bytes, caller: Caller) -> None:
+    def call(self, block: bytes, message: bytes, caller: Caller, reader: Reader | None = None) -> None:
         """Send a request.
 
         Arguments:
             block: of the method, from `head`.
             message: with gRPC's own five bytes before it, see `grpc_server.status.framed`.
+            reader: takes the answer's messages; None to skip them.
         """
         number = self._next_stream
         self._next_stream = number + 2
         self._callers[number] = caller
+        if reader is not None:
+            self._readers[number] = reader
         stream = number.to_bytes(4, "big")
         size = len(message)
         frame = (len(block) << 16 | HEADERS << 8 | END_HEADERS).to_bytes(5, "big") + stream + block
@@ -103,6 +111,21 @@ class Http2Connection(asyncio.Protocol):
             self._write(frame)
             self._held.append(_Held(stream, memoryview(message), self._stream_window))
             self._send_held()
+
+    def stream(self, block: bytes, message: bytes, caller: Caller, reader: Reader) -> None:
+        """Send the first message of a call that stays open.
+
+        The arguments are those of `call`. The message must fit into a frame and into the server's windows.
+        """
+        number = self._next_stream
+        self._next_stream = number + 2
+        self._callers[number] = caller
+        self._readers[number] = reader
+        assert len(message) <= min(self._window, self._stream_window, self._frame_bytes), "it is short"
+        self._window -= len(message)
+        self._write(
+            frames.frame(HEADERS, END_HEADERS, number, block) + frames.frame(DATA, 0, number, message),
+        )
 
     def cut(self) -> None:
         """Close at once, also with calls under way."""
@@ -141,6 +164,7 @@ class Http2Connection(asyncio.Protocol):
         if not self.ready.done():
             self.ready.set_exception(OSError(None, self._fault or str(exc or "closed before a word of HTTP/2")))
         callers, self._callers = self._callers, {}
+        self._readers.clear()
         for caller in callers.values():
             caller.cut_off()
         self._on_lost(self)
@@ -163,6 +187,8 @@ class Http2Connection(asyncio.Protocol):
                 self._headers(flags, stream, data[at + HEAD_BYTES : stop])
             elif kind != DATA:
                 self._other(kind, flags, stream, data[at + HEAD_BYTES : stop])
+            elif self._readers and (reader := self._readers.get(stream)) is not None:
+                reader(data[at + HEAD_BYTES : stop])
             at = stop
         self._rest = data[at:]
         self._reading = False
@@ -189,6 +215,7 @@ class Http2Connection(asyncio.Protocol):
 
     def _ended(self, stream: int, refusal: str) -> None:
         caller = self._callers.pop(stream, None)
+        self._readers.pop(stream, None)
         if caller is not None:
             caller.answered(refusal)
 

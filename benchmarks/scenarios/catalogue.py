@@ -16,6 +16,7 @@ from benchmarks.scenarios.latency import play_latency
 from benchmarks.scenarios.memory import play_memory
 from benchmarks.scenarios.plain import play_plain
 from benchmarks.scenarios.receiver import play_receiver_down
+from benchmarks.scenarios.rocketmq import play_rocketmq
 from benchmarks.scenarios.sdk import play_sdk
 from benchmarks.scenarios.sizes import play_sizes
 from benchmarks.scenarios.stalled import play_stalled
@@ -40,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True):
 SCENARIOS: Final[dict[str, Entry]] = {
     "latency": Entry(play_latency, "500 msg/s, open loop: what a user waits for"),
     "grpc": Entry(play_plain, "over gRPC, beside a coordinator that commits once a call"),
+    "rocketmq": Entry(play_rocketmq, "transactions, orphans and idle consumers of RocketMQ's clients, beside an echo"),
     "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", frozenset({"size"})),
     "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
     "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),
@@ -55,6 +57,6 @@ SCENARIOS: Final[dict[str, Entry]] = {
     "checks": Entry(
         play_checks, "throughput with tokens and signed calls, beside a server without", _HEEDED - {"size"}
     ),
-    "floods": Entry(play_floods, "one hostile client beside an ordinary one, by thirty-three attacks"),
+    "floods": Entry(play_floods, "one hostile client beside an ordinary one, by thirty-seven attacks"),
     "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),
 }

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.scenarios.attacks import calls, compressed, handshakes, http2, owner, requests
+from benchmarks.scenarios.attacks import calls, compressed, handshakes, http2, owner, queues, requests
 from benchmarks.scenarios.attacks.client import Play, Victim
 from benchmarks.scenarios.figure import play
 
@@ -30,11 +30,14 @@ class Attack(msgspec.Struct, frozen=True):
     settings: tuple[str, ...] = ()
     """More settings of the server."""
     stores: tuple[str, ...] = ("sqlite",)
+    port: str = "grpc_port"
+    """The setting of the second port, which may be the one for RocketMQ's clients."""
 
 
 OWNER: Final = "hostile"
 BOUNDED: Final = "bounded"
 """The same with a quota of bytes."""
+ROCKETMQ: Final = "rocketmq_port"
 _BOTH: Final = ("sqlite", "postgres")
 
 ATTACKS: Final[dict[str, Attack]] = {
@@ -64,6 +67,10 @@ ATTACKS: Final[dict[str, Attack]] = {
     "requests of forty connections, pipelined": Attack(requests.requests_of_forty_connections),
     "messages of forty connections, pipelined": Attack(requests.messages_of_forty_connections),
     "calls of forty gRPC connections": Attack(http2.calls_of_forty_connections),
+    "RocketMQ streams that never read": Attack(queues.streams_that_never_read, port=ROCKETMQ),
+    "RocketMQ long polls": Attack(queues.long_polls, port=ROCKETMQ),
+    "RocketMQ bodies that are not read": Attack(queues.bodies_that_are_not_read, port=ROCKETMQ),
+    "RocketMQ halves that nobody decides": Attack(queues.halves_that_nobody_decides, port=ROCKETMQ),
     "with a token, silent receivers": Attack(calls.silent_receivers, token=OWNER, stores=_BOTH),
     "with a token, large bodies": Attack(owner.large_bodies, token=OWNER, stores=_BOTH),
     "with a token, a store to be filled": Attack(owner.stored_bytes, token=OWNER, stores=_BOTH),

@@ -51,7 +51,8 @@ def play_floods(stage: Stage) -> list[Figure]:
         for name in list(attacks)[: stage.size or None]:
             stage.tell(f"{name}, for {stage.seconds or SECONDS:g} s")
             attack, grpc = attacks[name], KeptPort()
-            settings = [f"grpc_port={grpc.number}", *attack.settings]
+            settings = [f"{attack.port}={grpc.number}", *attack.settings]
+            settings += [] if attack.port == "grpc_port" else ["grpc_port=off"]
             settings += clients.certified if attack.tls else []
             settings += clients.known if attack.token else []
             with store(stage.kind, stage.directory) as made, made.served(settings) as server:

@@ -52,6 +52,12 @@ class Started(msgspec.Struct, frozen=True):
     ready_s: float = 0.0
     business_url: str = ""
     """A database of the applications' own, for transfers; empty without one."""
+    urls: tuple[str, ...] = ()
+    """All addresses of the ready line."""
+
+    def address_of(self, scheme: str) -> str:
+        """Return host and port of its address of another protocol."""
+        return next(url.partition("://")[2] for url in self.urls if url.startswith(f"{scheme}://"))
 
 
 @contextlib.contextmanager
@@ -99,13 +105,15 @@ def server(
         try:
             line = _ready_line(process)
             wanted = (f"{scheme}://", f"{scheme}s://")
-            url = next((word for word in line.split() if word.startswith(wanted)), "")
+            urls = tuple([word for word in line.split() if "://" in word])
+            url = next((word for word in urls if word.startswith(wanted)), "")
             if not url:
                 stop(process)
                 errors.seek(0)
                 said = (line + errors.read().decode("utf-8", "replace"))[-_SAID_MAX:].strip()
                 raise BenchmarkFailed(f"the {name} server did not start: {said or 'it said nothing'}", remedy="")
-            yield Started(name, url, (Process(SERVER_NAME, process.pid),), time.perf_counter() - started_s)
+            processes = (Process(SERVER_NAME, process.pid),)
+            yield Started(name, url, processes, time.perf_counter() - started_s, urls=urls)
         finally:
             stop(process)
 
@@ -140,6 +148,13 @@ def null_server(scheme: Scheme = Scheme.HTTP) -> Iterator[Started]:
 def bare_server() -> Iterator[Started]:
     """Run the server beside which null is measured."""
     with server("bare", [sys.executable, "-m", "benchmarks.servers.bare"], REPOSITORY) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def echo_server() -> Iterator[Started]:
+    """Run the gRPC server that answers each request with its own bytes."""
+    with server("echo", [sys.executable, "-m", "benchmarks.servers.echo"], REPOSITORY, Scheme.GRPC) as started:
         yield started
 
 

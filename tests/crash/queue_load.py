@@ -18,7 +18,7 @@ import uvloop
 
 from tests.support.null_observer import NullObserver
 from twophase.coordinator.coordinator import Coordinator
-from twophase.coordinator.queues import Decision, Question, QueueMessage
+from twophase.coordinator.queues import Decision, Delivered, Question, QueueMessage
 from twophase.coordinator.queues.service import Queues
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import ReceiptStale, StoreError, TwophaseError, Unavailable
@@ -120,14 +120,17 @@ async def consume(coordinator: Coordinator, *, until_empty: bool) -> None:
             continue
         for one in found:
             tell("given", one.message.message_id)
-        for one in found:
-            try:
-                await queues.ack("", GROUP, TOPIC, one.handle)
-            except (ReceiptStale, Unavailable, StoreError):
-                continue  # it took too long, or another node serves the topic now
-            tell("done", one.message.message_id)
+        await asyncio.gather(*(_acknowledge(queues, one) for one in found))
         if until_empty and not found and await _is_empty(coordinator):
             return
+
+
+async def _acknowledge(queues: Queues, one: Delivered) -> None:
+    try:
+        await queues.ack("", GROUP, TOPIC, one.handle)
+    except (ReceiptStale, Unavailable, StoreError):
+        return  # it took too long, or another node serves the topic now
+    tell("done", one.message.message_id)
 
 
 async def _is_empty(coordinator: Coordinator) -> bool:

@@ -11,13 +11,17 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from tests.crash.queue_load import TOPIC
 from tests.servers.database import Database
+from twophase.core.message import Branch, Message, decode, encode
+from twophase.core.queue_message import message_of
 from twophase.server.stores import open_store
+from twophase.stores.base import Store
 from twophase.stores.queue_rows import Entry
 
 KILLS = 4
@@ -60,12 +64,24 @@ async def entries_of(url: str) -> list[Entry]:
     store = open_store(url)
     await store.start()
     try:
-        entries: list[Entry] = []
-        while page := await store.queue_page(TOPIC, 0, len(entries), 1_000):
-            entries += page
-        return entries
+        return [entry async for entry in entries_in(store, TOPIC)]
     finally:
         await store.stop()
+
+
+async def entries_in(store: Store, topic: str) -> AsyncIterator[Entry]:
+    """Yield all entries of a topic with one queue."""
+    least = 0
+    while page := await store.queue_page(topic, 0, least, 1_000):
+        least = page[-1].number + 1
+        for entry in page:
+            yield entry
+
+
+def id_of(entry: Entry) -> str:
+    """Return the message id of an entry."""
+    branch = decode(entry.body).branches[entry.branch]
+    return message_of(branch.url, branch.payload).message_id
 
 
 def check(lives: list[Steps], entries: list[Entry]) -> None:
@@ -89,11 +105,7 @@ def check_queue(steps: Steps, entries: list[Entry], in_flight: set[str]) -> None
         entries: of the queue.
         in_flight: what was with consumers of a killed process.
     """
-    from twophase.core.message import decode
-    from twophase.core.queue_message import message_of
-
-    branches = [decode(entry.body).branches[entry.branch] for entry in entries]
-    queued = [message_of(branch.url, branch.payload).message_id for branch in branches]
+    queued = [*map(id_of, entries)]
     promised = {id_ for step, id_ in steps if step in {"sent", "committed"}}
     rolled_back = {id_ for step, id_ in steps if step == "rolled"}
     halves = {id_ for step, id_ in steps if step == "half"}
@@ -156,8 +168,6 @@ def test_the_check_notices_what_it_is_for() -> None:
 
 
 def _example() -> tuple[list[Entry], Steps]:
-    from twophase.core.message import Branch, Message, encode
-
     ids = [f"{number}-commit" for number in range(101)]
     entries = [
         Entry(number, f"g{number}", 0, 0, encode(Message(f"g{number}", (Branch(f"queue://orders?id={id_}"),))))

@@ -45,6 +45,7 @@ _OK: Final = Answer(200, b"{}")
 _SETTINGS: Final[dict[str, Any]] = {
     "http_port": 0,
     "grpc_port": 0,
+    "rocketmq_port": 0,
     "retry_first_ms": 20,
     "check_back_first_ms": 20,
     "timeout_to_fail_ms": 1_000,
@@ -90,6 +91,8 @@ class Ports:
         api = server._grpc._api
         assert api is not None
         self._grpc_port = cast("Any", api._listener._port)
+        assert server._rocketmq is not None
+        self._rocketmq_port = cast("Any", server._rocketmq._listener._port)
         self.statuses: set[int] = set()
         """The statuses that were answered over HTTP."""
         self.frames = 0
@@ -113,8 +116,15 @@ class Ports:
 
     async def grpc(self, cases: Sequence[Case]) -> None:
         """Play the gRPC port."""
+        await self._http2(self._grpc_port, cases)
+
+    async def rocketmq(self, cases: Sequence[Case]) -> None:
+        """Play the port for RocketMQ's clients."""
+        await self._http2(self._rocketmq_port, cases)
+
+    async def _http2(self, port: Any, cases: Sequence[Case]) -> None:
         wires = [MemoryTransport() for _ in cases]
-        connections = [GrpcConnection(self._grpc_port) for _ in cases]
+        connections = [GrpcConnection(port) for _ in cases]
         await self._exchange(connections, wires, cases)
         for wire, case in zip(wires, cases, strict=True):
             for kind, payload in _frames(bytes(wire.written)):
@@ -164,11 +174,13 @@ class Doors:
         words, clients, guarded = seeds.HTTP_WORDS + seeds.JSON_WORDS, self._clients, self.guarded
         questions = [*self._signatures.seeds, *self._questions.seeds]
         return [
-            Door("HTTP", 20, _drawing(seeds.HTTP, words), self.open.http),
+            Door("HTTP", 14, _drawing(seeds.HTTP, words), self.open.http),
             Door("operators, topics and batches", 8, _drawing(seeds.OPERATORS, words), self.open.http),
             Door("HTTP with tokens", 10, _drawing(clients.requests, words + clients.words), guarded.http),
-            Door("HTTP/2 and gRPC", 15, _drawing(seeds.GRPC, seeds.GRPC_WORDS), self.open.grpc),
+            Door("HTTP/2 and gRPC", 9, _drawing(seeds.GRPC, seeds.GRPC_WORDS), self.open.grpc),
             Door("gRPC with tokens", 6, _drawing(clients.calls, seeds.GRPC_WORDS + clients.words), guarded.grpc),
+            Door("RocketMQ's port", 8, _drawing(rocketmq.CALLS, rocketmq.CALL_WORDS), self.open.rocketmq),
+            Door("RocketMQ's port with tokens", 4, _drawing(*clients.rocketmq), guarded.rocketmq),
             Door("compressed gRPC", 5, compressed.drawing, self.open.grpc),
             Door("HTTP over TLS", 1, clients.drawing_tls, self._tls),
             _parser("names in certificates", 3, NAMES, NAME_WORDS, _whole(self._check_name)),

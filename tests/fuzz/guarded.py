@@ -6,6 +6,8 @@ Tokens are in headers, base URLs and metadata; names are in certificates.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any, Final
 
 from benchmarks.load import http2
 from benchmarks.servers.tokens import added
-from tests.fuzz import seeds
+from tests.fuzz import rocketmq, seeds
 from tests.fuzz.mutation import Mutator
 from tests.support.certificates import Certificates
 from tests.support.memory_transport import MemoryTransport
@@ -26,6 +28,7 @@ from twophase.server.http_port.connection import Connection
 SAN: Final = "pay.internal"
 _GREETING: Final = frames.PREFACE + frames.settings({})
 _ROUNDS: Final = 8
+_SIGNED_TIME: Final = b"20260101T000000Z"
 _TURN_S: Final = 0.0005
 NAMES: Final = [b"pay.internal", b"PAY.internal\x00other", b"*.internal", b"pay.internal.", b"a" * 300]
 NAME_WORDS: Final = [b"\x00", b".", b"pay", b"*", "ı".encode(), "Ｐ".encode(), b"xn--", b"\xff", b"@", b"://"]
@@ -43,6 +46,7 @@ class Guarded:
         self.tokens = [
             added(file, "producer", ["produce"], "--gid-prefix=seed-", "--requests-per-s=1000000"),
             added(file, "operator", ["observe", "operate", "payload", "topics", "admin"]),
+            added(file, "queues", ["produce", "consume"]),
             added(file, "everything", ["produce", "observe", "payload"], "--destination=http://127.0.0.1:9/"),
         ]
         added(file, "pay", ["produce"], f"--san={SAN}")
@@ -76,6 +80,19 @@ class Guarded:
                 body = frames.frame(frames.DATA, frames.END_STREAM, 1, framed(raw))
                 found.append(_GREETING + frames.header_frames(1, block) + body)
         return found
+
+    @property
+    def rocketmq(self) -> tuple[list[bytes], list[bytes]]:
+        """Return the same for the port of RocketMQ's clients, and the words of it."""
+        found = []
+        for number, token in enumerate([*self.tokens, "wrong"]):
+            key = token.encode()
+            signature = hmac.new(key, _SIGNED_TIME, hashlib.sha1).hexdigest().encode()
+            signed = b"MQv2-HMAC-SHA1 Credential=" + key + b", SignedHeaders=x-mq-date-time, Signature=" + signature
+            known = b"Bearer " + key if number % 2 else signed
+            metadata = frames.field(b"x-mq-date-time", _SIGNED_TIME) + frames.field(b"authorization", known)
+            found += rocketmq.calls(metadata)
+        return found, [*rocketmq.CALL_WORDS, *self.words, b"MQv2-HMAC-SHA1 ", b"Credential=", b"Signature="]
 
     @property
     def words(self) -> list[bytes]:

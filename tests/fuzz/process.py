@@ -28,6 +28,7 @@ _SETTINGS: Final = (
     "retry_first_ms=200",
     "check_back_first_ms=200",
     "request_timeout_ms=1000",
+    "rocketmq_port=0",
 )
 
 
@@ -39,6 +40,7 @@ class Fuzzed:
         self._log = log
         self._read = 0
         self.http_port = self.grpc_port = 0
+        self.rocketmq_address = ""
 
     @property
     def url(self) -> str:
@@ -54,6 +56,7 @@ class Fuzzed:
         self.http_port, self.grpc_port = (
             int(line.split(f"{one}://127.0.0.1:")[1].split()[0]) for one in ("http", "grpc")
         )
+        self.rocketmq_address = line.split("rocketmq://")[1].split()[0]
 
     def faults(self) -> list[str]:
         """Return the faults in the log since the last look.

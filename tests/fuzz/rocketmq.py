@@ -6,12 +6,16 @@ Each is refused, or read; a message that is taken has the same attributes in the
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any, Final
 
+from benchmarks.load import http2
 from twophase.core.errors import TwophaseError
 from twophase.core.queue_message import address_of, message_of
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.status import framed
 from twophase.rocketmq_wire import requests
-from twophase.rocketmq_wire.descriptors import kind
+from twophase.rocketmq_wire.descriptors import SERVICE, kind
 from twophase.rocketmq_wire.requests import BrokenMessage
 from twophase.server.rocketmq.checking import check_after_ms, message_in
 
@@ -61,6 +65,45 @@ def _seeds() -> list[bytes]:
 
 
 SEEDS: Final = _seeds()
+_METHODS: Final = (
+    *("SendMessage",) * 4,
+    *("QueryRoute", "EndTransaction", "ReceiveMessage", "AckMessage", "Telemetry"),
+)
+"""The method of each seed."""
+
+
+def calls(metadata: bytes) -> list[bytes]:
+    """Return connections that make calls; each is the greeting, and frames.
+
+    `metadata`: more of it, as a block.
+    """
+    known = frames.field(b"x-mq-client-id", b"fuzz") + metadata
+    made = []
+    for method, raw in zip(_METHODS, SEEDS, strict=True):
+        block = http2.head(f"/{SERVICE}/{method}", "localhost") + known
+        # Each on streams of its own: twice the same, and a cut.
+        made.append([frames.header_frames(stream, block) + _data(stream, raw) for stream in (1, 3)])
+    greeting = frames.PREFACE + frames.settings({}) + frames.frame(frames.SETTINGS, frames.ACK)
+    cut = frames.reset(1, frames.CANCEL)
+    return [
+        *(greeting + first + second for first, second in made),
+        *(greeting + first + cut for first, _ in made),
+        *(greeting + one[0] + other[1] for one, other in itertools.pairwise(made)),
+    ]
+
+
+def _data(stream: int, raw: bytes) -> bytes:
+    return frames.frame(frames.DATA, frames.END_STREAM, stream, framed(raw))
+
+
+CALLS: Final = calls(b"")
+CALL_WORDS: Final = [
+    *WORDS,
+    *(frames.frame(number, 0, stream, b"") for number in range(10) for stream in (0, 1, 3)),
+    *(frames.reset(1, frames.CANCEL), frames.window_update(1, 2**31 - 1), frames.window_update(0, 1)),
+    *(_data(1, raw) for raw in SEEDS),
+    *(method.encode() for method in _METHODS),
+]
 
 
 def check(raw: bytes) -> None:

@@ -10,6 +10,7 @@ from tests.fuzz.branches import Branches
 from tests.fuzz.parsers import parser_targets
 from tests.fuzz.play import Target
 from tests.fuzz.process import Fuzzed, fuzzed
+from tests.fuzz.rocketmq_calls import RocketmqCalls
 from tests.fuzz.wires import Wires
 
 
@@ -20,4 +21,5 @@ def all_targets() -> Iterator[tuple[Fuzzed, list[Target]]]:
         server = running.enter_context(fuzzed())
         branches = running.enter_context(contextlib.closing(Branches()))
         wires = running.enter_context(contextlib.closing(Wires(server, branches)))
-        yield server, [*Api(server, branches).targets(), *wires.targets(), *parser_targets()]
+        queues = running.enter_context(contextlib.closing(RocketmqCalls(server)))
+        yield server, [*Api(server, branches).targets(), *wires.targets(), *queues.targets(), *parser_targets()]

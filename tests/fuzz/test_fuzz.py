@@ -25,6 +25,8 @@ _NAMES = (
     "JSON-RPC",
     "gRPC",
     "bytes on the gRPC port",
+    "RocketMQ's calls",
+    "bytes on RocketMQ's port",
     "responses of branches",
     "JSON of requests",
     "steps of gRPC requests",

@@ -74,7 +74,7 @@ class Wires:
         )
         routes = st.sampled_from(_JSON_PATHS)
         noise = st.lists(st.binary(max_size=60), max_size=5).map(b"".join)
-        said = st.lists(_frames(messages.damaged(request)), max_size=12).map(b"".join)
+        said = st.lists(frames_of(messages.damaged(request), _CALL), max_size=12).map(b"".join)
         greeting = st.sampled_from([frames.PREFACE, frames.PREFACE + frames.settings({}) + _ACKNOWLEDGED])
         sent = st.tuples(greeting, said | noise).map(b"".join)
         return [
@@ -202,11 +202,11 @@ class Wires:
         assert new_gid(b"", timeout=_ANSWER_S)
 
 
-def _frames(request: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """Draw one frame: of any kind, or one of which a call is made."""
+def frames_of(request: st.SearchStrategy[bytes], call: bytes) -> st.SearchStrategy[bytes]:
+    """Draw one frame: any, or a part of a call with the headers `call`."""
     streams = st.sampled_from([0, 1, 1, 1, 3, 5, 2])
     flags = st.sampled_from([0, frames.END_STREAM, frames.END_HEADERS, 5, frames.PADDED, 0x2D, 0xFF])
-    block = st.just(_CALL) | st.binary(max_size=30).map(lambda more: _CALL + more)
+    block = st.just(call) | st.binary(max_size=30).map(lambda more: call + more)
     payload = st.binary(max_size=60) | request.map(framed) | block
     any_kind = st.builds(frames.frame, st.integers(0, 11), flags, streams, payload)
     opening = st.builds(frames.header_frames, streams, block)

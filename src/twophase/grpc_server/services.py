@@ -59,6 +59,10 @@ class Services(Calls):
         """Makes the value that is kept with a call's headers (`CallHead.kept`)."""
         self.refuse: Callable[[Fields], Response | None] = _nothing
         """Returns the answer to a call that is refused by its headers; None to serve it."""
+        self.varying = b""
+        """The name of a header that differs from call to call; empty for none.
+
+        `keep` and `refuse` ignore its value."""
         self._header_list_bytes_max = header_list_bytes_max
         self._unknown = unknown
         self._methods: dict[str, tuple[type[UnaryCall | StreamingCall], UnaryMethod | StreamingMethod, int]] = {}

@@ -75,6 +75,7 @@ class GrpcListener:
             self._on_turned_away,
             self._budget,
             read_reserved=services.read_reserved if services.has_always else None,
+            varying=services.varying,
         )
         before = None
         if self._tls is not None:

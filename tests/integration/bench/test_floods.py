@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.scenarios.flood import ATTACKS, BOUNDED, OWNER, Attack
+from benchmarks.scenarios.flood import ATTACKS, BOUNDED, OWNER, ROCKETMQ, Attack
 from benchmarks.servers.started import REPOSITORY
 from benchmarks.servers.tokens import added
 from tests.integration.server.running import running
@@ -21,10 +21,12 @@ _PLAYED_S = 0.3
 
 
 def _server(attack: Attack) -> str:
+    if attack.port == ROCKETMQ:
+        return "rocketmq"
     return "tls" if attack.tls else "tokens" if attack.token else "plain"
 
 
-@pytest.mark.parametrize("kind", ["plain", "tls", "tokens"])
+@pytest.mark.parametrize("kind", ["plain", "tls", "tokens", "rocketmq"])
 async def test_an_attack_goes_on_until_it_is_ended(kind: str, tmp_path: Path) -> None:
     settings: dict[str, Any] = Certificates(tmp_path).settings() if kind == "tls" else {}
     tokens: dict[str, str] = {}
@@ -34,7 +36,8 @@ async def test_an_attack_goes_on_until_it_is_ended(kind: str, tmp_path: Path) ->
         tokens = {name: added(file, name, ["produce", "observe"]) for name in (OWNER, BOUNDED)}
     attacks = {name: attack for name, attack in ATTACKS.items() if _server(attack) == kind}
     assert attacks
-    async with running(tmp_path, grpc_port=0, **settings) as one:
+    second: dict[str, Any] = {"grpc_port": "off", ROCKETMQ: 0} if kind == "rocketmq" else {"grpc_port": 0}
+    async with running(tmp_path, **second, **settings) as one:
         ports = [url.rpartition(":")[2] for url in one.server.urls]
         for name, attack in attacks.items():
             command = (sys.executable, "-m", "benchmarks.scenarios.flood", name, *ports, tokens.get(attack.token, ""))

@@ -25,6 +25,7 @@ from tests.servers.postgres import PostgresServer
 _SMALL = {
     "latency": (100, 0.5),
     "grpc": (8, 0.3),
+    "rocketmq": (20, 0.3),
     "sdk": (200, 0.0),
     "filled": (200, 0.3),
     "cleaning": (160_000, 0.2),
@@ -44,6 +45,13 @@ _ALONE = [name for name in SCENARIOS if name not in _WAITING]
 _SAID = {
     "latency": ("100 msg/s: prepare, p50", "100 msg/s: submit → branch, p99", "100 msg/s: one flush, on average"),
     "grpc": ("over gRPC: messages", "one commit a call: messages", "nothing kept: messages"),
+    "rocketmq": (
+        "half + commit: part of the echo's",
+        "half + commit, 32 in flight, synced",
+        "with a push consumer: end to end",
+        "20 orphans: delivered after due, the last",
+        "memory, idle",
+    ),
     "sdk": ("SDK, async, 32 at a time: CPU of prepare + submit", "SDK, sync: CPU of prepare + submit"),
     "filled": ("throughput, empty database", "throughput, 200 live and 1,000 finished messages"),
     # On a busy machine a run of 0.2 s may lie between two batches. The scenario itself fails where nothing is removed.
@@ -137,7 +145,7 @@ def test_small_scenarios_of_who_does_not_answer_are_played_on_sqlite(tmp_path: P
 
 @pytest.mark.postgres
 @pytest.mark.usefixtures("shared_postgres")
-@pytest.mark.parametrize("scenario", ["start", "grpc"])
+@pytest.mark.parametrize("scenario", ["start", "grpc", "rocketmq"])
 def test_a_small_scenario_is_played_on_postgres(scenario: str, tmp_path: Path) -> None:
     _play(scenario, "postgres", tmp_path)
 

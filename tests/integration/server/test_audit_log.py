@@ -24,9 +24,11 @@ from tests.integration.server.test_grpc import grpc_url, method
 from tests.integration.server.test_identities import GRPC_METHODS, HTTP_ROUTES, Api, HttpRoute
 from tests.support.fake_coordinator import get, post
 from tests.support.identities import bearer, token_of, write
+from twophase.coordinator.queues import QueueMessage
 from twophase.core.audit_log import AuditEntry, AuditRow, TokensSeen
 from twophase.core.takeover import PATH, TakenBranch, TakenMessage, TakenState, TakeoverRequest
 from twophase.grpc_wire.messages import pool
+from twophase.server.api.queues_http import GROUPS_PATH, QUEUES_PATH
 from twophase.server.app import Server
 from twophase.server.identity.scopes import Scope, scopes_of
 from twophase.server.identity.tokens import changing, digest_of
@@ -46,6 +48,10 @@ class Asked(NamedTuple):
     """The request needs a message `g` that waits."""
     subscribed: bool = False
     """The request needs a topic `rates`."""
+    queued: bool = False
+    """The request needs a queue `rates`."""
+    consumed: bool = False
+    """The request needs a group `rates` that has read the queue, and a dead letter of it."""
 
 
 SUBSCRIPTION: Final = json.dumps({"topic": "rates", "url": URL}).encode()
@@ -73,6 +79,12 @@ ACTS: Final = {
     "/api/twophase/topics/subscribe": Asked("subscribe", SUBSCRIPTION),
     "/api/twophase/topics/unsubscribe": Asked("unsubscribe", SUBSCRIPTION, subscribed=True),
     "/api/twophase/topics/{name:path}": Asked("delete-topic", subscribed=True),
+    f"{QUEUES_PATH}/{{name:path}}/define": Asked("define-topic", b'{"queues":2}'),
+    f"{QUEUES_PATH}/{{name:path}}/remove": Asked("remove-topic", queued=True),
+    f"{GROUPS_PATH}/{{name:path}}/define": Asked("define-group", b'{"attempts_max":2}'),
+    f"{GROUPS_PATH}/{{name:path}}/remove": Asked("remove-group", b'{"override":true}', consumed=True),
+    f"{GROUPS_PATH}/{{name:path}}/reset": Asked("reset-group", b'{"topic":"rates","to":"earliest"}', consumed=True),
+    "/api/twophase/letters/{name:path}/redrive": Asked("redrive-letter", b'{"numbers":[0]}', consumed=True),
     PATH: Asked("import", TAKEN),
     "/dtmgimp.Dtm/Subscribe": Asked("subscribe"),
     "/dtmgimp.Dtm/Unsubscribe": Asked("unsubscribe", subscribed=True),
@@ -85,6 +97,11 @@ READING: Final = {
     "GET /api/dtmsvr/queryKV",
     "GET /api/twophase/topics",
     "GET /api/twophase/topics/{name:path}",
+    f"GET {QUEUES_PATH}",
+    f"GET {QUEUES_PATH}/{{name:path}}",
+    f"GET {GROUPS_PATH}",
+    f"GET {GROUPS_PATH}/{{name:path}}",
+    "GET /api/twophase/letters/{name:path}",
     "GET /api/twophase/log",
     "GET /api/twophase/log/chain",
     f"GET {MANY}",
@@ -113,6 +130,25 @@ async def _rows(api: Api) -> list[AuditRow]:
     return [row for row in await api.server.server._store.audit_chain(0, 1_000) if row.act != "token"]
 
 
+async def _consume_one(api: Api) -> None:
+    """Let the group give up the only message of its queue."""
+    queues = api.server.server.coordinator.queues
+    await queues.send([QueueMessage("rates", "", "1", b"x")], None)
+    (found,) = await queues.receive(
+        "",
+        "rates",
+        "rates",
+        expression="*",
+        limit=1,
+        invisible_ms=60_000,
+        wait_ms=20_000,
+        client_id="c",
+        auto_renew=False,
+        fifo=False,
+    )
+    await queues.dead_letter("", "rates", "rates", found.handle)
+
+
 async def _call(api: Api, route: HttpRoute, asked: Asked, name: str | None) -> None:
     if not route.verb:
         metadata = [] if name is None else [("authorization", f"Bearer {token_of(name)}")]
@@ -132,12 +168,19 @@ def test_every_route_that_changes_something_is_here() -> None:
 
 
 @pytest.mark.parametrize("route", CHANGING_ROUTES, ids=lambda route: f"{route.verb} {route.path}")
-async def test_a_route_that_changes_something_leaves_a_row(api: Api, route: HttpRoute) -> None:
+async def test_a_route_that_changes_something_leaves_a_row(
+    api: Api, route: HttpRoute, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = ACTS[route.path]
     if asked.prepared:
         await api.say("submit", "g", "shop", delay_ms=86_400_000)
     if asked.subscribed:
         await api.server.server.coordinator.topics.subscribe("rates", URL if route.verb else GRPC_URL)
+    if asked.queued:
+        await api.server.server.coordinator.queues.topic("", "rates")
+    if asked.consumed:
+        await _consume_one(api)
+        monkeypatch.setattr("twophase.coordinator.queues.changing._ASKED_MS", 0)  # as if it had stopped a minute ago
     before = len(await _rows(api))
     await _call(api, route, asked, "desk")
     rows = (await _rows(api))[before:]

@@ -67,6 +67,7 @@ class Definitions:
         self._known: dict[tuple[str, str], TopicSettings | GroupSettings] = {}
         self._read_ms = 0
         self._reading: asyncio.Task[None] | None = None
+        self._making = asyncio.Lock()
 
     async def load(self) -> None:
         """Read all of them."""
@@ -144,8 +145,11 @@ class Definitions:
         if found is None:
             if not self._made_on_use and DEAD_LETTERS not in name:
                 raise QueueNotFound(_no_such(kind, name))
-            self.require_room()
-            self.take(await self._store.define_queue(definition(kind, name, default)))
+            # One at a time: each is a commit, and thousands of calls with a new name would hold up every flush.
+            async with self._making:
+                if (kind, name) not in self._known:
+                    self.require_room()
+                    self.take(await self._store.define_queue(definition(kind, name, default)))
             found = self._known[kind, name]
         assert isinstance(found, type(default)), "kinds have their own settings"
         return found

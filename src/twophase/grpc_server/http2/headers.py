@@ -6,6 +6,9 @@ table. The server asks the peer to keep no table (SETTINGS_HEADER_TABLE_SIZE 0);
 in a block (RFC 7541, 4.2), no block reads or changes one. From then on all its blocks are remembered, and of a new one
 (each has its own `traceparent`) only the new fields are decoded. A peer that keeps its table all the same is
 understood, only more slowly.
+
+A header that varies from call to call and means nothing to the server, such as the id of a request, may be named: then
+blocks that differ only in its value have one meaning, which is read once.
 """
 
 from __future__ import annotations
@@ -27,6 +30,10 @@ Fields = list[tuple[bytes, bytes]]
 H = TypeVar("H")
 
 BLOCKS_REMEMBERED_MAX: Final = 1024
+VARYING_BYTES_MAX: Final = 64
+"""The longest value of a header that varies.
+
+A block with a longer one is read as it is."""
 BLOCK_BYTES_REMEMBERED_MAX: Final = 2048
 FIELDS_REMEMBERED_MAX: Final = 4096
 FIELD_BYTES_REMEMBERED_MAX: Final = 512
@@ -55,10 +62,12 @@ class Known(Generic[H]):
         read: makes of a request's fields what its stream needs; raises Malformed.
         list_bytes_max: the most that a block may unfold to, names, values and 32 bytes for each.
         fields_max: the most fields that a peer may have decoded in a second.
+        varying: the name of the header whose value `read` ignores; empty for none.
     """
 
-    def __init__(self, read: Callable[[Fields], H], list_bytes_max: int, fields_max: int) -> None:
+    def __init__(self, read: Callable[[Fields], H], list_bytes_max: int, fields_max: int, varying: bytes = b"") -> None:
         self.read = read
+        self.varying = varying
         self.list_bytes_max = list_bytes_max
         self.fields_max = fields_max
         self.always: dict[bytes, H] = {}
@@ -67,11 +76,14 @@ class Known(Generic[H]):
         """Blocks that mean this where the peer keeps no table."""
         self.fields: dict[bytes, tuple[bytes, bytes]] = {}
         """Single fields, likewise."""
+        self.but_varying: dict[tuple[int, tuple[tuple[bytes, bytes], ...]], H] = {}
+        """Blocks by the place of the header that varies, and by all other fields."""
 
     def forget(self) -> None:
         """Forget the meanings: `read` would make others now."""
         self.always.clear()
         self.without_table.clear()
+        self.but_varying.clear()
 
 
 class Blocks(Generic[H]):
@@ -100,7 +112,11 @@ class Blocks(Generic[H]):
             Malformed: it is no request. ConnectionFault: it cannot be decoded.
         """
         fields = self.decode(block)
-        head = self._shared.read(_checked(fields))
+        shared = self._shared
+        if shared.varying and len(block) <= BLOCK_BYTES_REMEMBERED_MAX:
+            head = _but_varying(shared, fields)
+        else:
+            head = shared.read(_checked(fields))
         if len(block) <= BLOCK_BYTES_REMEMBERED_MAX and not self._table.touched:
             known = self.known
             if len(known) >= BLOCKS_REMEMBERED_MAX:
@@ -156,7 +172,7 @@ class Blocks(Generic[H]):
                     self._bound_table(one)
                     continue
                 pair, seen = found[0], False
-                if len(one) <= FIELD_BYTES_REMEMBERED_MAX:
+                if len(one) <= FIELD_BYTES_REMEMBERED_MAX and pair[0] != self._shared.varying:
                     if len(known) >= FIELDS_REMEMBERED_MAX:
                         known.clear()
                     known[one] = pair
@@ -179,6 +195,27 @@ class Blocks(Generic[H]):
                 raise ConnectionFault(COMPRESSION_ERROR, "a header table larger than allowed")
             self._table.touched = True
             at += used
+
+
+def _but_varying(known: Known[H], fields: Fields) -> H:
+    """Return the meaning of fields that may be known but for the varying one.
+
+    Raises:
+        Malformed: they are no request.
+    """
+    at = next((index for index, (name, _) in enumerate(fields) if name == known.varying), -1)
+    if at < 0 or len(fields[at][1]) > VARYING_BYTES_MAX:
+        return known.read(_checked(fields))
+    key = (at, (*fields[:at], *fields[at + 1 :]))
+    head = known.but_varying.get(key)
+    if head is not None:
+        require_regular(*fields[at])
+        return head
+    head = known.read(_checked(fields))
+    if len(known.but_varying) >= BLOCKS_REMEMBERED_MAX:
+        known.but_varying.clear()
+    known.but_varying[key] = head
+    return head
 
 
 def split(block: bytes) -> list[bytes]:

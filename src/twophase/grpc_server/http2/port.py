@@ -43,6 +43,7 @@ class Port(Generic[H]):
         on_turned_away: called for each client beyond `limits.connections_max`, or beyond its address's part of it.
         budget: of the bytes of unfinished requests; its own by default.
         read_reserved: as `read`, for requests on reserved places; None: there are no such places.
+        varying: the name of a header whose value `read` ignores; see `headers.Known`.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class Port(Generic[H]):
         on_turned_away: Callable[[], None],
         budget: ByteBudget | None = None,
         read_reserved: Callable[[Fields], H] | None = None,
+        varying: bytes = b"",
     ) -> None:
         self.limits = limits
-        self.known = Known(read, 2 * limits.header_list_bytes_max, limits.fields_max)
+        self.known = Known(read, 2 * limits.header_list_bytes_max, limits.fields_max, varying)
         self._known_reserved = Known(read_reserved or read, 2 * limits.header_list_bytes_max, limits.fields_max)
         self._reserved_max = RESERVED_MAX if read_reserved else 0
         self._reserved: dict[Connection, float] = {}

@@ -52,6 +52,8 @@ _SHORT_BYTES_MAX: Final = 64 * 1024
 _CLIENT_ID_MAX: Final = 255
 _JAVAS_AUTHORITY: Final = (b":authority", b"IPAuthority")
 """The name that the official Java client gives a server whose IP address it dials."""
+_REQUEST_ID: Final = b"x-mq-request-id"
+"""Another one in each call of the official clients; nothing here needs it."""
 _HEADERS: Final = frozenset({b"x-mq-client-id", b"x-mq-language", b"x-mq-namespace", b":authority"})
 
 
@@ -160,6 +162,7 @@ class RocketmqPort:
         )
         services.keep = self._keep
         services.refuse = self._why_refused
+        services.varying = _REQUEST_ID
         for name, handler in self._handlers.items():
             path = f"/{SERVICE}/{name}"
             # Twice the limit, so that a body somewhat above it is refused with the code that names the limit.

@@ -17,7 +17,15 @@ from tests.unit.grpc_server.http2.peer import CALL, PLAIN, Peer, answers
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.faults import ConnectionFault
 from twophase.grpc_server.http2.frames import field
-from twophase.grpc_server.http2.headers import BLOCKS_REMEMBERED_MAX, FIELDS_MAX, Blocks, Fields, Known
+from twophase.grpc_server.http2.headers import (
+    BLOCKS_REMEMBERED_MAX,
+    FIELDS_MAX,
+    VARYING_BYTES_MAX,
+    Blocks,
+    Fields,
+    Known,
+    Malformed,
+)
 from twophase.grpc_server.http2.limits import Limits
 
 _PAIRS = st.lists(
@@ -203,3 +211,85 @@ def test_any_block_means_what_the_library_says_it_means(block: bytes) -> None:
             blocks.decode(block)
     else:
         assert blocks.decode(block) == blocks.decode(block) == expected
+
+
+def _varying(read: list[Fields]) -> Known[Fields]:
+    """Remember blocks but for `x-id`, and note what is read."""
+
+    def noted(fields: Fields) -> Fields:
+        read.append(fields)
+        return fields
+
+    return Known(noted, 100_000, 100_000, b"x-id")
+
+
+def _block(*pairs: tuple[str, str]) -> bytes:
+    return b"".join(field(name.encode(), value.encode()) for name, value in pairs)
+
+
+def test_calls_that_differ_in_the_varying_header_alone_are_read_once() -> None:
+    read: list[Fields] = []
+    blocks = Blocks(_varying(read))
+
+    for number in range(3):
+        blocks.read(_block(*CALL, ("x-a", "1"), ("x-id", f"{number}")))
+
+    assert len(read) == 1
+
+
+def test_a_call_that_differs_in_another_header_is_read_anew() -> None:
+    read: list[Fields] = []
+    blocks = Blocks(_varying(read))
+
+    for value in ("1", "2"):
+        found = blocks.read(_block(*CALL, ("x-id", value), ("x-a", value)))
+        assert (b"x-a", value.encode()) in found
+
+    assert len(read) == 2
+
+
+def test_a_varying_header_of_two_lines_is_refused_in_a_known_call_too() -> None:
+    blocks = Blocks(_varying([]))
+    blocks.read(_block(*CALL, ("x-id", "1")))
+
+    with pytest.raises(Malformed):
+        blocks.read(_block(*CALL, ("x-id", "1\r\nx-a: 1")))
+
+
+def test_a_varying_header_in_front_of_a_pseudo_header_is_refused_in_a_known_call_too() -> None:
+    blocks = Blocks(_varying([]))
+    blocks.read(_block(*CALL, ("x-id", "1")))
+
+    with pytest.raises(Malformed):
+        blocks.read(_block(("x-id", "1"), *CALL))
+
+
+def test_a_call_with_a_long_varying_header_is_read_as_it_is() -> None:
+    read: list[Fields] = []
+    blocks = Blocks(_varying(read))
+    blocks.read(_block(*CALL, ("x-id", "1")))
+
+    blocks.read(_block(*CALL, ("x-id", "1" * (VARYING_BYTES_MAX + 1))))
+
+    assert len(read) == 2
+
+
+def test_a_forgotten_call_is_read_anew_with_its_varying_header() -> None:
+    read: list[Fields] = []
+    known = _varying(read)
+    Blocks(known).read(_block(*CALL, ("x-id", "1")))
+
+    known.forget()
+    Blocks(known).read(_block(*CALL, ("x-id", "2")))
+
+    assert len(read) == 2
+
+
+def test_calls_that_are_known_but_for_the_varying_header_are_bounded() -> None:
+    known = _varying([])
+    blocks = Blocks(known)
+
+    for number in range(BLOCKS_REMEMBERED_MAX + 1):
+        blocks.read(_block(*CALL, ("x-a", f"{number}"), ("x-id", "1")))
+
+    assert 0 < len(known.but_varying) <= BLOCKS_REMEMBERED_MAX

@@ -1,0 +1,152 @@
+"""Attacks on the port for RocketMQ's clients; the victim's gRPC port is that one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, cast
+
+from benchmarks.scenarios.attacks.client import PIECE, Victim, at_once, connected, send
+from twophase.grpc_server.http2 import frames
+from twophase.grpc_server.status import framed
+from twophase.rocketmq_wire.codes import ClientType, MessageType
+from twophase.rocketmq_wire.descriptors import SERVICE, kind
+
+_GREETING: Final = frames.PREFACE + frames.settings({})
+_CONNECTIONS: Final = 40
+_STREAMS: Final = 100
+_TOPIC: Final = "flood"
+_POLL_S: Final = 60
+_LARGE_BYTES: Final = 512 * 1024
+_LARGE_SENDERS: Final = 2
+_READERS: Final = 16
+_HALF_BYTES: Final = 16 * 1024
+_HALF_SENDERS: Final = 4
+_TURN_S: Final = 0.05
+
+
+async def streams_that_never_read(victim: Victim) -> None:
+    """Forty connections hold a hundred streams of telemetry each.
+
+    Each stream sends its settings without end, and no answer is read.
+    """
+    settings = kind("Settings")(client_type=ClientType.PRODUCER)
+    settings.publishing.topics.add(name=_TOPIC)
+    command = framed(kind("TelemetryCommand")(settings=settings).SerializeToString())
+    numbers = range(1, 2 * _STREAMS, 2)
+
+    def pieces(client: str) -> Iterator[bytes]:
+        yield _GREETING + b"".join(_head(number, "Telemetry", f"{client}-{number}") for number in numbers)
+        while True:
+            yield b"".join(frames.frame(frames.DATA, 0, number, command) for number in numbers)
+
+    await _each(lambda client: _unread(victim, pieces(client)))
+
+
+async def long_polls(victim: Victim) -> None:
+    """Forty connections hold a hundred long polls each, of an empty topic.
+
+    They come from a hundred groups.
+    """
+
+    def pieces(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, 2 * _STREAMS, 2):
+            yield _call(number, "ReceiveMessage", client, _receive(f"group-{number}"))
+
+    await _each(lambda client: send(victim.grpc, pieces(client)))
+
+
+async def bodies_that_are_not_read(victim: Victim) -> None:
+    """Large messages are sent, and forty groups ask for all of them and read nothing."""
+    message = {"topic": {"name": _TOPIC}, "body": bytes(_LARGE_BYTES)}
+
+    def sends(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, frames.NUMBER_MAX, 2):
+            yield _call(number, "SendMessage", client, _sent(message, f"{client}-{number}", MessageType.NORMAL))
+
+    def receives(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, 2 * _STREAMS, 2):
+            yield _call(number, "ReceiveMessage", client, _receive(f"group-{number % _CONNECTIONS}"))
+
+    async def read(name: str) -> None:
+        await _unread(victim, receives(name))
+
+    async def write(name: str) -> None:
+        await send(victim.grpc, sends(name), _TURN_S)
+
+    names = itertools.count()
+    await asyncio.gather(
+        at_once(_READERS, lambda: read(f"r{next(names)}")), at_once(_LARGE_SENDERS, lambda: write(f"s{next(names)}"))
+    )
+
+
+async def halves_that_nobody_decides(victim: Victim) -> None:
+    """Four connections send halves without end.
+
+    Their topic has no consumer, and their producers have no stream.
+    """
+    message = {"topic": {"name": _TOPIC}, "body": bytes(_HALF_BYTES)}
+
+    def pieces(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, frames.NUMBER_MAX, 2):
+            yield _call(number, "SendMessage", client, _sent(message, f"{client}-{number}", MessageType.TRANSACTION))
+
+    names = itertools.count()
+    await at_once(_HALF_SENDERS, lambda: send(victim.grpc, pieces(f"h{next(names)}")))
+
+
+async def _each(play: Callable[[str], Any]) -> None:
+    names = itertools.count()
+    await at_once(_CONNECTIONS, lambda: play(f"client-{next(names)}"))
+
+
+async def _unread(victim: Victim, pieces: Iterable[bytes]) -> None:
+    """Send pieces on one connection, and read nothing, until the server ends it."""
+    async with connected(victim.grpc) as (reader, writer):
+        cast("asyncio.Transport", writer.transport).pause_reading()
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_POLL_S):
+                await reader.read(PIECE)
+
+
+def _receive(group: str) -> bytes:
+    request = kind("ReceiveMessageRequest")(group={"name": group}, batch_size=32)
+    request.message_queue.topic.name = _TOPIC
+    request.invisible_duration.seconds = request.long_polling_timeout.seconds = _POLL_S
+    return bytes(request.SerializeToString())
+
+
+def _sent(message: dict[str, Any], id_: str, type_: MessageType) -> bytes:
+    system = {"message_id": id_, "message_type": type_, "body_encoding": 1}
+    return bytes(kind("SendMessageRequest")(messages=[message | {"system_properties": system}]).SerializeToString())
+
+
+def _head(stream: int, method: str, client: str) -> bytes:
+    fields = (
+        (b":method", b"POST"), (b":scheme", b"http"), (b":path", f"/{SERVICE}/{method}".encode()),
+        (b":authority", b"127.0.0.1"), (b"content-type", b"application/grpc"), (b"te", b"trailers"),
+        (b"x-mq-client-id", client.encode()),
+    )  # fmt: skip
+    return frames.header_frames(stream, b"".join(frames.field(name, value) for name, value in fields))
+
+
+def _call(stream: int, method: str, client: str, raw: bytes) -> bytes:
+    """Return a whole call."""
+    data = framed(raw)
+    parts = [data[at : at + frames.DEFAULT_FRAME_BYTES] for at in range(0, len(data), frames.DEFAULT_FRAME_BYTES)]
+    return b"".join(
+        [
+            _head(stream, method, client),
+            *(frames.frame(frames.DATA, 0, stream, part) for part in parts),
+            frames.frame(frames.DATA, frames.END_STREAM, stream),
+        ]
+    )

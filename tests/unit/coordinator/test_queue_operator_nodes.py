@@ -1,0 +1,52 @@
+"""Operators' acts on queues where two nodes share a store."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.queueing import GROUP, TOPIC, order
+from tests.unit.coordinator.test_queue_nodes import ack, ids, placed, receive, send
+from twophase.coordinator.operator import Act
+from twophase.core.errors import QueuesElsewhere, ReceiptStale, WrongMessageKind
+from twophase.core.queue_operating import DefineTopic, RemoveRequest, ResetRequest
+
+ACT = Act("eve", "again")
+EARLIEST = ResetRequest(topic=TOPIC, to="earliest")
+
+
+async def test_a_group_is_reset_at_the_node_that_serves_the_topic_alone(nodes: Nodes) -> None:
+    owner, other = await placed(nodes)
+    await send(other, "1", "2")
+    first, second = await receive(owner)
+    await ack(owner, first)
+
+    with pytest.raises(QueuesElsewhere):
+        await other.coordinator.queue_operator.reset(GROUP, EARLIEST, ACT)
+    with pytest.raises(QueuesElsewhere):
+        await other.coordinator.queue_operator.remove_group(GROUP, RemoveRequest(override=True), ACT)
+    reset = await owner.coordinator.queue_operator.reset(GROUP, EARLIEST, ACT)
+
+    assert [(one.after, one.repeated, one.skipped) for one in reset.queues] == [(0, 1, 0)]
+    with pytest.raises(ReceiptStale):
+        await ack(owner, second)
+    again = await receive(owner)
+    assert ids(again) == ["1", "2"]
+    await ack(owner, *again)
+    (lag,) = (await other.coordinator.queue_operator.group(GROUP, lambda _: True, "")).group.lags
+    assert (lag.next_number, lag.lag) == (2, 0)
+
+
+async def test_a_topic_that_one_node_changes_is_known_to_the_other_within_seconds(nodes: Nodes) -> None:
+    owner, other = await placed(nodes)
+    await send(other, "1")
+    more = DefineTopic(queues=2, kinds=["normal"], override=True)
+    await owner.coordinator.queue_operator.define_topic(TOPIC, more, ACT)
+
+    nodes.clock.advance(5_001)
+    (refused,) = await other.coordinator.queues.send([order("2", kind="fifo")], None)
+
+    assert isinstance(refused, WrongMessageKind)
+    await send(other, *(f"new{number}" for number in range(20)))
+    found = await receive(owner, 100)
+    assert {one.queue for one in found} == {0, 1}
