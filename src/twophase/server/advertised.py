@@ -86,9 +86,10 @@ def advertised_url(setting: str, host: str, port: int, *, tls: bool) -> str:
 
 
 def http_url(settings: Settings, listens: str) -> str:
-    """Return the URL by which other nodes name this one to clients; empty where it does not know one.
+    """Return the URL by which other nodes name this one to clients.
 
-    A worker has none: the workers share their port, and no URL leads to one of them.
+    It is empty where the node does not know one. A worker has none: the workers share their port, and no URL leads to
+    one of them.
 
     Arguments:
         settings: the server's.

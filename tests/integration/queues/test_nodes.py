@@ -13,7 +13,8 @@ import pytest
 
 from tests.servers.database import Database
 from tests.support.queue_server import QueueServer, queue_server
-from twophase.core.queue_api import HALF_PATH
+from twophase.core.errors import QueuesElsewhere, Unavailable
+from twophase.core.queue_api import HALF_PATH, RECEIVE_PATH
 from twophase.queues import AsyncConsumer, AsyncTransactionProducer, Decision, Half, Received, queue_address
 
 pytestmark = pytest.mark.postgres
@@ -64,6 +65,48 @@ async def test_a_consumer_of_one_url_gets_the_topics_of_both_nodes(nodes: list[Q
             await seen.until("first")
 
 
+async def test_a_consumer_goes_on_when_an_owner_is_killed(nodes: list[QueueServer]) -> None:
+    own, other = nodes
+    async with own.client() as client, AsyncConsumer(client, "billing") as consumer:
+        await send(own, "first")
+        for topic in TOPICS:
+            assert await taken(consumer, topic) == "first"
+        async with asyncio.timeout(PATIENCE_S):
+            while not await refused(own):  # until the other node, which joined, owns some of them
+                await asyncio.sleep(0.1)
+        await other.kill()
+        await send(own, "second")
+        for topic in TOPICS:
+            assert await taken(consumer, topic) == "second", "what was acknowledged does not come again"
+
+
+async def taken(consumer: AsyncConsumer, topic: str) -> Any:
+    """Take a message and acknowledge it, however long its owner is away."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                found = await consumer.receive(topic, wait=1)
+            except Unavailable:
+                await asyncio.sleep(0.1)
+                continue
+            for message in found:
+                assert await consumer.ack(message)
+                return message.decode(dict)["name"]
+
+
+async def refused(node: QueueServer) -> list[str]:
+    """Return the topics that another node owns, by the refusal of this one."""
+    elsewhere = []
+    async with httpx.AsyncClient(base_url=node.url) as http:
+        for topic in TOPICS:
+            asked = {"group": "billing", "topic": topic, "client": "me", "wait_ms": 0}
+            answer = await http.post(RECEIVE_PATH, json=asked)
+            if answer.json().get("code") == QueuesElsewhere.code:
+                assert answer.json()["url"].startswith("http://127.0.0.1:")
+                elsewhere.append(topic)
+    return elsewhere
+
+
 class Listener:
     """Says commit when it is asked."""
 
@@ -80,7 +123,7 @@ class Listener:
 
 @pytest.mark.parametrize("polled", [0, 1])
 async def test_a_producer_is_asked_about_what_another_node_has(nodes: list[QueueServer], polled: int) -> None:
-    """A load balancer brought the half message to the node that the producer does not know."""
+    """A load balancer brought the half message to another node than the producer's."""
     listener = Listener()
     async with (
         nodes[polled].client() as client,

@@ -51,7 +51,7 @@ class Asked(NamedTuple):
     queued: bool = False
     """The request needs a queue `rates`."""
     consumed: bool = False
-    """The request needs a group `rates` that has read the queue, and a dead letter of it."""
+    """The request needs a group `rates` of the queue, and a dead letter of it."""
 
 
 SUBSCRIPTION: Final = json.dumps({"topic": "rates", "url": URL}).encode()

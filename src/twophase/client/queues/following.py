@@ -1,4 +1,6 @@
-"""The nodes that the coordinator names to a client: the owner of each topic, and those that ask producers.
+"""The nodes that the coordinator names to a client.
+
+They are the owner of each topic, and those that ask producers.
 
 Only scheme, host and port of the client's own URL are replaced. A client whose own URL is `https` follows to no `http`.
 """
@@ -46,7 +48,10 @@ class Nodes:
         return self.own if found is None else found
 
     def named(self, url: str) -> str | None:
-        """Return the URL of a node that a coordinator names; None for one that is not followed to."""
+        """Return the URL of a node that a coordinator names.
+
+        None for one that is not followed to.
+        """
         try:
             parts = urlsplit(url)
             if parts.username is not None or parts.path.strip("/"):
@@ -59,7 +64,10 @@ class Nodes:
         return _spelt(address, self._own.path)
 
     def follow(self, topic: Topic, url: str) -> bool:
-        """Send requests about a topic to another node from now on; False where its URL cannot be followed to."""
+        """Send requests about a topic to another node from now on.
+
+        False where its URL cannot be followed to.
+        """
         named = self.named(url)
         if named is None:
             return False

@@ -152,7 +152,10 @@ class QueueRequests:
     async def _follow(
         self, what: str, at: str | None, topic: Topic | None, path: str, body: bytes, timeout_ms: int
     ) -> HttpAnswer:
-        """Send a request to the owner of its topic, which the nodes name, within a bound of hops."""
+        """Send a request to the owner of its topic.
+
+        The nodes name it; the number of hops is bounded.
+        """
         hops = 0
         while True:
             try:

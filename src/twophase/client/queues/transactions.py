@@ -130,7 +130,10 @@ class Transactions:
         """Decisions that did not get through."""
         self._answers: dict[str, asyncio.Task[None]] = {}
         self._polls: dict[str | None, asyncio.Task[None]] = {}
-        """One for each node that asks questions; None: the client's own URL, which names the others."""
+        """One for each node that asks questions.
+
+        None is the client's own URL, which names the others.
+        """
         self._stopping = asyncio.Event()
 
     def start(self) -> None:

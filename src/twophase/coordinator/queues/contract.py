@@ -152,15 +152,18 @@ class QueueApi(Protocol):
         ...
 
     async def announce(self, addresses: Mapping[str, str]) -> None:
-        """Let other nodes name these addresses to clients, each by the name of its wire format.
+        """Let other nodes name these addresses to clients.
 
-        They are `host:port`, and a URL for `HTTP`. An empty host is that of a node which does not know its name; while
-        it is not alone, consumers are refused.
+        Each has the name of its wire format. They are `host:port`, and a URL for `HTTP`. An empty host is that of a
+        node which does not know its name; while it is not alone, consumers are refused.
         """
         ...
 
     async def http_urls(self) -> list[str]:
-        """Return the URLs of all nodes that live and have announced one; none where the store is not shared."""
+        """Return the URLs of all nodes that live and have announced one.
+
+        A store that is not shared has no such node.
+        """
         ...
 
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:

@@ -70,7 +70,10 @@ def candidates(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple
 
 
 def living(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple[NodeAddress, ...]:
-    """Return the nodes that live, with what they have announced; arguments as `candidates`."""
+    """Return the nodes that live, with what they have announced.
+
+    The arguments are those of `candidates`.
+    """
     live = [node for node in nodes if node.held and (node.seen_ms > seen_after_ms or node.node == own)]
     found: list[NodeAddress] = []
     for node in live:
@@ -80,7 +83,9 @@ def living(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple[Nod
 
 
 def better_for_halves(addresses: Mapping[str, str], among: Sequence[NodeAddress]) -> list[NodeAddress]:
-    """Return the nodes that producers of more kinds reach than a node with these addresses, and of no kind less.
+    """Return the nodes that more kinds of producers reach than these addresses.
+
+    Every kind that reaches the latter reaches them, too.
 
     >>> both = NodeAddress(2, {"rocketmq": "mq:1", "http": "http://mq:2"}, 0, False)
     >>> better_for_halves({"http": "http://mq-1:2"}, [both]) == [both], better_for_halves(both.addresses, [both])

@@ -75,7 +75,10 @@ class TopicOwners:
         return self._nodes
 
     async def http_urls(self) -> list[str]:
-        """Return the URLs that the living nodes have announced, as of some seconds ago at most."""
+        """Return the URLs that the living nodes have announced.
+
+        They are as of some seconds ago at most.
+        """
         await self.nodes()
         return self._http_urls
 

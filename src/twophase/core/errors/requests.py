@@ -231,7 +231,10 @@ class QueuesElsewhere(QueuesUnavailable):
     def __init__(
         self, message: str | None = None, *, gid: str | None = None, remedy: str | None = None, url: str = ""
     ) -> None:
-        """Make the error; `url`: the other node's, for HTTP, or empty where it has announced none."""
+        """Make the error.
+
+        `url`: the other node's, for HTTP; empty where it has announced none.
+        """
         self.url = url
         super().__init__(message, gid=gid, remedy=remedy)
 

@@ -1,4 +1,4 @@
-"""Requests about a topic go to its owner, within bounds, and never from https to http."""
+"""Requests about a topic go to its owner, within bounds; never from https to http."""
 
 from __future__ import annotations
 
