@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 import structlog
@@ -77,6 +77,9 @@ from twophase.server.tls import ServerTls, tls_of
 from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor
 from twophase.server.workers.metrics import MetricsExchange
 from twophase.stores.rows import Secrets
+
+if TYPE_CHECKING:
+    from twophase.server.rocketmq.port import RocketmqPort
 
 EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
@@ -145,22 +148,13 @@ class Server:
         served = self._served(decoder, clock, store.lease_ms)
         self.openapi = OpenApi([*HOT_OPERATIONS, *(one.operation for one in served)])
         self._browsers = BrowserGuard(names_in(settings.hosts), names_in(settings.origins))
-        self.listener, self._grpc = self._ports(decoder, clock, [*served, *self.openapi.served()])
-        self._rocketmq = rocketmq_port_of(
-            settings,
-            self.coordinator.queues,
-            self.sessions,
-            clock,
-            self.metrics.refused,
-            self.gate,
-            self._browsers,
-            self._budget,
-            self._tls,
-        )
+        self.listener, self._grpc, self._rocketmq = self._ports(decoder, clock, [*served, *self.openapi.served()])
         self.urls: list[str] = []
 
-    def _ports(self, decoder: Decoder, clock: Clock, served: list[Served]) -> tuple[Listener, GrpcPort]:
-        """Return the HTTP and the gRPC port, which share gate, budget and certificate."""
+    def _ports(
+        self, decoder: Decoder, clock: Clock, served: list[Served]
+    ) -> tuple[Listener, GrpcPort, RocketmqPort | None]:
+        """Return the ports, which share gate, budget and certificate."""
         settings, on_refused, browsers = self.settings, self.metrics.refused, self._browsers
         listener = Listener(
             self.coordinator,
@@ -175,19 +169,10 @@ class Server:
             budget=self._budget,
             tls=self._tls,
         )
-        grpc = GrpcPort(
-            settings,
-            self.coordinator,
-            decoder,
-            clock,
-            self.coordinator.topics,
-            on_refused,
-            self.gate,
-            browsers,
-            self._budget,
-            self._tls,
-        )
-        return listener, grpc
+        queues, shared = self.coordinator.queues, (on_refused, self.gate, browsers, self._budget, self._tls)
+        grpc = GrpcPort(settings, self.coordinator, decoder, clock, self.coordinator.topics, *shared)
+        rocketmq = rocketmq_port_of(settings, queues, self.sessions, clock, *shared)
+        return listener, grpc, rocketmq
 
     def _served(self, decoder: Decoder, clock: Clock, lease_ms: int) -> list[Served]:
         """Return every operation behind ASGI with its handler."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 import functools
 import re
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
+from msgspec.inspect import CustomType, Field, Type, type_info
 
 from twophase.core.errors import ConfigurationError, PayloadUnreadable
 
@@ -53,11 +55,27 @@ def require_readable(kind: Any) -> None:
         return
     try:
         _decoder(kind)
+        for part in _foreign(type_info(kind), set()):
+            if not hasattr(part, "model_validate"):
+                raise TypeError(f"{part!r} is of no kind that is read")
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
             f"no JSON can be read as {kind!r}: {error}.",
             remedy="Take bytes, str, a dataclass, a msgspec Struct, a pydantic model, or containers of them.",
         ) from error
+
+
+def _foreign(of: Any, seen: set[int]) -> Iterator[type]:
+    """Return the classes in a type that msgspec does not know."""
+    if isinstance(of, tuple):
+        for part in of:
+            yield from _foreign(part, seen)
+    elif isinstance(of, CustomType):
+        yield of.cls
+    elif isinstance(of, Type | Field) and id(of) not in seen:
+        seen.add(id(of))
+        for name in of.__struct_fields__:
+            yield from _foreign(getattr(of, name), seen)
 
 
 def read_as(body: bytes, kind: type[P]) -> P:
@@ -102,11 +120,8 @@ def _model(kind: Any, value: Any) -> Any:
 
     It is recognized by its method, without importing the library.
     """
-    validate = getattr(kind, "model_validate", None)
-    if validate is None:
-        raise NotImplementedError(f"{kind!r} is not read from JSON")
     try:
-        return validate(value)
+        return kind.model_validate(value)
     except ValueError as error:
         raise ValueError(_described(error)) from None
 

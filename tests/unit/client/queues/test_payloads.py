@@ -61,9 +61,16 @@ def test_a_body_that_cannot_be_read_is_told_without_its_values(body: bytes, kind
     assert caught.value.__cause__ is None or "secret" not in str(caught.value.__cause__)
 
 
-def test_a_type_that_no_json_is_read_as_is_refused() -> None:
+@dataclass
+class Chain:
+    value: complex
+    rest: Chain | None
+
+
+@pytest.mark.parametrize("kind", [int | Literal[b"x"], complex, list[complex], Chain, Model | complex])
+def test_a_type_that_no_json_is_read_as_is_refused(kind: Any) -> None:
     with pytest.raises(ConfigurationError, match="no JSON can be read"):
-        require_readable(int | Literal[b"x"])
+        require_readable(kind)
 
 
 def test_a_compressed_body_is_plain(monkeypatch: pytest.MonkeyPatch) -> None:
