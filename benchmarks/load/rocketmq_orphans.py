@@ -16,7 +16,8 @@ from benchmarks.load.histogram import Histogram
 from benchmarks.load.ledger import Ledger
 from benchmarks.load.rocketmq_client import Client, Messages
 from benchmarks.load.rocketmq_consumer import Consumer, announced, refused
-from benchmarks.load.rocketmq_run import sent, until
+from benchmarks.load.rocketmq_run import sent
+from benchmarks.load.waiting import until
 from twophase.http_client.address import Address
 from twophase.rocketmq_wire.codes import Source
 from twophase.rocketmq_wire.descriptors import kind

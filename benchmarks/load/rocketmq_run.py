@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from benchmarks.load.ledger import Ledger
 from benchmarks.load.measurement import Measurement
 from benchmarks.load.rocketmq_client import Client, Messages
 from benchmarks.load.rocketmq_consumer import Consumer, refused
+from benchmarks.load.waiting import until
 from benchmarks.load.window import Watch
 from benchmarks.load.workload import Workload
 from benchmarks.servers.processes import Meter, Process
@@ -35,7 +36,6 @@ _CLIENTS: Final = 2
 """Clients that share the transactions under way.
 
 The server bounds the new headers of a connection, and each call has one."""
-_POLL_S: Final = 0.02
 _DUPLICATES_S: Final = 0.2
 _ECHOED: Final = "queue-" + "0" * 32
 
@@ -182,16 +182,6 @@ def sent(answer: bytes, refusal: str) -> tuple[str, str]:
     if found.status.code != Code.OK:
         return "", f"{found.status.code} {found.status.message}"
     return found.entries[0].transaction_id, ""
-
-
-async def until(condition: Callable[[], bool], within_s: float) -> bool:
-    """Wait until a condition is true; return False when it was not in time."""
-    ends_s = time.perf_counter() + within_s
-    while not condition():
-        if time.perf_counter() > ends_s:
-            return False
-        await asyncio.sleep(_POLL_S)
-    return True
 
 
 @contextlib.contextmanager

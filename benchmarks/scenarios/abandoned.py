@@ -15,8 +15,9 @@ from typing import Final
 from benchmarks.load.ledger import Ledger
 from benchmarks.load.run import Run
 from benchmarks.load.sink import Sink
+from benchmarks.load.waiting import until
 from benchmarks.load.workload import Mode, Workload
-from benchmarks.scenarios.figure import Figure, Stage, api, play, until
+from benchmarks.scenarios.figure import Figure, Stage, api, play
 from benchmarks.servers.setups import store
 from twophase.http_client.address import Address
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -16,7 +15,6 @@ from benchmarks.load.measurement import Measurement
 from twophase.http_client.address import Address, parse_address
 
 T = TypeVar("T")
-_POLL_S: Final = 0.02
 _ROUNDS: Final = 3
 _BRIEF_S: Final = 1.0
 _WARMUP_S: Final = 1.0
@@ -106,13 +104,3 @@ def play(work: Coroutine[Any, Any, T]) -> T:
 def api(url: str) -> Address:
     """Return the address of a started server's API."""
     return parse_address(api_url(url))
-
-
-async def until(condition: Callable[[], bool], within_s: float) -> bool:
-    """Wait until a condition is true; return False when it was not in time."""
-    ends_s = time.perf_counter() + within_s
-    while not condition():
-        if time.perf_counter() > ends_s:
-            return False
-        await asyncio.sleep(_POLL_S)
-    return True

@@ -70,7 +70,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "RocketMQ streams that never read": Attack(queues.streams_that_never_read, port=ROCKETMQ),
     "RocketMQ long polls": Attack(queues.long_polls, port=ROCKETMQ),
     "RocketMQ bodies that are not read": Attack(queues.bodies_that_are_not_read, port=ROCKETMQ),
-    "RocketMQ halves that nobody decides": Attack(queues.halves_that_nobody_decides, port=ROCKETMQ),
+    "undecided RocketMQ halves": Attack(queues.undecided_halves, port=ROCKETMQ),
     "with a token, silent receivers": Attack(calls.silent_receivers, token=OWNER, stores=_BOTH),
     "with a token, large bodies": Attack(owner.large_bodies, token=OWNER, stores=_BOTH),
     "with a token, a store to be filled": Attack(owner.stored_bytes, token=OWNER, stores=_BOTH),

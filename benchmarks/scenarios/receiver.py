@@ -18,8 +18,9 @@ from typing import Final
 import msgspec
 
 from benchmarks.load.run import Run
+from benchmarks.load.waiting import until
 from benchmarks.load.workload import Mode, Workload
-from benchmarks.scenarios.figure import Figure, Stage, api, play, until
+from benchmarks.scenarios.figure import Figure, Stage, api, play
 from benchmarks.servers.setups import store
 from benchmarks.servers.started import Started
 from twophase.http_client.client import HttpClient

@@ -17,7 +17,8 @@ from urllib.parse import parse_qs
 
 from benchmarks.load.ledger import Ledger
 from benchmarks.load.sink import PARSED, Sink
-from benchmarks.scenarios.figure import Figure, Stage, play, until
+from benchmarks.load.waiting import until
+from benchmarks.scenarios.figure import Figure, Stage, play
 from benchmarks.scenarios.seeds import seed
 from benchmarks.servers.setups import Store, store
 

@@ -85,7 +85,7 @@ async def bodies_that_are_not_read(victim: Victim) -> None:
     )
 
 
-async def halves_that_nobody_decides(victim: Victim) -> None:
+async def undecided_halves(victim: Victim) -> None:
     """Four connections send halves without end.
 
     Their topic has no consumer, and their producers have no stream.

@@ -1,6 +1,6 @@
 """The clients of queues, by client id: their channels and their long polls.
 
-No wire format is known here. A channel is whatever brings questions to a producer: a stream of RocketMQ's clients, or
+No wire format is known here. A channel brings questions to a producer: a stream of RocketMQ's clients, or
 a long poll over HTTP. A client id is the client's own word, so one counts only among the clients of the same token. A
 session outlives its channels, because a client may send messages before it opens the first one; the sessions without a
 channel are bounded.

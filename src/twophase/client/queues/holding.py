@@ -95,7 +95,7 @@ class Holding:
         failure: TwophaseError | None = None
         while True:
             await asyncio.sleep(lease_ms / 1000 / _RENEWALS)
-            # Shielded: an extension that was cut would leave a receipt that nobody knows.
+            # Shielded: a cut extension would leave a receipt that this consumer does not know.
             extending = asyncio.ensure_future(self.extend(message, lease_ms))
             try:
                 if not await asyncio.shield(extending):

@@ -128,7 +128,7 @@ class Moving:
                     del self._given_up[topic]
                 if not self._is_alone:
                     await self._look_for_entries()
-            except Exception as cause:  # noqa: BLE001 -- whatever it is, it is tried again: entries would stay unseen
+            except Exception as cause:  # noqa: BLE001 -- every failure is tried again, or entries would stay unseen
                 error = as_store_error(cause)
                 if not isinstance(error, StoreFenced):  # the heartbeat finds that, too
                     self._observer.flush_failed(error.code, log_text(error))
@@ -169,7 +169,7 @@ class Moving:
             self._owners.lost(topic, term)
             self._given_up[topic] = term
             self._requested.set()
-        except Exception as cause:  # noqa: BLE001 -- whatever it is, the next look tries again
+        except Exception as cause:  # noqa: BLE001 -- the next look tries again after every failure
             error = as_store_error(cause)
             self._observer.flush_failed(error.code, log_text(error))
         finally:
@@ -194,6 +194,6 @@ class Moving:
             self._appended.clear()
             try:
                 await self._store.wake(topics)
-            except Exception as cause:  # noqa: BLE001 -- whatever it is, the owner looks by itself
+            except Exception as cause:  # noqa: BLE001 -- after every failure the owner looks by itself
                 self._observer.flush_failed(as_store_error(cause).code)
                 return

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.auditing import Acts
 from twophase.stores.postgres.connection import Connection
-from twophase.stores.postgres.queueing import removed
+from twophase.stores.postgres.queueing import progress_columns, removed
 from twophase.stores.queue_rows import Definition, Progress, Reader, Span
 
 
@@ -52,12 +52,5 @@ async def reset(
     connection: Connection, progress: Sequence[Progress], clock_ms: int | None, node: int, acts: Acts
 ) -> bool:
     """Write what groups have done, see `QueueStore.reset_queues`."""
-    columns = (
-        [one.group for one in progress],
-        [one.topic for one in progress],
-        [one.queue for one in progress],
-        [one.next_number for one in progress],
-        [one.unfinished for one in progress],
-        [one.term for one in progress],
-    )
+    columns = progress_columns(progress)
     return await connection.fetchrow(statements.QUEUE_RESET, clock_ms, node, *columns, *acts) is not None

@@ -50,17 +50,20 @@ def queue_columns(
             [gids[index] for _, index, _ in entries],
             [entry.branch for _, _, entry in entries],
         )
-    progress_columns: QueueColumns = (None,) * 6
-    if progress:
-        progress_columns = (
-            [one.group for one in progress],
-            [one.topic for one in progress],
-            [one.queue for one in progress],
-            [one.next_number for one in progress],
-            [one.unfinished for one in progress],
-            [one.term for one in progress],
-        )
-    return (*complete_columns, *entry_columns, *progress_columns), [index for _, index, _ in entries]
+    reached = progress_columns(progress) if progress else (None,) * 6
+    return (*complete_columns, *entry_columns, *reached), [index for _, index, _ in entries]
+
+
+def progress_columns(progress: Sequence[Progress]) -> QueueColumns:
+    """Return the arrays of what groups have done."""
+    return (
+        [one.group for one in progress],
+        [one.topic for one in progress],
+        [one.queue for one in progress],
+        [one.next_number for one in progress],
+        [one.unfinished for one in progress],
+        [one.term for one in progress],
+    )
 
 
 def numbers_of(of_items: Sequence[int], numbers: Sequence[int]) -> dict[int, tuple[int, ...]]:
