@@ -180,7 +180,7 @@ async def test_a_route_that_changes_something_leaves_a_row(
         await api.server.server.coordinator.queues.topic("", "rates")
     if asked.consumed:
         await _consume_one(api)
-        monkeypatch.setattr("twophase.coordinator.queues.changing._ASKED_MS", 0)  # as if it had stopped a minute ago
+        monkeypatch.setattr("twophase.coordinator.queues.changing.ASKED_MS", 0)  # as if it had stopped a minute ago
     before = len(await _rows(api))
     await _call(api, route, asked, "desk")
     rows = (await _rows(api))[before:]

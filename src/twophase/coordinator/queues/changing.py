@@ -25,6 +25,7 @@ from twophase.coordinator.queues.definitions import (
 )
 from twophase.coordinator.queues.lags import Lags
 from twophase.coordinator.queues.serving import Serving
+from twophase.coordinator.queues.subscriptions import ASKED_MS
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import InvalidRequest, Overloaded, QueueInUse
 from twophase.core.lifecycle import State
@@ -34,8 +35,6 @@ from twophase.stores.queue_rows import Definition
 from twophase.stores.search import Search
 
 _TRIES_MAX: Final = 10
-_ASKED_MS: Final = 60_000
-"""The longest poll: a consumer that has asked within it is connected."""
 _STEPS_MAX: Final = 100
 """Steps of one request that removes messages."""
 _PAGES_MAX: Final = 20
@@ -226,10 +225,10 @@ class Changing:
         now_ms = self._clock.now_ms()
         for lag in lags:
             silent_ms = now_ms - lag.asked_ms
-            if silent_ms < _ASKED_MS:
+            if silent_ms < ASKED_MS:
                 raise QueueInUse(
                     f"a consumer of group {lag.group!r} has asked for messages of {lag.topic!r} {silent_ms} ms ago."
-                    f" Stop the group's consumers, and wait for {_ASKED_MS // 1000} s."
+                    f" Stop the group's consumers, and wait for {ASKED_MS // 1000} s."
                 )
 
     async def _require_no_message(self, name: str) -> None:

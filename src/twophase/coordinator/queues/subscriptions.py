@@ -10,6 +10,8 @@ from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues.subscription import Subscription
 
 GROUPS_SHOWN_MAX: Final = 1_000
+ASKED_MS: Final = 60_000
+"""The longest poll: a consumer that has asked within it is connected."""
 
 
 class Subscriptions:

@@ -10,6 +10,7 @@ from typing import Final
 from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, done_of
 from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.serving import Serving
+from twophase.coordinator.queues.subscriptions import ASKED_MS
 from twophase.coordinator.state.appends import appends_of
 from twophase.coordinator.view import MessageView
 from twophase.core.hooks import Clock
@@ -19,7 +20,6 @@ from twophase.stores.queue_rows import Place, Progress
 
 _GROUPS_MAX: Final = 100
 """The most groups of one answer."""
-_ASKED_MS: Final = 60_000
 _MESSAGE_GROUP: Final = "waits behind its message group"
 
 
@@ -65,7 +65,7 @@ class Waits:
             return ShownWait(group, "done", "it is done")
         silent_ms = self._clock.now_ms() - self._serving.asked_ms(group, place.topic)
         situation, why = self._known(group, cursor, place.number)
-        if situation == "waits" and silent_ms >= _ASKED_MS:
+        if situation == "waits" and silent_ms >= ASKED_MS:
             return ShownWait(group, "not asked for", f"no consumer has asked for {silent_ms // 1000} s; {why}")
         return ShownWait(group, situation, why)
 
