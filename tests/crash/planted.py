@@ -108,12 +108,15 @@ def appended_after_acknowledgement() -> None:
 
 
 def consumed_before_flush() -> None:
-    """Let the coordinator confirm a consumer's acknowledgement before its flush."""
+    """Let the coordinator confirm a consumer's acknowledgement long before its flush.
+
+    It is longer than the peace between two kills, so that every kill finds some.
+    """
     from twophase.coordinator.queues.serving import Serving
 
     async def finish(self: Any, cursor: Any, number: int) -> None:
         cursor.finish(number)
-        asyncio.get_running_loop().call_later(2.0, self._report, cursor)
+        asyncio.get_running_loop().call_later(20.0, self._report, cursor)
 
     Serving.finish = finish  # type: ignore[method-assign]
 

@@ -43,7 +43,6 @@ _TITLES: Final = {"sqlite": "One server, SQLite", "postgres": "Two servers, Post
 def main() -> int:
     """Run, write the report, and print the result in one line."""
     options = _options()
-    os.nice(19)
     console = Console()
     console.print(f"seed {options.seed}", highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="twophase-soak-queues-"))

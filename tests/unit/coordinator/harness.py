@@ -254,10 +254,17 @@ class Harness:
         return None if view is None else view.state
 
     async def until_state(self, gid: str, state: State) -> None:
-        """Wait until the stored state is this one."""
+        """Wait until the stored state is this one, and memory knows it.
+
+        Memory knows it somewhat later: until then a clock that jumps moves the due time that memory reckons.
+        """
         async with asyncio.timeout(PATIENCE_S):
-            while await self.state(gid) is not state:
+            while await self.state(gid) is not state or self._knows_another(gid, state):
                 await asyncio.sleep(0.001)
+
+    def _knows_another(self, gid: str, state: State) -> bool:
+        active = self.coordinator._memory.get(gid)
+        return active is not None and active.state is not state
 
     async def settled(self) -> None:
         """Let everything that is under way, and does not wait for time, end."""
