@@ -88,7 +88,7 @@ class Known(Generic[H]):
         self.names = _literals(varying) if varying else ()
         """The header that varies, as it may be encoded."""
         self.around: dict[tuple[bytes, bytes], H] = {}
-        """Blocks by the bytes before and behind the value that varies, where the peer keeps no table."""
+        """Blocks of peers without a table, by the bytes around the value that varies."""
 
     def forget(self) -> None:
         """Forget the meanings: `read` would make others now."""
@@ -229,9 +229,9 @@ def _literals(name: bytes) -> tuple[bytes, ...]:
 
 
 def _cut(block: bytes, names: tuple[bytes, ...]) -> tuple[bytes, bytes, bytes] | None:
-    """Return the bytes before, of and behind what looks like the value behind a name.
+    """Return the bytes before, of and behind what looks like the value of a name.
 
-    None where nothing does, or where it is too long. It may stand within another value: see `_is_at_a_field`.
+    None where nothing does, or where it is too long. It may be a part of another value: see `_is_at_a_field`.
     """
     for name in names:
         start = block.find(name) + len(name) + 1
@@ -243,7 +243,10 @@ def _cut(block: bytes, names: tuple[bytes, ...]) -> tuple[bytes, bytes, bytes] |
 
 
 def _is_at_a_field(block: bytes, before: bytes, names: tuple[bytes, ...]) -> bool:
-    """Return True when a field begins in `before` whose name is one of these, and ends with the byte of its length."""
+    """Return True when `before` ends with a name and the length of its value.
+
+    `names`: how that name may be encoded.
+    """
     at = 0
     for one in split(block):
         if at + 1 < len(before) <= at + len(one):
@@ -253,7 +256,10 @@ def _is_at_a_field(block: bytes, before: bytes, names: tuple[bytes, ...]) -> boo
 
 
 def _require_value(value: bytes, length: int) -> None:
-    """Refuse a value that no header has; raises as `Blocks.read`. `length`: the byte before it."""
+    """Refuse a value that no header has; raises as `Blocks.read`.
+
+    `length`: the byte before it.
+    """
     if length & _HUFFMAN:
         try:
             value = decode_huffman(value)
