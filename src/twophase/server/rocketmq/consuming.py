@@ -87,7 +87,7 @@ class Consuming:
     async def _give_back(self, request: ReceiveRequest, found: list[Delivered]) -> None:
         """Let others have later what was given out and did not arrive.
 
-        A lease that lasts as long as the client's stream would not end; the others do. Nothing is waited for.
+        A lease that lasts as long as the client's stream could last for hours; the others end. Nothing is waited for.
         """
         for one in found:
             if one.invisible_ms:
@@ -200,7 +200,7 @@ def _group_and_topic(client: Client, group: Resource, topic: Resource) -> tuple[
 def _invisible(client: Client, request: ReceiveRequest) -> tuple[int, bool]:
     """Return how long messages are the client's.
 
-    The second is True for as long as its stream lives.
+    The second is True for as long as its stream lives, `queue_hold_ms` at most.
     """
     if request.auto_renew:
         return (0, True) if client.session.is_live else (_WITHOUT_STREAM_MS, False)
