@@ -31,6 +31,7 @@ class StreamingCall(Stream):
     """
 
     __slots__ = (
+        "_answers",
         "_arrived",
         "_begun",
         "_deadline",
@@ -55,6 +56,7 @@ class StreamingCall(Stream):
         self._fault: Ended | None = None
         self._unread = 0
         self._taken = 0  # bytes of the message that was taken last
+        self._answers = 0
         self._begun = self._over = False
         self._task: asyncio.Task[None] | None = None
         self._deadline: Deadline | None = None
@@ -90,7 +92,19 @@ class StreamingCall(Stream):
         if self._over:
             raise Ended(Status.CANCELLED, "the caller has gone.")
         self._begin_answer()
-        await self.connection.outbox.message(self, framed(message))
+        message = framed(message)  # the other is not needed while this one waits
+        await self.connection.outbox.message(self, message)
+
+    def keep(self, size: int) -> bool:
+        """Count `size` bytes of answers that wait for the caller in the budget, in all.
+
+        Returns False, and counts what it did, when the budget does not suffice.
+        """
+        before, self._answers = self._answers, size
+        if self._count():
+            return True
+        self._answers = before
+        return False
 
     def _begin_answer(self) -> None:
         if not self._begun:
@@ -166,7 +180,7 @@ class StreamingCall(Stream):
 
     def _count(self) -> bool:
         """Count the messages that are held; False when there is no room for them."""
-        size = self._waiting.size + self._taken + self._incoming.unfinished
+        size = self._waiting.size + self._taken + self._incoming.unfinished + self._answers
         return self._over or size == self.kept or self.connection.keep(self, size)
 
     def _drop_waiting(self) -> None:
