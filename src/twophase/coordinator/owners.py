@@ -23,6 +23,9 @@ class Counts:
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int]] = {}
 
+    def __len__(self) -> int:
+        return len(self._counts)
+
     def waiting(self, owner: str) -> tuple[int, int]:
         """Return how many messages of an owner there are, and their bytes.
 

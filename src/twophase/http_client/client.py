@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from twophase.http_client.address import AddressBook
 from twophase.http_client.byte_budget import ByteBudget
@@ -24,15 +25,10 @@ from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse,
 from twophase.http_client.pool import Limits
 from twophase.http_client.pools import HostPools
 from twophase.http_client.request import METHODS, METHODS_WITH_BODY, HeaderBook, PendingCall, encode_headers
+from twophase.http_client.signing import Sign, Signing
 from twophase.http_client.timeouts import Timeouts
 
 __all__ = ["HttpClient", "HttpError", "HttpErrorKind", "HttpResponse", "OnDone", "Outcome"]
-
-Sign = Callable[[str, str, bytes], str]
-"""Takes method, target and body as they are sent; returns a header line.
-
-The line ends with CR LF and has been checked by its maker.
-"""
 
 
 class HttpClient:
@@ -91,7 +87,7 @@ class HttpClient:
         self._guard = guard
         self._addresses = AddressBook()
         self._headers = HeaderBook()
-        self._engine: tuple[asyncio.AbstractEventLoop, Timeouts, HostPools] | None = None
+        self._engine: tuple[asyncio.AbstractEventLoop, Timeouts, HostPools, Signing] | None = None
         self._closed = False
 
     def request(
@@ -117,12 +113,12 @@ class HttpClient:
             on_done: gets the `HttpResponse`, whatever its status, or an `HttpError`.
             response_bytes_max: the longest body of this response, where it may be longer than any.
             parameters: appended to the URL's own query, already as they stand in a request line.
-            sign: gives one more header line, of the request as it is sent.
+            sign: gives one more header line, of the request as it is sent; called once, in the next turn.
 
         Returns:
             The call, for a caller who may lose interest and `cancel` it; None when it was refused.
         """
-        loop, timeouts, pools = self._engine or self._open()
+        loop, timeouts, pools, signing = self._engine or self._open()
         try:
             if self._closed:
                 raise HttpError(HttpErrorKind.CLOSED, "the client is closed")
@@ -131,16 +127,16 @@ class HttpClient:
             address = self._addresses[url]
             target = f"{address.target}{address.joint}{parameters}" if parameters else address.target
             length = f"content-length: {len(body)}\r\n" if body or method in METHODS_WITH_BODY else ""
-            lines = self._headers[tuple(headers)]
-            if sign is not None:
-                lines += sign(method, target, body)
-            head = f"{method} {target}{address.end_of_line}{lines}{length}\r\n".encode()
+            head = f"{method} {target}{address.end_of_line}{self._headers[tuple(headers)]}{length}\r\n".encode()
             pool = pools.known.get(address.key) or pools.pool_of(address)
         except HttpError as error:
             loop.call_soon(on_done, error)
             return None
         call = PendingCall(head, body, on_done, timeouts, timeout_ms, response_bytes_max, is_head=method == "HEAD")
-        pool.take_on(call)
+        if sign is None:
+            pool.take_on(call)
+        else:
+            signing.take_on(call, address, sign, method, target)
         return call
 
     async def fetch(
@@ -151,7 +147,7 @@ class HttpClient:
         Raises:
             HttpError: there is no response.
         """
-        loop, _, _ = self._engine or self._open()
+        loop, *_ = self._engine or self._open()
         outcome_of: asyncio.Future[Outcome] = loop.create_future()
 
         def settle(outcome: Outcome) -> None:
@@ -194,7 +190,10 @@ class HttpClient:
     @property
     def under_way(self) -> Mapping[str, int]:
         """Return the number of calls not ended yet, by `scheme://host:port`."""
-        return self._engine[2].under_way() if self._engine is not None else {}
+        if self._engine is None:
+            return {}
+        _, _, pools, signing = self._engine
+        return Counter(pools.under_way()) + Counter(signing.under_way())
 
     @property
     def connections(self) -> int:
@@ -208,13 +207,15 @@ class HttpClient:
         """
         self._closed = True
         if self._engine is not None:
-            _, timeouts, pools = self._engine
-            await pools.close(HttpError(HttpErrorKind.CLOSED, "the client is closed"))
+            _, timeouts, pools, signing = self._engine
+            closed = HttpError(HttpErrorKind.CLOSED, "the client is closed")
+            signing.end(closed)
+            await pools.close(closed)
             timeouts.stop()
 
-    def _open(self) -> tuple[asyncio.AbstractEventLoop, Timeouts, HostPools]:
+    def _open(self) -> tuple[asyncio.AbstractEventLoop, Timeouts, HostPools, Signing]:
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(loop)
         pools = HostPools(self._limits, loop, timeouts, self._tls, self._tls_of, self._names, self._guard)
-        self._engine = loop, timeouts, pools
+        self._engine = loop, timeouts, pools, Signing(loop, pools)
         return self._engine

@@ -82,6 +82,11 @@ class ActiveSet:
         return list(self._messages.values())
 
     @property
+    def owners(self) -> int:
+        """The number of owners that have messages in memory."""
+        return len(self._shares)
+
+    @property
     def roomy(self) -> bool:
         """True when messages that are not due yet may come in, too."""
         return len(self._messages) < self._messages_max and self.bytes < self._bytes_max
