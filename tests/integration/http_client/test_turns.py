@@ -1,4 +1,4 @@
-"""Requests that are signed, in the turn after that of their call, and then sent."""
+"""Calls are signed and sent in the turn after that in which they began."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_call_that_has_ended_before_its_signature_is_not_sent(client: Ht
         assert client.under_way == {}
         await client.fetch("GET", f"{server.url}/after", timeout_ms=20_000)
         assert [head.split(b" ")[1] for head, _ in server.requests] == [b"/after"]
-    assert [str(outcome) for outcome in outcomes] == ["timeout: the time was up while waiting for its signature"]
+    assert [str(outcome) for outcome in outcomes] == ["timeout: the time was up while waiting for its turn"]
 
 
 async def test_a_call_whose_outcome_nobody_wants_is_sent_all_the_same(client: HttpClient) -> None:
