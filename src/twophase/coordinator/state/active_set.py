@@ -82,9 +82,9 @@ class ActiveSet:
         return list(self._messages.values())
 
     @property
-    def owners(self) -> int:
-        """The number of owners that have messages in memory."""
-        return len(self._shares)
+    def of_several_owners(self) -> bool:
+        """True when more than one owner has messages in memory."""
+        return self._shares.several
 
     @property
     def roomy(self) -> bool:

@@ -292,7 +292,7 @@ class GroupCommit:
         count = len(self._items)
         if count > self._flush_items_max:
             return False
-        if count > _REPORTED_AT_ONCE and self._memory.owners > 1 and len(self._of_owners()) > 1:
+        if count > _REPORTED_AT_ONCE and self._memory.of_several_owners and len(self._of_owners()) > 1:
             return False
         if count == 1 or self._memory.bytes <= FLUSH_BYTES_MAX:
             return True
