@@ -135,9 +135,12 @@ async def _acknowledge(queues: Queues, one: Delivered) -> None:
 
 async def _is_empty(coordinator: Coordinator) -> bool:
     store = coordinator._runtime.store
-    ends = await store.queue_ends(TOPIC)
-    progress = {one.queue: one.next_number for one in await store.queue_progress(GROUP, TOPIC)}
-    return ends == progress and (await coordinator.overview()).prepared == 0
+    try:
+        ends = await store.queue_ends(TOPIC)
+        progress = {one.queue: one.next_number for one in await store.queue_progress(GROUP, TOPIC)}
+        return ends == progress and (await coordinator.overview()).prepared == 0
+    except (Unavailable, StoreError):
+        return False  # this node has lost its slot, and will have another
 
 
 async def main(url: str, process: str) -> None:
