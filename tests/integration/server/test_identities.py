@@ -325,17 +325,20 @@ async def test_an_operators_act_names_the_token(api: Api) -> None:
     assert (await api.server.view("g")).log[-1].error == "parked by eve with the token operate: a test"
 
 
+@pytest.mark.parametrize("origin", ["", "http://127.0.0.1:{}", "HTTPS://LocalHost:{}"])
 async def test_a_token_in_the_base_url_may_produce_and_is_nowhere_else(
-    api: Api, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    api: Api, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], origin: str
 ) -> None:
+    """A client behind a forward proxy may send its whole URL in the request line."""
     token = token_of("produce")
-    for path in ("prepare", "submit"):
-        response = await api.http(post(f"/t/{token}/api/dtmsvr/{path}", body_of("g")))
+    base = f"{origin.format(api.server.port)}/t/{token}"
+    for path in ("prepare", "submit", "submit?x=1"):
+        response = await api.http(post(f"{base}/api/dtmsvr/{path}", body_of("g")))
         assert response.status == 200, response.body
     assert (await api.server.view("g")).owner == "produce"
-    queried = await api.http(get(f"/t/{token}/api/dtmsvr/query?gid=g"))
-    unknown = await api.http(get(f"/t/{token}/nosuch"))
-    broken = await api.http(post(f"/t/{token}/api/dtmsvr/submit", b"{"))
+    queried = await api.http(get(f"{base}/api/dtmsvr/query?gid=g"))
+    unknown = await api.http(get(f"{base}/nosuch"))
+    broken = await api.http(post(f"{base}/api/dtmsvr/submit", b"{"))
     metrics = await api.http(get("/metrics", *bearer("observe")))
     assert json.loads(queried.body)["transaction"]["gid"] == "g"
     said = [
@@ -349,19 +352,21 @@ async def test_a_token_in_the_base_url_may_produce_and_is_nowhere_else(
     assert all(token.encode() not in one for one in said)
 
 
+@pytest.mark.parametrize("origin", ["", "http://127.0.0.1"])
 @pytest.mark.parametrize("name", ["reader", "nosuch"])
-async def test_a_token_in_the_base_url_that_may_do_more_is_refused(api: Api, name: str) -> None:
+async def test_a_token_in_the_base_url_that_may_do_more_is_refused(api: Api, name: str, origin: str) -> None:
     for request in (
-        post(f"/t/{token_of(name)}/api/dtmsvr/submit", body_of("g")),
-        get(f"/t/{token_of(name)}/api/twophase/messages"),
+        post(f"{origin}/t/{token_of(name)}/api/dtmsvr/submit", body_of("g")),
+        get(f"{origin}/t/{token_of(name)}/api/twophase/messages"),
     ):
         response = await api.http(request)
         assert response.status == 401
         assert token_of(name).encode() not in response.body
 
 
-async def test_a_header_beside_a_token_in_the_base_url_does_not_widen_it(api: Api) -> None:
-    path = f"/t/{token_of('produce')}/api/twophase/messages"
+@pytest.mark.parametrize("origin", ["", "http://127.0.0.1"])
+async def test_a_header_beside_a_token_in_the_base_url_does_not_widen_it(api: Api, origin: str) -> None:
+    path = f"{origin}/t/{token_of('produce')}/api/twophase/messages"
     assert (await api.http(get(path, *bearer("reader")))).status == 403
 
 

@@ -10,6 +10,7 @@ nothing behind the gate sees it.
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from pathlib import Path
@@ -24,6 +25,8 @@ from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Token, digest_of, plain_name, read_token_file
 
 _IN_PATH: Final = b"/t/"
+_ORIGIN_BEFORE: Final = re.compile(rb"https?://[^/?]+(?=/t/)", re.IGNORECASE)
+"""The origin before a token, in a whole URL (RFC 9112 §3.2.2)."""
 _AUTHORIZATION: Final = b"authorization"
 _BEARER: Final = b"bearer"
 _PRODUCE_ALONE: Final = frozenset({Scope.PRODUCE})
@@ -111,6 +114,9 @@ class Gate:
 
     def identify(self, url: bytes, fields: Mapping[bytes, bytes]) -> tuple[bytes, Caller]:
         """Return the path of an HTTP request without a token, and the caller."""
+        origin = _ORIGIN_BEFORE.match(url)
+        if origin is not None:
+            url = url[origin.end() :]
         if url.startswith(_IN_PATH):
             token, slash, rest = url[len(_IN_PATH) :].partition(b"/")
             caller = self.with_token(token)
