@@ -42,6 +42,7 @@ from twophase.http_client.names import Names
 from twophase.server import exposure, logs
 from twophase.server.advertised import http_url
 from twophase.server.alerting import alerts_of
+from twophase.server.allocator import keep_large_blocks_apart
 from twophase.server.api import grpc_port
 from twophase.server.api.audit_http import AuditApi
 from twophase.server.api.dtm_http import HOT_OPERATIONS, ColdRoutes, application
@@ -354,6 +355,7 @@ def run(settings: Settings, assignment: Assignment | None = None) -> int:
     if assignment is None:
         warn_of_unknown_variables()
     sys.setswitchinterval(_SWITCH_S)
+    keep_large_blocks_apart()
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(settings, assignment))

@@ -25,14 +25,17 @@ def test_a_thread_waits_half_a_millisecond_for_the_interpreter(monkeypatch: pyte
     `make bench PARTS=floods` measures the delay of another client.
     """
     intervals: list[float] = []
+    prepared: list[bool] = []
 
     async def serve(*_: Any) -> int:
         intervals.append(sys.getswitchinterval())
         return app.EXIT_CLEAN
 
     monkeypatch.setattr(app, "_serve", serve)
+    monkeypatch.setattr(app, "keep_large_blocks_apart", lambda: prepared.append(True))
     sys.setswitchinterval(0.005)
 
     assert app.run(Settings()) == app.EXIT_CLEAN
 
     assert intervals == [pytest.approx(0.0005)]
+    assert prepared, "the allocator, too (`test_allocator`)"

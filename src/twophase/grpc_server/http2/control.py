@@ -40,6 +40,8 @@ from twophase.grpc_server.http2.stream import Head, Stream
 from twophase.http_client.turns import LONG_BYTES
 
 _SMALL_UPDATE: Final = 256
+_SHUT_LOOKED_AT: Final = 64
+"""Streams that a change of all windows looks at for the cost of one odd frame."""
 _SETTINGS_MAX: Final = 64
 """Bound on the entries of a SETTINGS frame; the standards define fewer than 20."""
 _PAYLOAD: Final = b"twophase"
@@ -123,6 +125,7 @@ class Control(FrameReader):
             _require(by > 0, PROTOCOL_ERROR, "a window that does not change")
             outbox.window += by
             _require(outbox.window <= NUMBER_MAX, FLOW_CONTROL_ERROR, "a window too large")
+            outbox.release()
         else:
             request = self.streams.get(stream)
             if request is None:
@@ -133,8 +136,7 @@ class Control(FrameReader):
             request.debt -= by
             if outbox.initial - request.debt > NUMBER_MAX:
                 raise StreamFault(stream, FLOW_CONTROL_ERROR, "a window too large")
-        if outbox.waits:
-            outbox.release()
+            outbox.widened(request)
 
     def _take_settings(self, flags: int, stream: int, payload: bytes) -> None:
         _require(not stream, PROTOCOL_ERROR, "SETTINGS of a stream")
@@ -149,10 +151,10 @@ class Control(FrameReader):
         _require(len(payload) <= 6 * _SETTINGS_MAX, ENHANCE_YOUR_CALM, f"more than {_SETTINGS_MAX} settings in a frame")
         for at in range(0, len(payload), 6):
             self._setting(int.from_bytes(payload[at : at + 2], "big"), int.from_bytes(payload[at + 2 : at + 6], "big"))
-        self.odd()
+        self.odd(1 + self.outbox.shut // _SHUT_LOOKED_AT)
         self.write(frame(SETTINGS, ACK))
         if self.outbox.waits:
-            self.outbox.release()
+            self.outbox.release(all_streams=True)
 
     def _setting(self, key: int, value: int) -> None:
         if key == INITIAL_WINDOW_SIZE:

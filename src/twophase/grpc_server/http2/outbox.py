@@ -8,7 +8,6 @@ or one message.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -36,7 +35,7 @@ class Outbox:
         over: called when the answer on a stream has been sent to its end.
     """
 
-    __slots__ = ("_held", "_over", "_write", "frame_bytes", "initial", "moved_s", "paused", "window")
+    __slots__ = ("_held", "_over", "_shut", "_write", "frame_bytes", "initial", "moved_s", "paused", "window")
 
     def __init__(self, write: _Write, over: _Over) -> None:
         self._write = write
@@ -53,12 +52,23 @@ class Outbox:
         """
         self.moved_s = 0.0
         """Time when something that had to wait was last queued or sent."""
-        self._held: deque[_Held] = deque()
+        self._held: dict[int, _Held] = {}
+        """Data that waits for the socket or the common window, by stream, in order."""
+        self._shut: dict[int, _Held] = {}
+        """Data that waits for the window of its own stream.
+
+        A change of another window does not look at it.
+        """
 
     @property
     def waits(self) -> bool:
         """True while something could not be sent yet."""
-        return bool(self._held)
+        return bool(self._held or self._shut)
+
+    @property
+    def shut(self) -> int:
+        """The number of streams that wait for their own window."""
+        return len(self._shut)
 
     @property
     def answer_waits(self) -> bool:
@@ -66,12 +76,12 @@ class Outbox:
 
         A stream may wait for its reader without limit.
         """
-        return any(held.sent is None for held in self._held)
+        return any(held.sent is None for waiting in (self._held, self._shut) for held in waiting.values())
 
     def answer(self, stream: Stream, reply: Response) -> None:
         """Send a whole answer."""
         size = len(reply.body)
-        if reply.parts and not self._held and size <= self.window and size <= self.initial - stream.debt:
+        if reply.parts and not self.waits and size <= self.window and size <= self.initial - stream.debt:
             self.window -= size
             self._write(stream.number.to_bytes(4, "big").join(reply.parts))
             self._over(stream)
@@ -96,34 +106,62 @@ class Outbox:
         await sent
 
     def _put(self, held: _Held) -> None:
-        if not self._held:
+        if not self.waits:
             self.moved_s = held.stream.connection.now_s
-        self._held.append(held)
-        self.release()
+        self._shut[held.stream.number] = held
+        self.widened(held.stream)
 
     def forget(self, stream: Stream) -> None:
         """Drop what waits for a stream that is no more."""
-        for held in [held for held in self._held if held.stream is stream]:
-            self._held.remove(held)
-            held.drop()
+        for waiting in (self._held, self._shut):
+            held = waiting.pop(stream.number, None)
+            if held is not None:
+                held.drop()
 
     def close(self) -> None:
         """Drop everything: the connection is no more."""
-        held, self._held = self._held, deque()
-        for one in held:
+        dropped = [*self._held.values(), *self._shut.values()]
+        self._held, self._shut = {}, {}
+        for one in dropped:
             one.drop()
 
-    def release(self) -> None:
-        """Send as much as the windows allow."""
-        before, self._held = self._held, deque()
+    def widened(self, stream: Stream) -> None:
+        """Send as much of one stream as the windows allow: its own has changed."""
+        held = self._shut.pop(stream.number, None)
+        if held is not None:
+            if self._send(held):
+                held.done(self._over)
+            else:
+                self._keep(held)
+
+    def release(self, *, all_streams: bool = False) -> None:
+        """Send as much as the windows allow.
+
+        `all_streams`: the windows of all streams have changed.
+        """
+        if all_streams:
+            self._held |= self._shut
+            self._shut = {}
         ended: list[_Held] = []
-        for held in before:
+        while self._held and self.window > 0 and not self.paused:
+            number, held = next(iter(self._held.items()))
             if self._send(held):
                 ended.append(held)
+            elif self._room(held) > 0:
+                break
             else:
-                self._held.append(held)
+                self._shut[number] = held
+            del self._held[number]
         for held in ended:
             held.done(self._over)
+
+    def _keep(self, held: _Held) -> None:
+        waiting = self._held if self._room(held) > 0 else self._shut
+        waiting[held.stream.number] = held
+
+    def _room(self, held: _Held) -> int:
+        """Return how much the window of its own stream allows."""
+        return self.initial - held.stream.debt
 
     def _send(self, held: _Held) -> bool:
         """Send what the windows allow; True when all of it has been sent."""

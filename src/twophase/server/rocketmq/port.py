@@ -38,6 +38,7 @@ from twophase.server.rocketmq.credentials import caller_of
 from twophase.server.rocketmq.peculiarities import Peculiarities
 from twophase.server.rocketmq.producing import Producing
 from twophase.server.rocketmq.refusals import Refused, status_of
+from twophase.server.rocketmq.rooms import Rooms
 from twophase.server.rocketmq.routing import WIRE, Handler, Routing
 from twophase.server.rocketmq.telemetry import Telemetry
 from twophase.server.sessions import Sessions
@@ -49,6 +50,11 @@ _TELEMETRY: Final = f"/{SERVICE}/Telemetry"
 _SEND: Final = f"/{SERVICE}/SendMessage"
 _SHORT_BYTES_MAX: Final = 64 * 1024
 """The longest request of a method that takes no bodies."""
+_SENT_BYTES_MAX: Final = BODY_BYTES_MAX.value
+"""Bytes of the messages of one address that the engine has at once.
+
+A flush writes as many at most.
+"""
 _CLIENT_ID_MAX: Final = 255
 _JAVAS_AUTHORITY: Final = (b":authority", b"IPAuthority")
 """The name that the official Java client gives a server whose IP address it dials."""
@@ -99,6 +105,7 @@ class RocketmqPort:
         gate.on_reread.append(self._listener.forget)
         self._sessions = sessions
         self._peculiarities = Peculiarities()
+        self._rooms = Rooms(_SENT_BYTES_MAX)
         self._telemetry = Telemetry(queues)
         self._consuming = Consuming(queues, clock)
         self._routing = Routing(queues)
@@ -215,7 +222,12 @@ class RocketmqPort:
 
         async def guarded(call: UnaryCall, raw: bytes) -> bytes:
             try:
-                return await handler(self._client(call, path), raw)
+                client = self._client(call, path)
+                if path != _SEND:
+                    return await handler(client, raw)
+                connection = call.connection
+                async with self._rooms.entered(connection.address, len(raw), partial(connection.keep, call)):
+                    return await handler(client, raw)
             except (TwophaseError, BrokenMessage) as error:
                 return encode_status(answer, await self._noted(call, error))
 

@@ -1,0 +1,88 @@
+"""The messages of one peer address that the engine has at once.
+
+Promise: a client that sends without end delays itself. Clients without tokens share one turn of the flushes, so
+messages of one address that wait there delay those of all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from twophase.core.errors import Overloaded
+
+
+class _Room:
+    """The room of one address."""
+
+    __slots__ = ("used", "waiting")
+
+    def __init__(self) -> None:
+        self.used = 0
+        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+
+class Rooms:
+    """See the module.
+
+    Arguments:
+        bytes_max: of the requests of one address; a longer one goes alone.
+    """
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._of: dict[str, _Room] = {}
+
+    @contextlib.asynccontextmanager
+    async def entered(self, address: str, size: int, keep: Callable[[int], bool]) -> AsyncIterator[None]:
+        """Wait for room for a request of `size` bytes, and hold it during the block.
+
+        Those of an address go in the order in which they came.
+
+        Arguments:
+            keep: counts the bytes of a request that waits; False when too many wait.
+
+        Raises:
+            Overloaded: too many wait.
+        """
+        await self._enter(address, size, keep)
+        try:
+            yield
+        finally:
+            self._leave(address, size)
+
+    async def _enter(self, address: str, size: int, keep: Callable[[int], bool]) -> None:
+        room = self._of.get(address)
+        if room is None:
+            room = self._of[address] = _Room()
+        if not room.waiting and self._fits(room, size):
+            room.used += size
+            return
+        if not keep(size):
+            raise Overloaded("too many bytes of messages wait to be stored.")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        room.waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._leave(address, size)  # its turn had come
+            raise
+        finally:
+            keep(0)
+
+    def _leave(self, address: str, size: int) -> None:
+        room = self._of[address]
+        room.used -= size
+        while room.waiting and self._fits(room, room.waiting[0][0]):
+            next_size, turn = room.waiting.popleft()
+            if not turn.done():
+                room.used += next_size
+                turn.set_result(None)
+        if not room.used:
+            del self._of[address]
+
+    def _fits(self, room: _Room, size: int) -> bool:
+        return not room.used or room.used + size <= self._bytes_max
