@@ -54,7 +54,7 @@ class Gate:
     ) -> None:
         self._file = Path(tokens) if tokens else None
         self._hidden = Sight().hidden if hidden is None else hidden_headers(hidden)
-        self._owners = owners or CoordinatorsOwners()
+        self._owners = CoordinatorsOwners() if owners is None else owners
         self.anonymous = Caller(sight=Sight(hidden=self._hidden), limited=False)
         self._refusals = refusals
         self.unknown = self.anonymous if self._file is None else unknown(refusals)
