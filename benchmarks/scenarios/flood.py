@@ -68,6 +68,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "messages of forty connections, pipelined": Attack(requests.messages_of_forty_connections),
     "calls of forty gRPC connections": Attack(http2.calls_of_forty_connections),
     "RocketMQ streams that never read": Attack(queues.streams_that_never_read, port=ROCKETMQ),
+    "RocketMQ messages that wait": Attack(queues.messages_that_wait, port=ROCKETMQ),
     "RocketMQ long polls": Attack(queues.long_polls, port=ROCKETMQ),
     "RocketMQ bodies that are not read": Attack(queues.bodies_that_are_not_read, port=ROCKETMQ),
     "undecided RocketMQ halves": Attack(queues.undecided_halves, port=ROCKETMQ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sqlite3
 import threading
 import time
@@ -283,33 +284,34 @@ def test_a_message_that_commits_beside_a_read_is_whole_in_it(stored: Stored, mon
     monkeypatch.setattr(rows, "has_adbc", lambda _: False)  # two SQLites in one process undo each other's locks
     stored.put("first")
     source = stored.source()
-    written = threading.Event()
+    reads = threading.Semaphore(0)
     stop = threading.Event()
 
     def write() -> None:
-        async def all_of_them(store: Store) -> None:
-            number = 0
-            while not stop.is_set():
-                gids = [f"g{number + place}" for place in range(20)]
-                await store.flush(sent(gids))
-                number += 20
-                written.set()
+        async def beside_each_read(store: Store) -> None:
+            for number in itertools.count(step=20):
+                reads.acquire()
+                if stop.is_set():
+                    return
+                await store.flush(sent([f"g{number + place}" for place in range(20)]))
 
-        stored.use(all_of_them)
+        stored.use(beside_each_read)
 
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        assert written.wait(60)
         for _ in range(30):
             for table in ("history", "queue_entry", "message"):
                 for part in source.slices:
                     if part.table == table:
+                        reads.release()
                         for row in rows_in(read_slice(source, part)):
                             assert (row["state"], row["entries"]) == (State.SUCCEEDED, row["queued"])
+            reads.release()
             assert queues_of([source]).broken == 0
     finally:
         stop.set()
+        reads.release()
         writer.join(60)
 
 

@@ -45,6 +45,24 @@ async def streams_that_never_read(victim: Victim) -> None:
     await _each(lambda client: _unread(victim, pieces(client)))
 
 
+async def messages_that_wait(victim: Victim) -> None:
+    """Forty connections hold a hundred streams of telemetry each, and read nothing.
+
+    Each stream is filled with messages of no byte, which the server takes one by one.
+    """
+    empty = framed(b"")
+    piece = empty * (frames.DEFAULT_FRAME_BYTES // len(empty))
+    full = frames.DEFAULT_WINDOW // len(piece)
+
+    def pieces(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, 2 * _STREAMS, 2):
+            yield _head(number, "Telemetry", f"{client}-{number}")
+            yield frames.frame(frames.DATA, 0, number, piece) * full
+
+    await _each(lambda client: _unread(victim, pieces(client)))
+
+
 async def long_polls(victim: Victim) -> None:
     """Forty connections hold a hundred long polls each, of an empty topic.
 

@@ -23,6 +23,11 @@ class Counts:
     def __init__(self) -> None:
         self._counts: dict[str, tuple[int, int]] = {}
 
+    @property
+    def several(self) -> bool:
+        """True when more than one owner has any."""
+        return len(self._counts) > 1
+
     def waiting(self, owner: str) -> tuple[int, int]:
         """Return how many messages of an owner there are, and their bytes.
 

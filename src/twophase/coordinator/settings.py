@@ -57,6 +57,11 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
 
     Beyond, it gets no new ones.
     """
+    queue_hold_ms: int = 3 * 3600 * 1000
+    """Longest time that a consumer keeps a message by its connection alone.
+
+    Then the message is given out again, as after a failed delivery.
+    """
     queue_held_bytes_max: int = 64 * 1024 * 1024
     """Bodies read ahead for consumers, all groups together."""
 

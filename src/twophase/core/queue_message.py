@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
 import msgspec
 
@@ -26,6 +27,8 @@ DEAD_LETTERS: Final = "%DLQ%"
 """The topic of a group's dead letters: this, then the group's name."""
 NAME_CHARACTERS_MAX: Final = 255
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_PLAIN: Final = re.compile(r"[a-zA-Z0-9_.~-]*", re.ASCII)
+"""Text that an address has as it is; looking costs a tenth of quoting."""
 _PROPERTY: Final = "p."
 _TIME_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, behind which no wire format has a time."""
@@ -127,32 +130,40 @@ def address_of(message: QueueMessage) -> str:
     >>> address_of(QueueMessage("orders", "", "01AB", b"{}", tag="paid", properties=(("shop", "7"),)))
     'queue://orders?id=01AB&tag=paid&p.shop=7'
     """
-    namespace = f"{quote(message.namespace, safe='')}/" if message.namespace else ""
-    pairs: list[tuple[str, str]] = []
+    parts: list[str] = []
     if message.message_id:
-        pairs.append(("id", message.message_id))
+        parts.append("id=" + _quoted(message.message_id))
     if message.kind != "normal":
-        pairs.append(("kind", message.kind))
+        parts.append("kind=" + message.kind)
     if message.tag:
-        pairs.append(("tag", message.tag))
-    pairs += [("key", key) for key in message.keys]
+        parts.append("tag=" + _quoted(message.tag))
+    parts += ["key=" + _quoted(key) for key in message.keys]
     if message.message_group:
-        pairs.append(("group", message.message_group))
+        parts.append("group=" + _quoted(message.message_group))
     if message.deliver_at_ms:
-        pairs.append(("at", str(message.deliver_at_ms)))
+        parts.append(f"at={message.deliver_at_ms}")
     if message.born_ms:
-        pairs.append(("born", str(message.born_ms)))
+        parts.append(f"born={message.born_ms}")
     if message.born_host:
-        pairs.append(("host", message.born_host))
+        parts.append("host=" + _quoted(message.born_host))
     if message.encoding != "identity":
-        pairs.append(("encoding", message.encoding))
+        parts.append("encoding=" + _quoted(message.encoding))
     if message.trace_context:
-        pairs.append(("trace", message.trace_context))
+        parts.append("trace=" + _quoted(message.trace_context))
     if message.only_group:
-        pairs.append(("only", message.only_group))
-    pairs += [(_PROPERTY + name, value) for name, value in message.properties]
-    query = f"?{urlencode(pairs)}" if pairs else ""
-    return f"{QUEUE_PREFIX}{namespace}{quote(message.topic, safe='')}{query}"
+        parts.append("only=" + _quoted(message.only_group))
+    parts += [f"{_PROPERTY}{_quoted(name)}={_quoted(value)}" for name, value in message.properties]
+    query = "?" + "&".join(parts) if parts else ""
+    namespace = f"{_name_in(message.namespace)}/" if message.namespace else ""
+    return f"{QUEUE_PREFIX}{namespace}{_name_in(message.topic)}{query}"
+
+
+def _quoted(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else quote_plus(text)
+
+
+def _name_in(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
 
 
 def topic_address(name: str) -> str:
@@ -161,7 +172,7 @@ def topic_address(name: str) -> str:
     >>> topic_address("shop/orders"), topic_address("%DLQ%billing")
     ('queue://shop/orders', 'queue://%25DLQ%25billing')
     """
-    return QUEUE_PREFIX + "/".join(quote(part, safe="") for part in name.split("/"))
+    return QUEUE_PREFIX + "/".join([_name_in(part) for part in name.split("/")])
 
 
 def topic_of(url: str) -> tuple[str, str]:
@@ -196,11 +207,7 @@ def message_of(url: str, body: bytes) -> QueueMessage:
     one: dict[str, str] = {}
     keys: list[str] = []
     properties: list[tuple[str, str]] = []
-    try:
-        pairs = parse_qsl(url.partition("?")[2], keep_blank_values=True, errors="strict")
-    except UnicodeDecodeError:
-        raise InvalidRequest("the attributes of a queue:// address are UTF-8.") from None
-    for name, value in pairs:
+    for name, value in _pairs(url.partition("?")[2]):
         if name == "key":
             keys.append(value)
         elif name.startswith(_PROPERTY):
@@ -228,6 +235,16 @@ def message_of(url: str, body: bytes) -> QueueMessage:
         one.get("trace", ""),
         one.get("only", ""),
     )
+
+
+def _pairs(query: str) -> Sequence[tuple[str, str]]:
+    """Return the names and values of a query; raises InvalidRequest."""
+    if "%" not in query and "+" not in query:  # as nearly always, at a third of the cost
+        return [(name, value) for name, _, value in [pair.partition("=") for pair in query.split("&")]]
+    try:
+        return parse_qsl(query, keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise InvalidRequest("the attributes of a queue:// address are UTF-8.") from None
 
 
 def _time_ms(text: str) -> int:

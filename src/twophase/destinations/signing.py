@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterable
+
+import msgspec
 
 from twophase.core.headers import OLDEST_HEADER
 from twophase.core.signature import (
@@ -25,27 +28,19 @@ Every other one is unknown anyway, and shows its own reason.
 _NOT_SIGNED = "unsigned: the verdict is not signed by the destination's key, and counts as none"
 
 
-class CallSigner:
+class CallSigner(msgspec.Struct, eq=False):
     """Signs one call, with the time of its sending."""
 
-    __slots__ = ("_call", "_key", "_signed_ms")
+    _key: SigningKey
+    _call: Call
+    _signed_ms: int = 0
 
-    def __init__(self, key: SigningKey, call: Call) -> None:
-        self._key = key
-        self._call = call
-        self._signed_ms = 0
-
-    def http(self, method: str, target: str, body: bytes) -> str:
+    def http(self, method: str, target: str, body: bytes) -> bytes:
         """Return the header line of a request, as it is sent."""
         now_ms = self._signed_ms = time.time_ns() // 1_000_000
-        key, oldest = self._key, ""
-        for name, value in self._call.headers:
-            if name == OLDEST_HEADER:
-                oldest = value
-                break
+        key, text = self._key, http_text(now_ms, method, target, _oldest(self._call.headers), body)
         # As `signed`, without its call.
-        signature = key.sign(http_text(now_ms, method, target, oldest, body))
-        return f"{SIGNATURE_HEADER}: v1,kid={key.id},t={now_ms},s={signature}\r\n"
+        return f"{SIGNATURE_HEADER}: v1,kid={key.id},t={now_ms},s={key.sign(text)}\r\n".encode()
 
     def grpc(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> tuple[str, str]:
         """Return the metadata of a call, beside what it is sent with."""
@@ -66,3 +61,8 @@ class CallSigner:
         if is_verdict_signed(value, question, query.get("gid", ""), answer.verdict_header or "", answer.body):
             return answer
         return Answer(0, latency_ms=answer.latency_ms, error=_NOT_SIGNED)
+
+
+@functools.lru_cache(256)  # most calls carry the same headers
+def _oldest(headers: tuple[tuple[str, str], ...]) -> str:
+    return next((value for name, value in headers if name == OLDEST_HEADER), "")

@@ -2,13 +2,12 @@
 
 Back-pressure goes both ways: the peer may send as much as its window, which opens as messages are taken; `send` returns
 when the peer's window has let the message through. A message counts in the budget of bytes until the next one is asked
-for, a compressed one as what it has become.
+for, a compressed one as what it has become. Small pieces that arrive while messages wait are counted as odd frames.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from typing import Final
 
 from twophase.grpc_server.calls import TOO_MANY
@@ -16,10 +15,12 @@ from twophase.grpc_server.heads import CallHead
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.status import HEADERS, Ended, Status, ended, framed, trailers
+from twophase.grpc_server.waiting import Waiting
 from twophase.http_client.byte_budget import NO_ROOM
 from twophase.http_client.timeouts import Deadline
 
 _WIDEN_AT: Final = DEFAULT_WINDOW // 2
+_SMALL_BYTES: Final = 256
 
 
 class StreamingCall(Stream):
@@ -30,18 +31,18 @@ class StreamingCall(Stream):
     """
 
     __slots__ = (
+        "_answers",
         "_arrived",
         "_begun",
         "_deadline",
         "_fault",
-        "_held",
         "_incoming",
-        "_messages",
         "_over",
         "_services",
         "_taken",
         "_task",
         "_unread",
+        "_waiting",
         "head",
     )  # fmt: skip
 
@@ -50,12 +51,12 @@ class StreamingCall(Stream):
         self.head = head
         self._services = head.services
         self._incoming = head.incoming(connection)
-        self._messages: deque[tuple[bytes, int]] = deque()
+        self._waiting = Waiting()
         self._arrived = asyncio.Event()
         self._fault: Ended | None = None
         self._unread = 0
-        self._held = 0  # bytes of the messages that wait, and of the one that was taken last
-        self._taken = 0
+        self._taken = 0  # bytes of the message that was taken last
+        self._answers = 0
         self._begun = self._over = False
         self._task: asyncio.Task[None] | None = None
         self._deadline: Deadline | None = None
@@ -68,17 +69,16 @@ class StreamingCall(Stream):
 
         The iteration ends with the caller's last message. Raises Ended.
         """
-        self._held -= self._taken
         self._taken = 0
         self._count()
-        while not self._messages:
+        while not self._waiting:
             if self._fault is not None:
                 raise self._fault
             if self.ended:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
-        message, size = self._messages.popleft()
+        message, size = self._waiting.take()
         self._unread -= size
         self._taken = len(message)
         self._widen()
@@ -92,7 +92,19 @@ class StreamingCall(Stream):
         if self._over:
             raise Ended(Status.CANCELLED, "the caller has gone.")
         self._begin_answer()
-        await self.connection.outbox.message(self, framed(message))
+        message = framed(message)  # the other is not needed while this one waits
+        await self.connection.outbox.message(self, message)
+
+    def keep(self, size: int) -> bool:
+        """Count `size` bytes of answers that wait for the caller in the budget, in all.
+
+        Returns False, and counts what it did, when the budget does not suffice.
+        """
+        before, self._answers = self._answers, size
+        if self._count():
+            return True
+        self._answers = before
+        return False
 
     def _begin_answer(self) -> None:
         if not self._begun:
@@ -148,10 +160,11 @@ class StreamingCall(Stream):
         if self._over or self._fault is not None:
             return
         self._unread += len(data)
+        if self._waiting and len(data) < _SMALL_BYTES and not ended:
+            self.connection.odd()
         try:
-            messages = self._incoming.feed(data)
-            self._messages += messages
-            self._held += sum(len(message) for message, _ in messages)
+            for message, size in self._incoming.feed(data):
+                self._waiting.add(message, size)
             if ended and self._incoming.unfinished:
                 raise Ended(Status.INVALID_ARGUMENT, "the request ends within a message.")
             if not self._count():
@@ -161,13 +174,13 @@ class StreamingCall(Stream):
             self._fault = end
         if self.granted and not self._incoming.missing:
             self.connection.admitted(self)
-        if not self._messages:
+        if not self._waiting:
             self._widen()
         self._arrived.set()
 
     def _count(self) -> bool:
         """Count the messages that are held; False when there is no room for them."""
-        size = self._held + self._incoming.unfinished
+        size = self._waiting.size + self._taken + self._incoming.unfinished + self._answers
         return self._over or size == self.kept or self.connection.keep(self, size)
 
     def _drop_waiting(self) -> None:
@@ -175,9 +188,8 @@ class StreamingCall(Stream):
 
         The call ends behind the one that was taken.
         """
-        self._messages.clear()
+        self._waiting.clear()
         self._incoming = self.head.incoming(self.connection)
-        self._held = self._taken
         self._count()
 
     def _widen(self) -> None:
@@ -191,7 +203,7 @@ class StreamingCall(Stream):
         if room >= _WIDEN_AT:
             self.connection.widen(self, room)
         missing = self._incoming.missing
-        if missing > self.window and not self._messages:
+        if missing > self.window and not self._waiting:
             self.connection.admit(self, missing - self.window)
 
     def on_timeout(self) -> None:
@@ -216,7 +228,7 @@ class StreamingCall(Stream):
         The call itself may stay until the garbage collector finds it.
         """
         self._over = True
-        self._messages.clear()
+        self._waiting.clear()
         self._incoming = self.head.incoming(self.connection)
 
     def cut(self) -> None:

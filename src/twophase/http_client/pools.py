@@ -80,6 +80,12 @@ class HostPools:
             self.known[address.key] = pool
         return pool
 
+    def drop_unused(self, key: str) -> None:
+        """Forget the pool of a host that has nothing left."""
+        pool = self.known.get(key)
+        if pool is not None and pool.unused:
+            del self.known[key]
+
     def under_way(self) -> Mapping[str, int]:
         """Return the number of calls under way or waiting, by `scheme://host:port`.
 
@@ -116,8 +122,8 @@ class HostPools:
                 self._close_one_idle()
             self.scarce = bool(self._starving) or self._drained is not None
         host.open_more()
-        if host.unused and self.known.get(host.key) is host:
-            del self.known[host.key]
+        if self.known.get(host.key) is host:
+            self.drop_unused(host.key)
         if self._drained is not None and not self.connections and not self._drained.done():
             self._drained.set_result(None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from twophase.rocketmq_wire.codes import DigestType
@@ -22,8 +23,11 @@ from twophase.rocketmq_wire.values import (
 )
 
 _STORE_HOST = "twophase"
+_STATUSES_MAX = 64
+"""Statuses that are kept as they are sent: nearly every answer has the same one."""
 
 
+@lru_cache(_STATUSES_MAX)
 def encode_status(answer: str, status: Status) -> bytes:
     """Return an answer that has only a status.
 
@@ -140,6 +144,7 @@ def _bytes(message: Any) -> bytes:
     return raw
 
 
+@lru_cache(_STATUSES_MAX)
 def _status(status: Status) -> Any:
     return kind("Status")(code=status.code, message=status.message)
 

@@ -85,6 +85,11 @@ EXIT_CLEAN: Final = 0
 EXIT_CONFIGURATION: Final = 2
 EXIT_STORE: Final = 3
 EXIT_FENCED: Final = 4
+_SWITCH_S: Final = 0.0005
+"""The interpreter's switch interval (ADR 0013).
+
+A flush in a thread asks for the interpreter some twenty times. Beside a busy loop it waits so long each time.
+"""
 _END_AFTER_DRAIN_S: Final = 5
 _GC_THRESHOLD: Final = 50_000
 
@@ -348,6 +353,7 @@ def run(settings: Settings, assignment: Assignment | None = None) -> int:
     )
     if assignment is None:
         warn_of_unknown_variables()
+    sys.setswitchinterval(_SWITCH_S)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(settings, assignment))

@@ -45,7 +45,6 @@ _OTHER_VARIABLES: Final = frozenset(
 _MAY_BE_REFERENCES: Final = frozenset({"store", "alert_webhook"})
 """Addresses that hold a secret. Each may be `env:NAME` or `file:PATH` instead."""
 _BOUNDS: Final = CoordinatorSettings()
-_REMEDY: Final = "Correct the named setting; `twophase server --help` lists them all."
 WORKERS_MAX: Final = 64
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -207,6 +206,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Count,
         Meta(description="most messages of one queue that a group has read and not done; beyond, it gets no new ones"),
     ] = _BOUNDS.queue_undone_max
+    queue_hold_ms: Annotated[
+        Milliseconds, Meta(description="longest time that a push consumer keeps a message; then it is given out again")
+    ] = _BOUNDS.queue_hold_ms
     queue_held_bytes_max: Annotated[Bytes, Meta(description="most bytes of bodies read ahead for consumers")] = (
         _BOUNDS.queue_held_bytes_max
     )
@@ -445,4 +447,4 @@ def _checked(name: str, value: object, source: str) -> object:
 
 
 def _refused(why: str) -> ConfigurationError:
-    return ConfigurationError(why, remedy=_REMEDY)
+    return ConfigurationError(why, remedy="Correct the named setting; `twophase server --help` lists them all.")

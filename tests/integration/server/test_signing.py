@@ -58,6 +58,31 @@ async def test_every_try_of_a_call_is_signed_as_it_is_sent() -> None:
         await one.stop()
 
 
+async def test_a_renewed_list_signs_the_next_call_by_its_key_at_once() -> None:
+    async with serving(answering(OK)).running() as server:
+        allowed = AllowList([Listed(server.url, KEY)])
+        one = HttpDestination(None, allowed)
+        call = Call(f"{server.url}/in", BRANCH, b"{}", (), 20_000)
+        for listed in (Listed(server.url, KEY), Listed(server.url, key_of("k2", SECRET)), Listed(server.url)):
+            allowed.renew(AllowList([listed]))
+            assert (await answer_to(one, call)).status == 200
+        await one.stop()
+    signatures = [re.search(rb"x-twophase-signature: v1,kid=(\w+)", head) for head, _ in server.requests]
+    assert [found and found[1] for found in signatures] == [b"k1", b"k2", None]
+
+
+async def test_the_oldest_time_is_signed_however_many_others_came_before() -> None:
+    """The signer remembers it of 256 calls; these are new, known and forgotten."""
+    async with serving(answering(OK)).running() as server:
+        one = destination(server)
+        for number in (*range(300), 0, 299, 299):
+            headers = (("tenant", "x"), ("x-twophase-oldest", str(number)))
+            assert (await answer_to(one, Call(f"{server.url}/in", BRANCH, b"{}", headers, 20_000))).status == 200
+            assert verified(*server.requests[-1]).key == KEY
+            assert b"x-twophase-oldest: %d\r\n" % number in server.requests[-1][0]
+        await one.stop()
+
+
 async def test_a_json_rpc_call_is_signed_as_the_http_call_that_it_is() -> None:
     async with serving(answering(OK)).running() as server:
         one = JsonRpcDestination(destination(server))

@@ -119,6 +119,35 @@ async def test_a_narrowed_token_ends_what_it_may_not_do_any_more(
         )
 
 
+@pytest.mark.parametrize("changed", [None, *CHANGES, "quota"])
+async def test_a_client_without_bounds_is_held_to_those_that_its_token_gets(
+    tmp_path: Path, changed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both with a request under way, and with the next one, whose head the port knew."""
+    changes = CHANGES | {"quota": {"quota": Quota(requests_per_s=1)}}
+    tokens = write(tmp_path, "eve", [Scope.PRODUCE])
+    async with running(tmp_path, tokens=tokens, timeout_to_fail_ms=86_400_000) as server:
+        client, other = [Client(*await asyncio.open_connection("127.0.0.1", server.port)) for _ in range(2)]
+        sent = [post("/api/dtmsvr/prepare", body_of(f"g{number}"), *bearer("eve")) for number in range(9)]
+        for request in sent[:2]:
+            await client.send(request)
+            assert (await client.response()).status == 200
+        half = post("/api/dtmsvr/prepare", body_of("half"), *bearer("eve"), "x-other: head")
+        await until_begun(server.server.gate, lambda: other.writer.write(half[:-1]), monkeypatch)
+        change(server, None if changed is None else changes[changed])
+        await other.send(half[-1:])
+        answers = [(await other.response()).status]
+        for request in sent[2:]:
+            await client.send(request)
+            answers.append((await client.response()).status)
+        client.close()
+        other.close()
+        refused = {None: 401, "quota": 429}.get(changed or None, 403)
+        assert refused in answers
+        assert changed == "quota" or set(answers) == {refused}
+        assert (await server.server.coordinator.query("g8") is None) is (answers[-1] == refused)
+
+
 @pytest.mark.parametrize("changed", [None, *CHANGES])
 async def test_a_call_of_grpc_is_held_to_the_change_too(
     tmp_path: Path, changed: str | None, monkeypatch: pytest.MonkeyPatch

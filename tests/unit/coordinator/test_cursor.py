@@ -41,6 +41,8 @@ class CursorAgainstModel(RuleBasedStateMachine):
         self.done: set[int] = set()
         self.with_consumers: dict[int, tuple[int, int]] = {}
         """Number to (receipt, until when)."""
+        self.attached: set[int] = set()
+        """Those of them that a consumer has no longer than it is attached."""
         self.deliveries: dict[int, int] = {}
         self.stored_deliveries: dict[int, int] = {}
         self.now_ms = 1
@@ -55,8 +57,14 @@ class CursorAgainstModel(RuleBasedStateMachine):
         numbers = [number for number in range(self.cursor.read_to, self.end) if number not in self.cleaned]
         self.cursor.read([entry(number) for number in numbers[:count]], ahead=ahead)
 
-    @rule(limit=st.integers(1, 4), fifo=st.booleans(), odd_only=st.booleans(), for_ms=st.integers(1, 30))
-    def take(self, limit: int, fifo: bool, odd_only: bool, for_ms: int) -> None:
+    @rule(
+        limit=st.integers(1, 4),
+        fifo=st.booleans(),
+        odd_only=st.booleans(),
+        for_ms=st.integers(1, 30),
+        client_id=st.sampled_from(["", "c"]),
+    )
+    def take(self, limit: int, fifo: bool, odd_only: bool, for_ms: int, client_id: str) -> None:
         self._load()
         before = set(self.cursor.undone)
         taken = self.cursor.take(lambda message: not odd_only or message.tag == "odd", limit, fifo=fifo)
@@ -75,8 +83,10 @@ class CursorAgainstModel(RuleBasedStateMachine):
                 assert mates <= self.done | self.cleaned, "those before it are done"
             self.receipt += 1
             self.deliveries[number] = self.deliveries.get(number, 0) + 1
-            assert self.cursor.give_out(number, self.receipt, self.now_ms + for_ms) == self.deliveries[number]
+            attempts = self.cursor.give_out(number, self.receipt, self.now_ms + for_ms, client_id)
+            assert attempts == self.deliveries[number]
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
+            (self.attached.add if client_id else self.attached.discard)(number)
 
     @precondition(lambda self: self.with_consumers)
     @rule(data=st.data(), extends=st.booleans(), for_ms=st.integers(1, 30))
@@ -89,6 +99,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
             self.receipt += 1
             self.cursor.postpone(number, self.receipt, self.now_ms + for_ms)
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
+            self.attached.discard(number)
             assert not self.cursor.given(number, receipt)
         else:
             self.cursor.finish(number)
@@ -100,6 +111,18 @@ class CursorAgainstModel(RuleBasedStateMachine):
         """Let time pass; a last receipt counts until the next delivery."""
         self.now_ms += ms
         self.cursor.expire(self.now_ms)
+
+    @rule()
+    def leave(self) -> None:
+        """Let the consumer detach; what it has waits for another."""
+        for number in self.attached & set(self.with_consumers):
+            receipt, until_ms = self.with_consumers[number]
+            if until_ms > self.now_ms:
+                del self.with_consumers[number]
+                assert self.cursor.given(number, receipt)
+        self.cursor.release("c")
+        for number, one in self.cursor.undone.items():
+            assert (number in self.with_consumers) or not one.until_ms
 
     @rule()
     def restart(self) -> None:

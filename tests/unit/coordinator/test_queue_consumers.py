@@ -260,6 +260,67 @@ async def test_dead_letters_need_no_topic_that_was_made_before(harness: Harness)
     assert await queueing.ids(topic=f"%DLQ%{GROUP}") == ["bad"]
 
 
+async def test_what_an_attached_client_holds_too_long_is_a_failed_delivery(
+    harness: Harness, queueing: Queueing
+) -> None:
+    """A handler that hangs, or an acknowledgement that was lost."""
+    harness.settings = msgspec.structs.replace(harness.settings, queue_hold_ms=60_000)
+    await harness.restart()
+    queueing.queues.attach(Asked("c"))
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(auto_renew=True, client_id="c")
+    harness.clock.advance(59_999)
+    assert await queueing.receive() == []
+    harness.clock.advance(1)
+
+    (again,) = await queueing.receive(auto_renew=True, client_id="other")
+
+    assert again.attempt == 2
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(first)
+
+
+async def test_a_consumer_that_waits_gets_what_another_holds_too_long(harness: Harness, queueing: Queueing) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queue_hold_ms=50)
+    await harness.restart()
+    queueing.queues.attach(Asked("c"))
+    await queueing.send(order("1"))
+    await queueing.receive(auto_renew=True, client_id="c")
+    waiting = asyncio.ensure_future(queueing.receiving(wait_ms=3_600_000))
+    await queueing.waiting()
+
+    harness.clock.advance(50)
+
+    (again,) = await asyncio.wait_for(waiting, PATIENCE_S)
+    assert again.attempt == 2
+
+
+async def test_what_attached_clients_hold_too_long_again_and_again_becomes_a_dead_letter(
+    harness: Harness, queueing: Queueing
+) -> None:
+    queueing.queues.attach(Asked("c"))
+    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":2,"backoff_ms":[10]}'))
+    await queueing.send(order("1"))
+    for attempt in (1, 2):
+        assert [one.attempt for one in await queueing.receive(auto_renew=True, client_id="c")] == [attempt]
+        harness.clock.advance(harness.settings.queue_hold_ms)
+
+    assert await queueing.receive(auto_renew=True, client_id="c") == []
+
+    assert await queueing.ids(topic=f"%DLQ%{GROUP}", wait_ms=PATIENCE_S * 1_000) == ["1"]
+
+
+async def test_what_an_attached_client_extended_is_not_given_to_others_when_it_leaves(queueing: Queueing) -> None:
+    detach = queueing.queues.attach(Asked("c"))
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(auto_renew=True, client_id="c")
+    await queueing.queues.extend("", GROUP, TOPIC, first.handle, 30_000)
+
+    detach()
+
+    assert await queueing.receive() == []
+
+
 async def test_what_a_client_has_as_long_as_it_is_attached_waits_when_it_leaves(
     harness: Harness, queueing: Queueing
 ) -> None:

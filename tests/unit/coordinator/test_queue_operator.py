@@ -390,3 +390,19 @@ async def test_a_message_shows_what_keeps_each_group_from_it(harness: Harness, q
     assert (await situation(sent[1].transaction_id))[0] == "not asked for"
     await harness.restart()
     assert "1 messages before it are not done" in (await situation(sent[2].transaction_id))[1]
+
+
+async def test_a_message_shows_how_long_a_connected_consumer_may_keep_it(harness: Harness, queueing: Queueing) -> None:
+    queueing.queues.attach(Asked("c"))
+    (sent,) = await queueing.send(order("1"))
+    await queueing.receive(auto_renew=True, client_id="c")
+    harness.clock.advance(1_000_000)
+
+    view = await harness.coordinator.query(sent.transaction_id)
+    (place,) = (await operator(queueing).situation(view)).places
+    (group,) = place.groups
+
+    assert group.situation == "in progress"
+    assert group.why == (
+        "the consumer 'c' has it as long as it is connected, for 9800 s at most; it was given out 1 of 17 times"
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qsl, urlencode
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,22 @@ def test_every_attribute_comes_back_from_the_address(message: QueueMessage) -> N
     assert topic_of(address) == (message.namespace, message.topic)
     assert address.isascii()
     assert address.isprintable()
+
+
+@given(messages)
+def test_an_address_is_in_the_usual_form_of_a_query(message: QueueMessage) -> None:
+    """Its spelling is stored and compared, so it may not change either."""
+    query = address_of(message).partition("?")[2]
+
+    assert urlencode(parse_qsl(query, keep_blank_values=True)) == query
+
+
+@given(st.lists(st.tuples(st.sampled_from(["id", "tag", "key", "p.a", "host", ""]), st.text("ab.=~", max_size=5))))
+def test_text_without_escapes_is_read_as_text_with_them(pairs: list[tuple[str, str]]) -> None:
+    plain = "&".join(f"{name}={value}" for name, value in pairs)
+    escaped = "&".join([*(f"{name}={value.replace('a', '%61')}" for name, value in pairs), "%00"])
+
+    assert message_of(f"queue://t?{plain}", b"") == message_of(f"queue://t?{escaped}", b"")
 
 
 @given(st.tuples(names, names, texts, texts), st.tuples(names, names, texts, texts))

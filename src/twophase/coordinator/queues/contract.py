@@ -76,7 +76,7 @@ class Delivered(msgspec.Struct, frozen=True):
         handle: the receipt, opaque; stale after `extend` and after another delivery.
         attempt: deliveries of it to the group, this one included.
         stored_ms: when it was appended.
-        invisible_ms: how long no other consumer gets it; 0: as long as the client is attached.
+        invisible_ms: how long no other consumer gets it; 0: as long as the client is attached, `queue_hold_ms` at most.
     """
 
     message: QueueMessage
@@ -239,7 +239,7 @@ class QueueApi(Protocol):
 
         Arguments:
             expression: `*`, or tags as `a || b`; what has another tag is done for this group.
-            auto_renew: they are the client's as long as it is attached, whatever `invisible_ms`.
+            auto_renew: they are the client's as long as it is attached, `queue_hold_ms` at most. No `invisible_ms`.
             fifo: a message waits until those of its message group before it are done.
             bytes_max: bodies behind the first message, beyond which no more are taken; None: no bound.
 
@@ -298,6 +298,6 @@ class QueueApi(Protocol):
     def attach(self, client: Client) -> Callable[[], None]:
         """Ask this client from now on.
 
-        Returns its detach, by which others get what it had as long as it was attached.
+        Returns its detach, by which others get what it had no longer than it was attached.
         """
         ...

@@ -19,8 +19,8 @@ from twophase.coordinator.queues.ranges import Ranges
 from twophase.core.queue_message import QueueMessage
 from twophase.stores.queue_rows import PAGE_BYTES_MAX, Progress
 
-FOR_EVER_MS: Final = 2**62
-"""The end of a time that lasts as long as its client is attached."""
+NEVER_MS: Final = 2**62
+"""A time that does not come."""
 _AHEAD_MAX: Final = 512
 """Entries behind others of their message group whose bodies may be kept."""
 _TIMES_SPARE: Final = 1_000
@@ -42,7 +42,7 @@ class Undone(msgspec.Struct, eq=False):
         attempts: how often it was given out.
         receipt: of the last time; 0 for none in this process.
         until_ms: until then a consumer has it, or it rests; 0: it waits for a consumer.
-        client_id: the consumer that has it as long as it is attached; empty for none.
+        client_id: the consumer that has it until then, if it is attached so long; empty for none.
         group: its message group, empty for none.
         held: None until it is read, and while a consumer has it.
         listed: it is among the numbers that wait; it may be there although an extension came late.
@@ -220,8 +220,8 @@ class Cursor:
                 self._list(number, one)
 
     def next_ms(self) -> int:
-        """Return when the next time is over; `FOR_EVER_MS` for never."""
-        return min(self._times[0][0], FOR_EVER_MS) if self._times else FOR_EVER_MS
+        """Return when the next time is over; `NEVER_MS` for none."""
+        return self._times[0][0] if self._times else NEVER_MS
 
     def take(self, wanted: Callable[[QueueMessage], bool], limit: int, *, fifo: bool) -> list[tuple[int, Undone, Held]]:
         """Return up to `limit` entries that wait and are in memory.
@@ -255,12 +255,16 @@ class Cursor:
         return taken
 
     def give_out(self, number: int, receipt: int, until_ms: int, client_id: str = "") -> int:
-        """Give an entry that was taken to a consumer; return how often it was given out."""
+        """Give an entry that was taken to a consumer; return how often it was given out.
+
+        Arguments:
+            client_id: the consumer that has it no longer than it is attached; empty for one that has it until the time.
+        """
         one = self.undone[number]
         self._let_go(one)
         one.attempts += 1
-        one.client_id = client_id
         self.postpone(number, receipt, until_ms)
+        one.client_id = client_id
         return one.attempts
 
     def waits(self, number: int, one: Undone) -> bool:
@@ -288,17 +292,16 @@ class Cursor:
     def postpone(self, number: int, receipt: int, until_ms: int) -> None:
         """Leave an entry with its consumer until a time, under another receipt."""
         one = self.undone[number]
-        one.receipt, one.until_ms = receipt, until_ms
-        if until_ms < FOR_EVER_MS:
-            heapq.heappush(self._times, (until_ms, number, receipt))
-            if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
-                self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
-                heapq.heapify(self._times)
+        one.receipt, one.until_ms, one.client_id = receipt, until_ms, ""
+        heapq.heappush(self._times, (until_ms, number, receipt))
+        if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
+            self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
+            heapq.heapify(self._times)
 
     def release(self, client_id: str) -> None:
-        """Let everything wait again that a client has as long as it is attached."""
+        """Let everything wait again that a client has no longer than it is attached."""
         for number, one in self.undone.items():
-            if one.client_id == client_id and one.until_ms == FOR_EVER_MS:
+            if one.client_id == client_id and one.until_ms:
                 one.until_ms = one.receipt = 0
                 self._list(number, one)
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.queues.contract import Client, Delivered
-from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, Held
+from twophase.coordinator.queues.cursor import Cursor, Held
 from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by, within
 from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
@@ -91,12 +91,12 @@ class Serving(Subscriptions):
     # Clients.
 
     def attach(self, client: Client) -> None:
-        """Let this client keep what it has as long as it is attached."""
+        """Let this client keep what it gets, as long as it is attached."""
         self._attached[client.client_id] = client
         self._renewing.setdefault(client.client_id, set())
 
     def detach(self, client: Client) -> None:
-        """Let everything wait again that the client had as long as it was attached."""
+        """Let everything wait again that the client had no longer than it was attached."""
         if self._attached.get(client.client_id) is not client:
             return  # it is attached anew
         del self._attached[client.client_id]
@@ -171,9 +171,8 @@ class Serving(Subscriptions):
         renewed = self._renewing.get(client_id) if not invisible_ms else None
         if renewed is not None:
             renewed.add(cursor)
-            until_ms = FOR_EVER_MS
-        else:
-            until_ms = self._clock.now_ms() + (invisible_ms or _UNATTACHED_MS)
+        hold_ms = _UNATTACHED_MS if renewed is None else self._settings.queue_hold_ms
+        until_ms = self._clock.now_ms() + (invisible_ms or hold_ms)
         if one.attempts:
             self.redelivered += 1
             cursor.changed = True

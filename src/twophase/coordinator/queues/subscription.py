@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, Held, Undone
+from twophase.coordinator.queues.cursor import NEVER_MS, Cursor, Held, Undone
 from twophase.core.errors import InvalidRequest
 from twophase.core.message import decode
 from twophase.core.queue_message import QueueMessage, message_of
@@ -117,7 +117,7 @@ class Subscription:
             self._timer.cancel()
             self._timer = None
         next_ms = min(cursor.next_ms() for cursor in self.cursors.values())
-        if self._waiters and next_ms < FOR_EVER_MS:
+        if self._waiters and next_ms < NEVER_MS:
             pause_s = max(1, next_ms - now_ms) / 1000
             self._timer = asyncio.get_running_loop().call_later(pause_s, self.wake)
 

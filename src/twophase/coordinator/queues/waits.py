@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from twophase.coordinator.queues.cursor import FOR_EVER_MS, Cursor, done_of
+from twophase.coordinator.queues.cursor import Cursor, done_of
 from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.subscriptions import ASKED_MS
@@ -82,10 +82,11 @@ class Waits:
         attempts_max = self._definitions.group_settings(group).attempts_max
         limit = f" of {attempts_max}" if attempts_max else ""
         given = f"it was given out {one.attempts}{limit} times"
-        if one.until_ms == FOR_EVER_MS:
-            return "in progress", f"the consumer {one.client_id!r} has it as long as it is connected; {given}"
+        left_s = max(0, one.until_ms - self._clock.now_ms()) // 1000
+        if one.until_ms and one.client_id:
+            has = f"the consumer {one.client_id!r} has it as long as it is connected, for {left_s} s at most"
+            return "in progress", f"{has}; {given}"
         if one.until_ms:
-            left_s = max(0, one.until_ms - self._clock.now_ms()) // 1000
             return "in progress", f"a consumer has it, or it rests before its next delivery, for {left_s} s; {given}"
         first = cursor.first_of(one.group)
         if first not in {None, number}:

@@ -82,6 +82,11 @@ class ActiveSet:
         return list(self._messages.values())
 
     @property
+    def of_several_owners(self) -> bool:
+        """True when more than one owner has messages in memory."""
+        return self._shares.several
+
+    @property
     def roomy(self) -> bool:
         """True when messages that are not due yet may come in, too."""
         return len(self._messages) < self._messages_max and self.bytes < self._bytes_max

@@ -130,8 +130,12 @@ class GroupCommit:
         self._in_flush = 0
         self.waiting = 0
         """The number of changes that are not durable yet."""
-        self._of: dict[str, int] = {}
-        """The number of changes that no flush has yet, of each owner."""
+        self._of: Counter[str] = Counter()
+        """The number of changes of each owner that no flush has yet.
+
+        Only the first `_counted` changes are in it.
+        """
+        self._counted = 0
         self._of_owner_max = max(1, runtime.settings.waiting_max // 2)
         self.acts = 0
         """The number of operators' acts under way; a flush looks for them only then."""
@@ -142,8 +146,6 @@ class GroupCommit:
         assert not active.busy, "one change of a gid at a time"
         active.busy = True
         self.waiting += 1
-        if active.holder:
-            self._of[active.holder] = self._of.get(active.holder, 0) + 1
         self._items.append(item)
         self._about.append((active, trigger))
         if self._flush is None and not self._urgent:
@@ -158,7 +160,18 @@ class GroupCommit:
 
     def is_full_for(self, owner: str) -> bool:
         """Return True when half of the changes that may wait are of this owner."""
-        return self._of.get(owner, 0) >= self._of_owner_max
+        # While fewer wait in all, none are counted.
+        return len(self._items) >= self._of_owner_max and self._of_owners()[owner] >= self._of_owner_max
+
+    def _of_owners(self) -> Counter[str]:
+        """Count what waits, of each owner; each change is looked at once."""
+        self._of.update([active.holder for active, _ in self._about[self._counted :] if active.holder])
+        self._counted = len(self._about)
+        return self._of
+
+    def _forget_owners(self) -> None:
+        self._of.clear()
+        self._counted = 0
 
     def append(self, trigger: Trigger, entries: tuple[Append, ...]) -> None:
         """Write entries of queues with the change that was added last."""
@@ -230,7 +243,7 @@ class GroupCommit:
             self._linger = None
         if self._unfinished:
             await asyncio.wait(self._unfinished)
-        self._of.clear()
+        self._forget_owners()
         self._items.clear()
         self._appends.clear()
         self._unsure.clear()
@@ -250,7 +263,7 @@ class GroupCommit:
         if self._goes_whole():
             items, self._items = self._items, []
             about, self._about = self._about, []
-            self._of.clear()
+            self._forget_owners()
         else:
             items, about = self._take_in_turns()
         attempts, self._attempts = self._attempts, []
@@ -277,7 +290,9 @@ class GroupCommit:
         Not where that would keep one owner waiting for another.
         """
         count = len(self._items)
-        if count > self._flush_items_max or (count > _REPORTED_AT_ONCE and len(self._of) > 1):
+        if count > self._flush_items_max:
+            return False
+        if count > _REPORTED_AT_ONCE and self._memory.of_several_owners and len(self._of_owners()) > 1:
             return False
         if count == 1 or self._memory.bytes <= FLUSH_BYTES_MAX:
             return True
@@ -287,13 +302,13 @@ class GroupCommit:
         """Return what waits, or a part of it; the owners of the messages take turns."""
         holders = [active.holder for active, _ in self._about]
         sizes = [active.bytes for active, _ in self._about]
-        items_max = max(1, self._flush_items_max // (_SHORTER if len(self._of) > 1 else 1))
+        items_max = max(1, self._flush_items_max // (_SHORTER if len(self._of_owners()) > 1 else 1))
         taken = in_turns(holders, sizes, items_max, FLUSH_BYTES_MAX, self._began)
         self._began = holders[taken[0]]
         items, about = [self._items[index] for index in taken], [self._about[index] for index in taken]
         left = sorted(set(range(len(holders))).difference(taken))
         self._items, self._about = [self._items[index] for index in left], [self._about[index] for index in left]
-        self._of = Counter(holders[index] for index in left if holders[index])
+        self._forget_owners()
         return items, about
 
     async def _run(self, batch: Batch, about: list[tuple[ActiveMessage, Trigger]]) -> None:

@@ -94,7 +94,8 @@ class StateMachine:
     def _apply(self, active: ActiveMessage, trigger: Trigger) -> None:
         event = trigger.event
         request = trigger.request
-        if trigger.owner is not None and active.owner not in {"", trigger.owner.name} and active.state > _FORGOTTEN:
+        owner = trigger.owner
+        if owner is not None and active.owner and active.owner != owner.name and active.state > _FORGOTTEN:
             self._context.refuse(trigger, Reply(refusal.of_another(active), State.ABSENT))
             return
         if request is not None and active.state > _FORGOTTEN and event in _OTHER:

@@ -7,8 +7,9 @@ in a block (RFC 7541, 4.2), no block reads or changes one. From then on all its 
 (each has its own `traceparent`) only the new fields are decoded. A peer that keeps its table all the same is
 understood, only more slowly.
 
-A header that varies from call to call and means nothing to the server, such as the id of a request, may be named: then
-blocks that differ only in its value have one meaning, which is read once.
+A header that varies from call to call and means nothing to the server, such as the id of a request, may be named. Then
+blocks of peers without a table that differ only in its value have one meaning, which is read once, and they are not
+decoded: with the same bytes up to the value, its length among them, a decoder is at the value's begin in either block.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import Final, Generic, TypeVar
 from hpack import Decoder
 from hpack.exceptions import HPACKDecodingError, HPACKError
 from hpack.hpack import decode_integer
+from hpack.huffman import HuffmanEncoder
+from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
+from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
 from twophase.grpc_server.http2.faults import ConnectionFault
@@ -28,10 +32,11 @@ from twophase.grpc_server.http2.frames import COMPRESSION_ERROR, ENHANCE_YOUR_CA
 Fields = list[tuple[bytes, bytes]]
 """Names and values, in their order."""
 H = TypeVar("H")
+K = TypeVar("K", bytes, tuple[bytes, bytes])
 
 BLOCKS_REMEMBERED_MAX: Final = 1024
 VARYING_BYTES_MAX: Final = 64
-"""The longest value of a header that varies.
+"""The longest value of a header that varies, as it is encoded.
 
 A block with a longer one is read as it is."""
 BLOCK_BYTES_REMEMBERED_MAX: Final = 2048
@@ -47,8 +52,12 @@ _NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
 _OF_HTTP_1: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 _TABLE_BYTES_AT_FIRST: Final = 4096
 _NUMBER_BITS_MAX: Final = 35
+_NEW_NAME: Final = frozenset({0x00, 0x10, 0x40})
+"""First byte of a field whose name stands in it (RFC 7541, 6.2)."""
+_HUFFMAN: Final = 0x80
 _NAME: Final = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-z]+")
 _NOT_IN_A_VALUE: Final = re.compile(rb"[\0\r\n]")
+_MORE_LINES: Final = "a header value of more than one line"
 
 
 class Malformed(Exception):
@@ -76,14 +85,16 @@ class Known(Generic[H]):
         """Blocks that mean this where the peer keeps no table."""
         self.fields: dict[bytes, tuple[bytes, bytes]] = {}
         """Single fields, likewise."""
-        self.but_varying: dict[tuple[int, tuple[tuple[bytes, bytes], ...]], H] = {}
-        """Blocks by the place of the header that varies, and by all other fields."""
+        self.names = _literals(varying) if varying else ()
+        """The header that varies, as it may be encoded."""
+        self.around: dict[tuple[bytes, bytes], H] = {}
+        """Blocks of peers without a table, by the bytes around the value that varies."""
 
     def forget(self) -> None:
         """Forget the meanings: `read` would make others now."""
         self.always.clear()
         self.without_table.clear()
-        self.but_varying.clear()
+        self.around.clear()
 
 
 class Blocks(Generic[H]):
@@ -111,17 +122,21 @@ class Blocks(Generic[H]):
         Raises:
             Malformed: it is no request. ConnectionFault: it cannot be decoded.
         """
-        fields = self.decode(block)
         shared = self._shared
-        if shared.varying and len(block) <= BLOCK_BYTES_REMEMBERED_MAX:
-            head = _but_varying(shared, fields)
-        else:
-            head = shared.read(_checked(fields))
-        if len(block) <= BLOCK_BYTES_REMEMBERED_MAX and not self._table.touched:
-            known = self.known
-            if len(known) >= BLOCKS_REMEMBERED_MAX:
-                known.clear()
-            known[block] = head
+        cut = None
+        if shared.names and self.known is shared.without_table and len(block) <= BLOCK_BYTES_REMEMBERED_MAX:
+            cut = _cut(block, shared.names)
+            if cut is not None:
+                before, value, behind = cut
+                head = shared.around.get((before, behind))
+                if head is not None:
+                    _require_value(value, before[-1])
+                    return head
+        head = shared.read(_checked(self.decode(block)))
+        if cut is not None and _is_at_a_field(block, cut[0], shared.names):
+            _remember(shared.around, (cut[0], cut[2]), head)
+        elif len(block) <= BLOCK_BYTES_REMEMBERED_MAX and not self._table.touched:
+            _remember(self.known, block, head)
         return head
 
     def decode(self, block: bytes) -> Fields:
@@ -197,25 +212,61 @@ class Blocks(Generic[H]):
             at += used
 
 
-def _but_varying(known: Known[H], fields: Fields) -> H:
-    """Return the meaning of fields that may be known but for the varying one.
+def _remember(known: dict[K, H], key: K, head: H) -> None:
+    if len(known) >= BLOCKS_REMEMBERED_MAX:
+        known.clear()
+    known[key] = head
 
-    Raises:
-        Malformed: they are no request.
+
+def _literals(name: bytes) -> tuple[bytes, ...]:
+    """Return the two forms of a name in a field (RFC 7541, 5.2).
+
+    >>> _literals(b"id")
+    (b'\\x02id', b'\\x824\\x9f')
     """
-    at = next((index for index, (name, _) in enumerate(fields) if name == known.varying), -1)
-    if at < 0 or len(fields[at][1]) > VARYING_BYTES_MAX:
-        return known.read(_checked(fields))
-    key = (at, (*fields[:at], *fields[at + 1 :]))
-    head = known.but_varying.get(key)
-    if head is not None:
-        require_regular(*fields[at])
-        return head
-    head = known.read(_checked(fields))
-    if len(known.but_varying) >= BLOCKS_REMEMBERED_MAX:
-        known.but_varying.clear()
-    known.but_varying[key] = head
-    return head
+    packed = HuffmanEncoder(REQUEST_CODES, REQUEST_CODES_LENGTH).encode(name)
+    return bytes([len(name)]) + name, bytes([_HUFFMAN | len(packed)]) + packed
+
+
+def _cut(block: bytes, names: tuple[bytes, ...]) -> tuple[bytes, bytes, bytes] | None:
+    """Return the bytes before, of and behind what looks like the value of a name.
+
+    None where nothing does, or where it is too long. It may be a part of another value: see `_is_at_a_field`.
+    """
+    for name in names:
+        start = block.find(name) + len(name) + 1
+        if len(name) < start <= len(block):
+            end = start + (block[start - 1] & ~_HUFFMAN)
+            if end <= min(len(block), start + VARYING_BYTES_MAX):
+                return block[:start], block[start:end], block[end:]
+    return None
+
+
+def _is_at_a_field(block: bytes, before: bytes, names: tuple[bytes, ...]) -> bool:
+    """Return True when `before` ends with a name and the length of its value.
+
+    `names`: how that name may be encoded.
+    """
+    at = 0
+    for one in split(block):
+        if at + 1 < len(before) <= at + len(one):
+            return one[0] in _NEW_NAME and block[at + 1 : len(before) - 1] in names
+        at += len(one)
+    return False
+
+
+def _require_value(value: bytes, length: int) -> None:
+    """Refuse a value that no header has; raises as `Blocks.read`.
+
+    `length`: the byte before it.
+    """
+    if length & _HUFFMAN:
+        try:
+            value = decode_huffman(value)
+        except HPACKError as error:
+            raise ConnectionFault(COMPRESSION_ERROR, "a block of headers cannot be decoded") from error
+    if _NOT_IN_A_VALUE.search(value):
+        raise Malformed(_MORE_LINES)
 
 
 def split(block: bytes) -> list[bytes]:
@@ -316,4 +367,4 @@ def require_regular(name: bytes, value: bytes) -> None:
     if name in _OF_HTTP_1 or (name == b"te" and value != b"trailers"):
         raise Malformed("a header that belongs to a connection of HTTP/1")
     if _NOT_IN_A_VALUE.search(value):
-        raise Malformed("a header value of more than one line")
+        raise Malformed(_MORE_LINES)

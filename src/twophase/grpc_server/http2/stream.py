@@ -57,6 +57,8 @@ class Peer(Protocol):
 
     def unfolded(self, size: int) -> None: ...
 
+    def odd(self, count: int = 1) -> None: ...
+
 
 class Head(Protocol):
     """The meaning of a request's headers to its handler.

@@ -243,7 +243,8 @@ class Connection(TimedParser):
         try:
             owner = None
             if caller.limited:
-                caller.require(_SCOPES, _ROUTES, self.address)
+                if not caller.sends_freely:
+                    caller.require(_SCOPES, _ROUTES, self.address)
                 owner = caller
             if route is _ABORT:
                 gid = port.decoder.gid(body)
@@ -255,7 +256,7 @@ class Connection(TimedParser):
                 return
             is_prepare = route is _PREPARE
             message = port.decoder.prepare(body, trace) if is_prepare else port.decoder.submit(body, trace)
-            if owner is not None:
+            if owner is not None and not owner.sends_freely:
                 owner.require_message(message)
             if failpoint.ARMED:
                 failpoint.reach("coordinator.request_parsed")

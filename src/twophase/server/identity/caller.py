@@ -22,7 +22,7 @@ from twophase.http_client.outcome import HttpError
 from twophase.server.codecs.sight import EVERYTHING, Sight
 from twophase.server.identity.quotas import Meter
 from twophase.server.identity.refusals import Refusals
-from twophase.server.identity.scopes import CROSSING, EVERY_SCOPE, Scopes
+from twophase.server.identity.scopes import CROSSING, EVERY_SCOPE, Scope, Scopes
 from twophase.stores.search import Search
 
 _ALLOWED_MAX: Final = 4096
@@ -34,7 +34,8 @@ class Caller:
     """A client.
 
     `limited`: False for a caller who may do everything, whom no door needs to ask anything. `crosses`: True for a
-    caller who sees and changes messages of every owner.
+    caller who sees and changes messages of every owner. `sends_freely`: True for a caller whose
+    every prepare and submit `require` and `require_message` let in. They need not be asked.
 
     Arguments:
         name: the owner of its messages; empty for no name.
@@ -67,6 +68,7 @@ class Caller:
         self.gid_prefix = gid_prefix
         self.limited = limited
         self.crosses = not limited or bool(scopes & CROSSING)
+        self.sends_freely = Scope.PRODUCE in scopes and meter is None and not (gid_prefix or destinations)
         self._meter = meter
         self._refusals = refusals
         self._topics = {one for one in destinations if one.startswith(_NAMED)}
@@ -194,7 +196,7 @@ class Caller:
     def revoke(self) -> None:
         """Refuse every request from now on, those under way among them."""
         self.scopes = frozenset()
-        self.crosses = False
+        self.crosses = self.sends_freely = False
 
     def require_reach(self, gid: str) -> None:
         """Refuse an act on a message that the caller is not shown, as if there were none.

@@ -28,14 +28,18 @@ _ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _CONTROL: Final = re.compile(r"[\x00-\x02]")
 _BORN_MS_MAX: Final = 253_402_300_799_999
 """The last moment that protobuf's Timestamp can name."""
-_KINDS: Final = {
+_KINDS: Final[dict[int, str]] = {
     MessageType.NORMAL: "normal",
     MessageType.FIFO: "fifo",
     MessageType.DELAY: "delay",
     MessageType.TRANSACTION: "transaction",
 }
 TYPES: Final = {kind: number for number, kind in _KINDS.items()}
-_ENCODINGS: Final = {Encoding.UNSPECIFIED: "identity", Encoding.IDENTITY: "identity", Encoding.GZIP: "gzip"}
+_ENCODINGS: Final[dict[int, str]] = {
+    Encoding.UNSPECIFIED: "identity",
+    Encoding.IDENTITY: "identity",
+    Encoding.GZIP: "gzip",
+}
 _DIGESTS: Final[dict[int, Callable[[bytes], str]]] = {
     DigestType.CRC32: lambda body: f"{zlib.crc32(body):X}",
     DigestType.MD5: lambda body: hashlib.md5(body, usedforsecurity=False).hexdigest(),
@@ -85,7 +89,7 @@ def message_in(message: WireMessage, now_ms: int) -> QueueMessage:
         deliver_at_ms,
         min(max(message.born_ms, 0), _BORN_MS_MAX),
         message.born_host,
-        _ENCODINGS[Encoding(message.encoding)],
+        _ENCODINGS[message.encoding],
         message.trace_context,
     )
 
@@ -143,7 +147,7 @@ def _kind_of(message: WireMessage, now_ms: int) -> tuple[str, int]:
     group, at_ms = message.message_group, message.deliver_at_ms
     implied = MessageType.FIFO if group else MessageType.DELAY if at_ms is not None else MessageType.NORMAL
     number = message.kind or implied
-    kind = _KINDS.get(MessageType(number)) if number in TYPES.values() else None
+    kind = _KINDS.get(number)
     is_fitting = number == implied or (number == MessageType.TRANSACTION and implied is MessageType.NORMAL)
     if kind is None or not is_fitting or (group and at_ms is not None):
         raise Refused(

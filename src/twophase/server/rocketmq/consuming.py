@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from typing import Final
 
 from twophase.coordinator.queues import Delivered, QueueApi
-from twophase.core.errors import QueueNotFound, QueuesUnavailable, ReceiptStale, TwophaseError
+from twophase.core.errors import Overloaded, QueueNotFound, QueuesUnavailable, ReceiptStale, TwophaseError
 from twophase.core.hooks import Clock
 from twophase.grpc_server.streaming import StreamingCall
 from twophase.rocketmq_wire.answers import (
@@ -33,6 +34,10 @@ from twophase.server.rocketmq.routing import Handler
 
 RECEIVE: Final = f"/{SERVICE}/ReceiveMessage"
 BATCH_MAX: Final = 32
+_BODY_BYTES: Final = 4 * 1024 * 1024
+"""Bodies of one answer together; one message may have more."""
+_BESIDE_BODY: Final = 512
+"""Bytes of a message that has neither body nor properties."""
 WAIT_MS: Final = 20_000
 """Length of a long poll that names none."""
 WAIT_MS_MAX: Final = 60_000
@@ -70,31 +75,53 @@ class Consuming:
     async def receive(self, client: Client, raw: bytes, call: StreamingCall) -> None:
         """Answer a ReceiveMessage: a status, the messages, and the time of delivery.
 
+        The messages count in the budget until each has left.
+
         Raises:
             TwophaseError, BrokenMessage: it is refused; nothing was sent.
         """
         request = parse_receive(raw)
         found = await self._received(client, request)
+        kept = sum(map(_bytes_of, found))
+        if not call.keep(kept):
+            await self._return(request, found)
+            raise Overloaded("too many bytes of messages wait for clients that do not read them.")
+        renewed, waiting = _renewed(found), deque(found)
+        del found  # each message is let go of as soon as it has left
         try:
-            await call.send(encode_received_status(OK if found else _EMPTY))
-            for one in found:
-                await call.send(encode_delivery(*delivered(one)))
+            await call.send(encode_received_status(OK if waiting else _EMPTY))
+            while waiting:
+                kept -= _bytes_of(waiting[0])
+                await call.send(encode_delivery(*delivered(waiting.popleft())))
+                call.keep(kept)
             await self.end(call)
         except BaseException:
-            await self._give_back(request, found)
+            waiting.clear()  # as `_return` says
+            await self._give_back(request, renewed)
             raise
 
-    async def _give_back(self, request: ReceiveRequest, found: list[Delivered]) -> None:
+    async def _return(self, request: ReceiveRequest, found: list[Delivered]) -> None:
+        """Let others have at once what is not sent; the delivery does not count.
+
+        The list is empty afterwards: the traceback of the refusal keeps it until the garbage collector comes.
+        """
+        while found:
+            handle = found.pop().handle  # the last one first: each goes before all others
+            with contextlib.suppress(TwophaseError):
+                await self._queues.give_back(request.group.namespace, request.group.name, request.topic.name, handle)
+
+    async def _give_back(self, request: ReceiveRequest, renewed: list[str]) -> None:
         """Let others have later what was given out and did not arrive.
 
-        A lease that lasts as long as the client's stream would not end; the others do. Nothing is waited for.
+        A lease that lasts as long as the client's stream could last for hours; the others end. Nothing is waited for.
+
+        Arguments:
+            renewed: the receipts of such leases.
         """
-        for one in found:
-            if one.invisible_ms:
-                continue
+        for handle in renewed:
             with contextlib.suppress(TwophaseError):
                 await self._queues.extend(
-                    request.group.namespace, request.group.name, request.topic.name, one.handle, INVISIBLE_MS_LEAST
+                    request.group.namespace, request.group.name, request.topic.name, handle, INVISIBLE_MS_LEAST
                 )
 
     async def end(self, call: StreamingCall) -> None:
@@ -124,6 +151,7 @@ class Consuming:
                 client_id=client.session.client_id,
                 auto_renew=auto_renew,
                 fifo="fifo" in info.kinds,
+                bytes_max=_BODY_BYTES,
             )
         )
         try:
@@ -136,12 +164,12 @@ class Consuming:
             raise
         except asyncio.CancelledError:
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
-                await self._give_back(request, receiving.result())
+                await self._give_back(request, _renewed(receiving.result()))
             raise
         try:
             client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, "")  # a token may be revoked during a long poll
         except TwophaseError:
-            await self._give_back(request, found)
+            await self._give_back(request, _renewed(found))
             raise
         return found
 
@@ -189,6 +217,16 @@ class Consuming:
         return encode_status("ForwardMessageToDeadLetterQueueResponse", OK)
 
 
+def _bytes_of(one: Delivered) -> int:
+    """Return about how much memory a message needs."""
+    return _BESIDE_BODY + len(one.message.body) + sum(len(name) + len(value) for name, value in one.message.properties)
+
+
+def _renewed(found: list[Delivered]) -> list[str]:
+    """Return the receipts of what the client has as long as its stream lives."""
+    return [one.handle for one in found if not one.invisible_ms]
+
+
 def _group_and_topic(client: Client, group: Resource, topic: Resource) -> tuple[Resource, Resource]:
     group, topic = group_in(group), topic_in(topic)
     if group.namespace != topic.namespace:
@@ -200,7 +238,7 @@ def _group_and_topic(client: Client, group: Resource, topic: Resource) -> tuple[
 def _invisible(client: Client, request: ReceiveRequest) -> tuple[int, bool]:
     """Return how long messages are the client's.
 
-    The second is True for as long as its stream lives.
+    The second is True for as long as its stream lives, `queue_hold_ms` at most.
     """
     if request.auto_renew:
         return (0, True) if client.session.is_live else (_WITHOUT_STREAM_MS, False)

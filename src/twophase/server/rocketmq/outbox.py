@@ -12,9 +12,14 @@ from twophase.server.sessions import QUESTION_BYTES_MAX, QUESTIONS_MAX
 
 
 class Outbox:
-    """See the module; implements `sessions.Channel`."""
+    """See the module; implements `sessions.Channel`.
 
-    def __init__(self) -> None:
+    Arguments:
+        keep: counts the bytes that wait in the server's budget; False when it does not suffice.
+    """
+
+    def __init__(self, keep: Callable[[int], bool]) -> None:
+        self._keep = keep
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
         self._bytes = 0
 
@@ -22,7 +27,10 @@ class Outbox:
         """Send a question soon; False while too much waits. Implements `sessions.Channel`."""
         if self._waiting.qsize() >= QUESTIONS_MAX or self._bytes >= QUESTION_BYTES_MAX:
             return False
-        self.put(encode_question(*asked(question), question.transaction_id))
+        message = encode_question(*asked(question), question.transaction_id)
+        if not self._keep(self._bytes + len(message)):
+            return False
+        self.put(message)
         return True
 
     def put(self, message: bytes) -> None:
@@ -36,6 +44,7 @@ class Outbox:
             message = await self._waiting.get()
             await send(message)
             self._bytes -= len(message)
+            self._keep(self._bytes)
             self._waiting.task_done()
 
     async def empty(self) -> None:

@@ -42,7 +42,7 @@ class Telemetry:
 
     async def serve(self, client: Client, call: StreamingCall) -> None:
         """Serve one stream until the client ends it."""
-        outbox = Outbox()
+        outbox = Outbox(call.keep)
         session = client.session
         writing = asyncio.ensure_future(_write(call, outbox))
         try:

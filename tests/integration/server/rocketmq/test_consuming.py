@@ -20,8 +20,11 @@ from tests.support.rocketmq_wire import (
     resource,
     seconds,
 )
+from twophase.core.errors import Overloaded
 from twophase.rocketmq_wire.codes import ClientType, Code, Filter
 from twophase.rocketmq_wire.descriptors import kind
+from twophase.server.identity.caller import UNLIMITED
+from twophase.server.rocketmq.caller import Client
 
 
 async def test_the_dead_letters_of_every_group_can_be_named(wire: Wire) -> None:
@@ -60,6 +63,56 @@ async def test_a_receive_that_brings_nothing_has_a_status_and_a_time(wire: Wire,
     status, time = await wire.receive(**fields)
     assert status.status.code == code
     assert time.WhichOneof("content") == "delivery_timestamp"
+
+
+class _Reader:
+    """A call that notes the bytes that count in the budget."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.kept: list[int] = []
+        self.sent = 0
+
+    def keep(self, size: int) -> bool:
+        self.kept.append(size)
+        return size <= self.room
+
+    async def send(self, _answer: bytes) -> None:
+        self.sent += 1
+
+
+async def _receive(server: Serving, call: Any) -> None:
+    assert server.port is not None
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions, server.port._peculiarities)
+    queue = kind("MessageQueue")(topic=resource(TOPIC))
+    asked = {"group": resource(GROUP), "message_queue": queue, "batch_size": 2, "invisible_duration": seconds(30)}
+    await server.port._consuming.receive(client, packed("ReceiveMessageRequest", **asked), call)
+
+
+async def test_messages_count_in_the_budget_until_each_has_left(server: Serving, wire: Wire) -> None:
+    for number in "12":
+        await wire.ask("SendMessage", messages=[message(number, bytes(100_000))])
+    call = _Reader(1_000_000)
+
+    await _receive(server, call)
+
+    first, second, last = call.kept
+    assert first > 200_000
+    assert 100_000 < second < first
+    assert (last, call.sent) == (0, 4)
+
+
+async def test_messages_that_the_budget_has_no_room_for_are_given_back(server: Serving, wire: Wire) -> None:
+    for number in "12":
+        await wire.ask("SendMessage", messages=[message(number, bytes(100_000))])
+    call = _Reader(150_000)
+
+    with pytest.raises(Overloaded):
+        await _receive(server, call)
+
+    assert call.sent == 0
+    found = [part.message.system_properties for part in await wire.receive() if part.message.body]
+    assert [(one.message_id, one.delivery_attempt) for one in found] == [("1", 1), ("2", 1)]
 
 
 async def test_receipts_that_are_stale_or_garbage(wire: Wire) -> None:

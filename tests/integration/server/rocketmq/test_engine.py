@@ -120,6 +120,27 @@ async def test_messages_that_did_not_reach_the_client_are_given_out_again(
         await wire.close()
 
 
+async def test_a_push_consumer_whose_handler_hangs_loses_its_message_to_another(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0, queue_hold_ms=600_000) as server:
+        address = _address(server)
+        hanging, other = Wire(address), Wire(address, **{"x-mq-client-id": "other"})
+        streams = [await wire.settle() for wire in (hanging, other)]
+        await hanging.ask("SendMessage", messages=[message()])
+        _, delivery, _ = await hanging.receive(auto_renew=True)
+        server.advance(300_000)
+        assert (await other.receive(auto_renew=True))[0].status.code == Code.MESSAGE_NOT_FOUND
+        server.advance(300_000)
+
+        status, again, _ = await other.receive(auto_renew=True)
+
+        assert (status.status.code, again.message.system_properties.delivery_attempt) == (Code.OK, 2)
+        assert again.message.system_properties.message_id == delivery.message.system_properties.message_id
+        for stream in streams:
+            stream.cancel()
+        await hanging.close()
+        await other.close()
+
+
 async def test_a_call_of_many_messages_counts_as_many_requests(tmp_path: Path) -> None:
     tokens = write(tmp_path, "shop", [Scope.PRODUCE], quota=Quota(requests_per_s=4))
     async with running(tmp_path, rocketmq_port=0, tokens=tokens) as server:

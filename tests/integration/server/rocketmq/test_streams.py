@@ -80,6 +80,9 @@ class _Deaf:
         self.sent += 1
         return settings_command()
 
+    def keep(self, _size: int) -> bool:
+        return True
+
     async def send(self, _message: bytes) -> None:
         self.answering.set()
         await asyncio.Event().wait()
@@ -102,7 +105,13 @@ async def test_a_client_that_takes_no_answers_is_not_read_from(server: Serving) 
 async def test_a_client_that_takes_no_questions_gets_no_more_bodies(server: Serving) -> None:
     assert server.port is not None
     session = server.port._sessions.of(UNLIMITED, "me")
-    stream = Outbox()
+    kept: list[int] = []
+
+    def keep(size: int) -> bool:
+        kept.append(size)
+        return True
+
+    stream = Outbox(keep)
     session.opened(stream)
     question = Question(QueueMessage(TOPIC, "", "1", bytes(1024 * 1024), kind="transaction"), "t", 0)
     assert [session.ask(question) for _ in range(8)] == [True] * 4 + [False] * 4
@@ -112,6 +121,13 @@ async def test_a_client_that_takes_no_questions_gets_no_more_bodies(server: Serv
 
     writing = asyncio.ensure_future(stream.send_by(taken))
     await asyncio.wait_for(stream.empty(), PATIENCE_S)
+    assert kept[-1] == 0
     assert session.ask(question)
     await end(writing)
     session.closed(stream)
+
+
+async def test_a_question_that_the_budget_has_no_room_for_is_another_clients(server: Serving) -> None:
+    question = Question(QueueMessage(TOPIC, "", "1", bytes(1024 * 1024), kind="transaction"), "t", 0)
+    assert not Outbox(lambda size: size < 1024 * 1024).offer(question)
+    assert Outbox(lambda size: size > 1024 * 1024).offer(question)

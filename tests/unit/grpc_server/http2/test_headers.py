@@ -6,6 +6,7 @@ This holds whatever a peer does with its table.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from hpack import Decoder, Encoder
@@ -227,9 +228,16 @@ def _block(*pairs: tuple[str, str]) -> bytes:
     return b"".join(field(name.encode(), value.encode()) for name, value in pairs)
 
 
+def _without_table(known: Known[Fields]) -> Blocks[Fields]:
+    blocks = Blocks(known)
+    blocks.settled()
+    blocks.decode(b"\x20")
+    return blocks
+
+
 def test_calls_that_differ_in_the_varying_header_alone_are_read_once() -> None:
     read: list[Fields] = []
-    blocks = Blocks(_varying(read))
+    blocks = _without_table(_varying(read))
 
     for number in range(3):
         blocks.read(_block(*CALL, ("x-a", "1"), ("x-id", f"{number}")))
@@ -239,7 +247,7 @@ def test_calls_that_differ_in_the_varying_header_alone_are_read_once() -> None:
 
 def test_a_call_that_differs_in_another_header_is_read_anew() -> None:
     read: list[Fields] = []
-    blocks = Blocks(_varying(read))
+    blocks = _without_table(_varying(read))
 
     for value in ("1", "2"):
         found = blocks.read(_block(*CALL, ("x-id", value), ("x-a", value)))
@@ -249,7 +257,7 @@ def test_a_call_that_differs_in_another_header_is_read_anew() -> None:
 
 
 def test_a_varying_header_of_two_lines_is_refused_in_a_known_call_too() -> None:
-    blocks = Blocks(_varying([]))
+    blocks = _without_table(_varying([]))
     blocks.read(_block(*CALL, ("x-id", "1")))
 
     with pytest.raises(Malformed):
@@ -257,7 +265,7 @@ def test_a_varying_header_of_two_lines_is_refused_in_a_known_call_too() -> None:
 
 
 def test_a_varying_header_in_front_of_a_pseudo_header_is_refused_in_a_known_call_too() -> None:
-    blocks = Blocks(_varying([]))
+    blocks = _without_table(_varying([]))
     blocks.read(_block(*CALL, ("x-id", "1")))
 
     with pytest.raises(Malformed):
@@ -266,7 +274,7 @@ def test_a_varying_header_in_front_of_a_pseudo_header_is_refused_in_a_known_call
 
 def test_a_call_with_a_long_varying_header_is_read_as_it_is() -> None:
     read: list[Fields] = []
-    blocks = Blocks(_varying(read))
+    blocks = _without_table(_varying(read))
     blocks.read(_block(*CALL, ("x-id", "1")))
 
     blocks.read(_block(*CALL, ("x-id", "1" * (VARYING_BYTES_MAX + 1))))
@@ -277,19 +285,80 @@ def test_a_call_with_a_long_varying_header_is_read_as_it_is() -> None:
 def test_a_forgotten_call_is_read_anew_with_its_varying_header() -> None:
     read: list[Fields] = []
     known = _varying(read)
-    Blocks(known).read(_block(*CALL, ("x-id", "1")))
+    _without_table(known).read(_block(*CALL, ("x-id", "1")))
 
     known.forget()
-    Blocks(known).read(_block(*CALL, ("x-id", "2")))
+    _without_table(known).read(_block(*CALL, ("x-id", "2")))
 
     assert len(read) == 2
 
 
 def test_calls_that_are_known_but_for_the_varying_header_are_bounded() -> None:
     known = _varying([])
-    blocks = Blocks(known)
+    blocks = _without_table(known)
 
     for number in range(BLOCKS_REMEMBERED_MAX + 1):
         blocks.read(_block(*CALL, ("x-a", f"{number}"), ("x-id", "1")))
 
-    assert 0 < len(known.but_varying) <= BLOCKS_REMEMBERED_MAX
+    assert 0 < len(known.around) <= BLOCKS_REMEMBERED_MAX
+
+
+_IDS = st.text("01af-", max_size=12) | st.sampled_from(["\x04x-id\x01", "\0", "\n"])
+_OTHERS = st.text("01", max_size=3) | st.sampled_from(["\x04x-id\x012", "\x04x-id\x01", "x-id", "\x04x-id"])
+
+
+@given(st.lists(st.tuples(_IDS, _OTHERS, st.booleans(), st.booleans()), min_size=1, max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_a_call_means_the_same_with_and_without_the_memory_of_its_varying_header(
+    calls: list[tuple[str, str, bool, bool]],
+) -> None:
+    remembers = _without_table(_varying([]))
+    for id_, other, is_first, huffman in calls:
+        pairs = [("x-a", other), ("x-id", id_)]
+        encoder = Encoder()
+        encoder.header_table_size = 0
+        encoder.encode([])
+        block = encoder.encode([*CALL, *(pairs if is_first else reversed(pairs))], huffman=huffman)
+        told = [_meaning(blocks, block) for blocks in (_without_table(_varying([])), remembers, remembers)]
+        assert told[0] == told[1] == told[2]
+
+
+def _meaning(blocks: Blocks[Fields], block: bytes) -> Fields | None:
+    """Return what a call means but for its id; None for what is no call."""
+    try:
+        return [pair for pair in blocks.known.get(block) or blocks.read(block) if pair[0] != b"x-id"]
+    except Malformed:
+        return None
+
+
+def test_a_known_call_that_ends_within_its_varying_header_cannot_be_decoded() -> None:
+    blocks = _without_table(_varying([]))
+    block = _block(*CALL, ("x-id", "12"))
+    blocks.read(block)
+
+    with pytest.raises(ConnectionFault):
+        blocks.read(block[:-1])
+
+
+def test_a_known_call_with_a_varying_header_that_is_badly_packed_cannot_be_decoded() -> None:
+    blocks = _without_table(_varying([]))
+    blocks.read(_block(*CALL) + b"\0\x04x-id\x81\x07")  # "0"
+
+    with pytest.raises(ConnectionFault):
+        blocks.read(_block(*CALL) + b"\0\x04x-id\x81\x00")
+    assert len(blocks._shared.around) == 1
+
+
+@pytest.mark.parametrize(
+    "looks_like_it",
+    [
+        lambda value: field(b"x-a", b"\x04x-id\x01" + value),
+        lambda value: b"\x0f\x04x-id\x01" + value + b"." * 115,  # `accept`, with 120 = x bytes
+    ],
+    ids=["within another value", "at the begin of a field"],
+)
+def test_what_looks_like_the_varying_header_is_read(looks_like_it: Callable[[bytes], bytes]) -> None:
+    blocks = _without_table(_varying([]))
+
+    for value in (b"1", b"2"):
+        assert any(value in found for _, found in blocks.read(_block(*CALL) + looks_like_it(value))[len(CALL) :])
