@@ -52,7 +52,11 @@ _SAID = {
         "20 orphans: delivered after due, the last",
         "memory, idle",
     ),
-    "sdk": ("SDK, async, 32 at a time: CPU of prepare + submit", "SDK, sync: CPU of prepare + submit"),
+    "sdk": (
+        "SDK, async, 32 at a time: CPU of prepare + submit",
+        "SDK, sync: CPU of prepare + submit",
+        "SDK, sync, 32 threads: CPU of prepare + submit",
+    ),
     "filled": ("throughput, empty database", "throughput, 200 live and 1,000 finished messages"),
     # On a busy machine a run of 0.2 s may lie between two batches. The scenario itself fails where nothing is removed.
     "cleaning": ("throughput beside a cleaning", "throughput beside a cleaning that is behind"),

@@ -53,6 +53,77 @@ async def test_pipelined_answers_keep_the_order_of_the_requests(wire: Wire) -> N
     assert [one.status for one in await client.responses(3)] == [200, 409, 200]
 
 
+class Writes:
+    """A server's transport that notes what is written."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def test_answers_of_one_turn_to_one_connection_leave_in_one_write(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    gids = [f"g{number}" for number in range(6)]
+    await client.send(b"".join(map(prepare, gids)))
+    await _until_heard(wire, 6)
+    connection = wire.connection()
+    connection.transport = writes = Writes(connection.transport)  # type: ignore[assignment]
+    for gid in (gids[1], gids[0], gids[2], gids[4]):
+        wire.coordinator.release(gid)
+    assert [one.status for one in await client.responses(3)] == [200, 200, 200]
+    for gid in gids[3:4] + gids[5:]:
+        wire.coordinator.release(gid)
+    assert [one.status for one in await client.responses(3)] == [200, 200, 200]
+    assert [data.count(b"HTTP/1.1 200 OK") for data in writes.written] == [3, 3]
+
+
+async def test_an_answer_that_is_alone_is_written_at_once(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1"))
+    await _until_heard(wire, 1)
+    connection = wire.connection()
+    connection.transport = writes = Writes(connection.transport)  # type: ignore[assignment]
+    wire.coordinator.release("g1")
+    assert len(writes.written) == 1
+    assert (await client.response()).status == 200
+
+
+async def test_answers_are_written_before_a_cold_request_behind_them_begins(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1") + prepare("g2") + get("/api/dtmsvr/query?gid=g1"))
+    await _until_heard(wire, 2)
+    wire.coordinator.query_waits = asyncio.Event()
+    wire.coordinator.release("g1")
+    wire.coordinator.release("g2")
+    assert [one.status for one in await client.responses(2)] == [200, 200]
+    wire.coordinator.query_waits.set()
+    assert (await client.response()).status == 200
+
+
+async def test_a_client_that_leaves_before_the_write_of_its_answers_harms_nobody(wire: Wire) -> None:
+    wire.coordinator.holds = True
+    client = await wire.connect()
+    await client.send(prepare("g1") + prepare("g2"))
+    await _until_heard(wire, 2)
+    connection = wire.connection()
+    other = await wire.connect()
+    wire.coordinator.release("g1")
+    wire.coordinator.release("g2")
+    connection.transport.abort()
+    wire.coordinator.holds = False
+    assert (await other.ask(prepare("g3"))).status == 200
+
+
 async def test_a_cold_request_waits_for_the_hot_one_before_it(wire: Wire) -> None:
     wire.coordinator.holds = True
     client = await wire.connect()

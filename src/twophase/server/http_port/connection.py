@@ -30,6 +30,7 @@ from twophase.server.http_port.known_heads import NO_HEADS
 from twophase.server.http_port.parser import ALL_TAKEN, BODY
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
 from twophase.server.http_port.timed import TimedParser
+from twophase.server.http_port.writing import write_together
 from twophase.server.identity.caller import Caller
 from twophase.server.identity.scopes import scopes_of
 
@@ -358,35 +359,37 @@ class Connection(TimedParser):
                 self.since_s = self.port.now_s
             else:
                 self._go_idle()
-        else:
+        elif pending.closes or failpoint.ARMED:
             self._write_ready()
+        else:
+            # The outcomes of a flush come in few turns of the loop: those of a connection leave in as many writes.
+            self.loop.call_soon(self._write_ready)
 
     def _write_ready(self) -> None:
         """Write the completed responses at the head of the queue.
 
         An ASGI request that has reached the head is started.
         """
-        queue = self._pending
-        while queue and not self._gone:
+        if self._gone or self._lingers:
+            return
+        queue, ready = self._pending, list[bytes]()
+        while queue:
             pending = queue[0]
-            if isinstance(pending, PendingAsgiResponse):
-                if not pending.started:
-                    pending.started = True
-                    super()._start_asgi_task(pending.cycle, pending.app)
-                break
-            if pending.response is None:
+            if isinstance(pending, PendingAsgiResponse) or pending.response is None:
                 break
             queue.popleft()
-            if failpoint.ARMED:
-                self._write_between_failpoints(pending.response)
-            else:
-                self.transport.write(pending.response)
+            ready.append(pending.response)
             if pending.closes:
+                write_together(self.transport, self.loop, ready)
                 self._close_lingering()
                 return
+        write_together(self.transport, self.loop, ready)
         if not queue:
             self._go_idle()
-        if self.flow.read_paused and len(queue) <= _PENDING_LOW and not self.flow.write_paused and not self._gone:
+        elif isinstance(head := queue[0], PendingAsgiResponse) and not head.started:
+            head.started = True
+            super()._start_asgi_task(head.cycle, head.app)
+        if self.flow.read_paused and len(queue) <= _PENDING_LOW and not self.flow.write_paused:
             self.read_on()
 
     def _go_idle(self) -> None:
@@ -400,12 +403,6 @@ class Connection(TimedParser):
         elif self._owes_continue:
             self._owes_continue = False
             self.transport.write(_CONTINUE)
-
-    def _write_between_failpoints(self, written: bytes) -> None:
-        failpoint.reach("coordinator.before_acknowledgement")
-        self.transport.write(written)
-        # uvloop sends at the end of this turn of its loop: one turn later the bytes are on their way.
-        self.loop.call_soon(self.loop.call_soon, failpoint.reach, "coordinator.after_acknowledgement")
 
     def refuse(self, status: int, error: TwophaseError) -> None:
         """Answer an unusable request in its order, read nothing more, close."""
