@@ -44,9 +44,13 @@ class _Requests:
         await self.settle()
 
     async def _stay(self, name: str, size: int, address: str) -> None:
-        async with self.rooms.entered(address, size, _kept):
-            self.inside.append(name)
+        if not self.rooms.enter(address, size):
+            await self.rooms.wait(address, size, _kept)
+        self.inside.append(name)
+        try:
             await self._leave[name].wait()
+        finally:
+            self.rooms.leave(address, size)
 
     async def settle(self) -> None:
         for _ in range(5):
@@ -124,9 +128,9 @@ async def test_a_request_that_may_not_wait_is_refused() -> None:
         asked.append(size)
         return False
 
+    assert not requests.rooms.enter("a", 7)
     with pytest.raises(Overloaded):
-        async with requests.rooms.entered("a", 7, keep):
-            pass
+        await requests.rooms.wait("a", 7, keep)
     assert asked == [7]
     await requests.go("1")
     assert not requests.rooms._of

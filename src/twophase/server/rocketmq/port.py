@@ -223,15 +223,20 @@ class RocketmqPort:
         async def guarded(call: UnaryCall, raw: bytes) -> bytes:
             try:
                 client = self._client(call, path)
-                if path != _SEND:
-                    return await handler(client, raw)
-                connection = call.connection
-                async with self._rooms.entered(connection.address, len(raw), partial(connection.keep, call)):
-                    return await handler(client, raw)
+                return await (handler(client, raw) if path != _SEND else self._send(handler, client, call, raw))
             except (TwophaseError, BrokenMessage) as error:
                 return encode_status(answer, await self._noted(call, error))
 
         return guarded
+
+    async def _send(self, handler: Handler, client: Client, call: UnaryCall, raw: bytes) -> bytes:
+        address, size = call.connection.address, len(raw)
+        if not self._rooms.enter(address, size):
+            await self._rooms.wait(address, size, partial(call.connection.keep, call))
+        try:
+            return await handler(client, raw)
+        finally:
+            self._rooms.leave(address, size)
 
     async def _receive(self, call: StreamingCall) -> None:
         try:

@@ -7,9 +7,8 @@ messages of one address that wait there delay those of all others.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 from twophase.core.errors import Overloaded
 
@@ -35,45 +34,46 @@ class Rooms:
         self._bytes_max = bytes_max
         self._of: dict[str, _Room] = {}
 
-    @contextlib.asynccontextmanager
-    async def entered(self, address: str, size: int, keep: Callable[[int], bool]) -> AsyncIterator[None]:
-        """Wait for room for a request of `size` bytes, and hold it during the block.
+    def enter(self, address: str, size: int) -> bool:
+        """Take room for a request, which `leave` gives back; False when it has to wait.
 
-        Those of an address go in the order in which they came.
+        `size`: its bytes.
+        """
+        room = self._of.get(address)
+        if room is None:
+            room = self._of[address] = _Room()
+        if room.waiting or not self._fits(room, size):
+            return False
+        room.used += size
+        return True
+
+    async def wait(self, address: str, size: int, keep: Callable[[int], bool]) -> None:
+        """Wait for the room that `enter` did not find.
+
+        The requests of an address go in the order in which they came.
 
         Arguments:
+            address, size: as for `enter`.
             keep: counts the bytes of a request that waits; False when too many wait.
 
         Raises:
             Overloaded: too many wait.
         """
-        await self._enter(address, size, keep)
-        try:
-            yield
-        finally:
-            self._leave(address, size)
-
-    async def _enter(self, address: str, size: int, keep: Callable[[int], bool]) -> None:
-        room = self._of.get(address)
-        if room is None:
-            room = self._of[address] = _Room()
-        if not room.waiting and self._fits(room, size):
-            room.used += size
-            return
         if not keep(size):
             raise Overloaded("too many bytes of messages wait to be stored.")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        room.waiting.append((size, turn))
+        self._of[address].waiting.append((size, turn))
         try:
             await turn
         except asyncio.CancelledError:
             if not turn.cancelled():
-                self._leave(address, size)  # its turn had come
+                self.leave(address, size)  # its turn had come
             raise
         finally:
             keep(0)
 
-    def _leave(self, address: str, size: int) -> None:
+    def leave(self, address: str, size: int) -> None:
+        """Give the room of a request back."""
         room = self._of[address]
         room.used -= size
         while room.waiting and self._fits(room, room.waiting[0][0]):
