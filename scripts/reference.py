@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.clients import setups
 from tests.spark.cases import ALL as ALL_CASES
-from tests.spark.cases import Case
+from tests.spark.cases import RECONCILED, Case
 from tests.wire import differences
 from twophase.client.clients import Client
 from twophase.client.draft import Progress
@@ -134,6 +134,9 @@ def settings_table() -> str:
     return _table(("Setting", "Environment", "Default", "What it is"), rows)
 
 
+_AGREES = {True: "true", False: "false", None: "null"}
+
+
 def situations_table() -> str:
     """Return each situation of the audit's tests, with every side and the verdict."""
 
@@ -146,17 +149,17 @@ def situations_table() -> str:
             case.producer or "",
             barriers,
             ", ".join(map(str, case.ledger)),
+            _AGREES[case.agrees] if case in RECONCILED else "",
             ", ".join(case.branches[place][0] for place in case.entries),
         )
 
     titles = {meaning.flag.value: meaning.title for meaning in MEANINGS}
     rows = [
         (case.gid.replace("_", " "), *sides(case), ", ".join(titles[flag] for flag in case.flags) or "in order")
-        for case in ALL_CASES
+        for case in (*ALL_CASES, *RECONCILED)
     ]
-    return _table(
-        ("Situation", "Message", "Producer's row", "Barrier rows", "Ledger of bank-b", "In queues", "Verdict"), rows
-    )
+    sides_of = ("Message", "Producer's row", "Barrier rows", "Ledger of bank-b", "`agrees`", "In queues")
+    return _table(("Situation", *sides_of, "Verdict"), rows)
 
 
 def audit_table() -> str:

@@ -11,12 +11,14 @@ from pyspark.sql import SparkSession
 from twophase.core.lifecycle import State
 from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope
 from twophase_spark.rules.facts import Inputs
-from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER, spark_schema
+from twophase_spark.schemas import BRANCHES_UNKNOWN, DIFFERENCE, EFFECT, JOURNAL, PRODUCER, spark_schema
 
 NOW_MS = 1_800_000_000_000
 IDENTITY = "a1"
 BRANCH = ("01", "http://bank-b/in")
 QUEUED = ("01", "queue://orders?id=7")
+
+AGREES = "cast(get_json_object(payload, '$.amount') as bigint) = ledger.amount"
 
 SCOPE = Scope(
     as_of_ms=NOW_MS,
@@ -31,7 +33,8 @@ class Case(msgspec.Struct, frozen=True):
     """A gid with the rows of each side.
 
     `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b;
-    `entries`: the branches that stand in queues, by their places in the message.
+    `entries`: the branches that stand in queues, by their places in the message; `agrees`: the answer of the ledger's
+    condition about each of its rows, None for no answer.
     """
 
     gid: str
@@ -50,6 +53,7 @@ class Case(msgspec.Struct, frozen=True):
     branches: tuple[tuple[str, str], ...] = (BRANCH,)
     entries: tuple[int, ...] = ()
     entries_cleaned: bool = False
+    agrees: bool | None = True
 
     @property
     def flags(self) -> list[str]:
@@ -58,7 +62,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def inputs_of(spark: SparkSession, cases: list[Case]) -> Inputs:
-    """Return the four inputs that hold these cases."""
+    """Return the inputs that hold these cases."""
     return Inputs(
         *(spark.createDataFrame(table, schema=spark_schema(table.schema)) for table in tables_of(cases).values())
     )
@@ -76,7 +80,25 @@ def tables_of(cases: list[Case]) -> dict[str, pa.Table]:
         {"source": source, "gid": case.gid, "branch_id": branch} for case in cases for source, branch in case.barriers
     ]
     ledger = [{"source": "bank-b", "gid": case.gid, "branch_id": branch} for case in cases for branch in case.ledger]
-    tables = ((journal, JOURNAL), (producers, PRODUCER), (barriers, EFFECT), (ledger, EFFECT))
+    differences = [
+        {
+            "source": "bank-b",
+            "gid": case.gid,
+            "branch_id": branch,
+            "agrees": AGREES,
+            "differs": case.agrees is False or None,
+        }
+        for case in cases
+        for branch in case.ledger
+        if case.agrees is not True
+    ]
+    tables = (
+        (journal, JOURNAL),
+        (producers, PRODUCER),
+        (barriers, EFFECT),
+        (ledger, EFFECT),
+        (differences, DIFFERENCE),
+    )
     return {
         name: pa.Table.from_pylist(rows, schema=schema)
         for name, (rows, schema) in zip(Inputs._fields, tables, strict=True)
@@ -258,3 +280,10 @@ UNKNOWABLE = [
     Case("delivered_though_its_row_lacks_its_branches", "unchecked", producer=BRANCHES_UNKNOWN),
 ]
 ALL = IN_ORDER + MOVING + BROKEN + UNKNOWABLE
+RECONCILED = [
+    Case("booked_with_another_amount", "differing_effect", agrees=False),
+    Case("booked_with_another_amount_and_still_called", "differing_effect in_flight", _SUBMITTED, agrees=False),
+    Case("booked_with_another_amount_of_a_failed_message", "ghost differing_effect", _FAILED, "rollback", agrees=False),
+    Case("booked_without_an_amount", "", agrees=None),
+]
+"""Messages whose ledger has a condition on payload and row."""

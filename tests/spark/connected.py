@@ -32,6 +32,7 @@ def main(folder: Path) -> int:
     for name, value in _SMALL.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
+    ledger += "&agrees=payload='{}'+and+ledger.amount=30"
     store = f"sqlite:///{system.coordinator}"
     with audit(spark, [store], [producer], [consumer], [ledger], grace_s=0, late_s=1e12) as outcome:
         report, findings = outcome

@@ -89,7 +89,9 @@ judged as (
 select count(*) as messages,
        count(*) filter (where lost) as lost, count(*) filter (where ghost) as ghost,
        count(*) filter (where duplicate_effect) as duplicate_effect,
-       count(*) filter (where missing_effect) as missing_effect, count(*) filter (where orphan) as orphan,
+       count(*) filter (where missing_effect) as missing_effect,
+       0 as differing_effect, -- these tables have no payloads
+       count(*) filter (where orphan) as orphan,
        count(*) filter (where contrary_verdict) as contrary_verdict,
        count(*) filter (where unguarded_effect) as unguarded_effect, count(*) filter (where stopped) as stopped,
        count(*) filter (where parked) as parked, count(*) filter (where late) as late,

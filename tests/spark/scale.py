@@ -60,7 +60,7 @@ def write(spark: SparkSession, folder: Path, count: int, files: int) -> None:
     # Like twophase's own in form, 28 characters, in no order, as in tables that other services filled.
     new_gid = F.concat(F.lit("tp01"), F.substring(F.md5(F.col("id").cast("string")), 1, 24))
     named = numbers.select(new_gid.alias("new_gid"), template.alias("gid"))
-    for name, frame in zip(TABLES, inputs_of(spark, [case for case, _ in times_of(count)]), strict=True):
+    for name, frame in zip(TABLES, inputs_of(spark, [case for case, _ in times_of(count)]).sides(), strict=True):
         columns = frame.columns
         (
             named.join(F.broadcast(frame), "gid")

@@ -19,14 +19,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 FIRST_MS, SECOND_MS = 1_000, 5_000
 COLUMNS = (
     "gid string, message string, prepared_ms long, producers array<string>, barriers array<string>,"
-    "ledger array<string>, flags array<string>, violation boolean"
+    "ledger array<string>, differing array<string>, flags array<string>, violation boolean"
 )
 
 
 def audited(spark: SparkSession, prepared_ms: dict[str, int]) -> Audited:
     """Return lost messages, by gid, with the needed columns of real findings."""
     rows: list[tuple[Any, ...]] = [
-        (gid, None, at_ms, ["msg"], [], [], [Flag.LOST.value], True) for gid, at_ms in prepared_ms.items()
+        (gid, None, at_ms, ["msg"], [], [], [], [Flag.LOST.value], True) for gid, at_ms in prepared_ms.items()
     ]
     findings = spark.createDataFrame(rows, COLUMNS)
     counts = {flag.value: 0 for flag in Flag} | {Flag.LOST.value: len(rows)}

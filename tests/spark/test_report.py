@@ -215,6 +215,7 @@ def test_the_form_of_the_json_is_stable() -> None:
             "clean",
             "counts",
             "doubled",
+            "incomparable",
             "messages",
             "primary",
             "rows",
@@ -225,7 +226,7 @@ def test_the_form_of_the_json_is_stable() -> None:
         *("suspects", "swapped", "unknown", "unmatched", "violations", "waited"),
     ]
     assert sorted(plain["result"]["samples"][0]) == [
-        *("barriers", "flags", "gid", "ledger", "message", "producers", "repairs", "unknown"),
+        *("barriers", "differing", "flags", "gid", "ledger", "message", "producers", "repairs", "unknown"),
     ]
     assert set(plain["result"]["counts"]) == {flag.value for flag in Flag}
 
@@ -348,10 +349,11 @@ def test_every_command_that_is_recommended_exists() -> None:
         if step.command.startswith("twophase ")
     }
 
-    assert commands == {("explain",), ("messages", "redrive"), ("messages", "retry-now")}
+    shown = ("messages", "show", "--payload")
+    assert commands == {("explain",), ("messages", "redrive"), ("messages", "retry-now"), shown}
     assert {name for name, *_ in commands} <= {command.name for command in COMMANDS}
     known = {command.name or command.callback.__name__ for command in messages.registered_commands if command.callback}
-    assert {"redrive", "retry-now"} <= known
+    assert {"redrive", "retry-now", "show"} <= known
 
 
 @pytest.mark.parametrize("gid", ["g\nrm -rf /", "g\x1b[2J", "g\u202e", "g\t"])

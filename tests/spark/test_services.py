@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import ALL, BROKEN, IN_ORDER, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BROKEN, IN_ORDER, RECONCILED, SCOPE, Case, inputs_of
 from twophase.core.lifecycle import State
 from twophase_spark.inputs.baseline import Baseline, baseline_frame
 from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope
@@ -56,6 +56,7 @@ def test_messages_and_branches_of_ordinary_messages_are_counted(spark: SparkSess
         ("delivered_without_producer_row", {"bank-a": {"ghost": 1}}),
         ("committed_and_aborted", {"bank-a": {"lost": 1, "contrary_verdict": 1}}),
         ("booked_twice", {"bank-b": {"duplicate_effect": 1}}),
+        ("booked_with_another_amount", {"bank-b": {"differing_effect": 1}}),
         ("succeeded_without_any_effect", {"bank-b": {"missing_effect": 1}}),
         ("succeeded_without_the_second_branch", {"bank-c": {"missing_effect": 1}}),
         ("barrier_without_ledger", {"bank-b": {"missing_effect": 1}}),
@@ -68,7 +69,7 @@ def test_messages_and_branches_of_ordinary_messages_are_counted(spark: SparkSess
 def test_a_violation_counts_where_the_evidence_is(
     spark: SparkSession, name: str, expected: dict[str, dict[str, int]]
 ) -> None:
-    [case] = [case for case in BROKEN if case.gid == name]
+    [case] = [case for case in BROKEN + RECONCILED if case.gid == name]
 
     found = counted(spark, [*IN_ORDER, case])
 
@@ -146,7 +147,7 @@ def test_acknowledged_messages_count_in_no_class(spark: SparkSession) -> None:
 
 
 def test_every_class_of_the_whole_counts_somewhere(spark: SparkSession) -> None:
-    audited = compare(inputs_of(spark, ALL), WITH_URLS)
+    audited = compare(inputs_of(spark, ALL + RECONCILED), WITH_URLS)
     audited.release()
 
     somewhere = {flag for one in audited.result.services for flag, count in one.counts.items() if count}

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tests.spark.source import reads
-from tests.spark.source.stores import StoreUnderTest, finish, reach, remove
+from tests.spark.source.stores import BORN_MS, StoreUnderTest, finish, reach, remove
 from twophase.core.errors import CannotRead, ConfigurationError, HistoryGap
 from twophase_spark.datasource.stream import Offset
 
@@ -175,3 +175,23 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(store: StoreUnderTest) -> 
     covered = [(one.node, seq) for one in stretches for seq in range(one.first, one.last + 1)]
     assert covered == [*((1, seq) for seq in range(11, 100_011)), *((2, seq) for seq in range(1, 6))]
     assert len(stretches) == 4
+
+
+def test_a_report_has_the_lag_in_rows_and_time(store: StoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The age is that of the oldest row that no batch has taken."""
+    monkeypatch.setattr("twophase_spark.datasource.stream._now_ms", lambda: BORN_MS + 60_000)
+    finish(store, 1, 1, 5)
+    finish(store, 2, 1, 2)
+    reader = reads.stream(url=store.url)
+
+    before = reader.reportLatestOffset()
+    first = reader.latestOffset(reader.initialOffset(), ReadMaxRows(4))
+    behind = reader.reportLatestOffset()
+    last = reader.latestOffset(first, ALL)
+    done = reader.reportLatestOffset()
+
+    assert before == {"1": 5, "2": 2}
+    assert first == {"1": 2, "2": 2, "behind": {"1": 0, "2": 0}}
+    assert behind == {"1": 5, "2": 2, "lag": {"rows": 3, "ms": 60_000 - 3 - 20}}
+    assert done == {"1": 5, "2": 2, "lag": {"rows": 0, "ms": 0}}
+    assert reader.latestOffset(last, ALL) == last

@@ -5,6 +5,7 @@ The tests cover load, schema, SQL, streams with checkpoints, and one cut over ta
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.source.follower import NOT_IN_TIME, STARTS_MAX
@@ -143,19 +145,21 @@ def test_one_cut_over_two_tables(with_source: SparkSession, store: StoreUnderTes
     assert (live_gids, final_gids) == ({gid_of(1, 1), gid_of(1, 2)}, set())
 
 
-def ended_by_itself(stream: DataStreamWriter) -> None:
-    """Run it to its end.
+def ended_by_itself(stream: DataStreamWriter) -> StreamingQuery:
+    """Run it to its end; return the query.
 
     It is started anew where the machine was too slow for Spark to begin it.
     """
     for left in reversed(range(STARTS_MAX)):
+        query = stream.start()
         try:
-            assert stream.start().awaitTermination(120)
+            assert query.awaitTermination(120)
         except StreamingQueryException as error:
             if NOT_IN_TIME not in str(error) or not left:
                 raise
         else:
-            return
+            return query
+    raise AssertionError("no start is allowed")
 
 
 def follow(spark: SparkSession, store: StoreUnderTest, folder: Path, **options: object) -> list[Any]:
@@ -184,6 +188,21 @@ def test_a_stream_goes_on_from_its_checkpoint(with_source: SparkSession, store: 
 
     assert [row.seq for row in first] == list(range(1, 11))
     assert [(row.node, row.seq) for row in second] == [*((1, seq) for seq in range(1, 13)), (2, 1), (2, 2), (2, 3)]
+
+
+def test_progress_says_how_far_a_stream_is_behind(
+    with_source: SparkSession, sqlite_store: SqliteUnderTest, tmp_path: Path
+) -> None:
+    finish(sqlite_store, 1, 1, 10)
+    reader = with_source.readStream.format("twophase").options(url=sqlite_store.url, maxRowsPerBatch="4")
+    writer = reader.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName("lagging")
+
+    query = ended_by_itself(writer.trigger(availableNow=True))
+
+    reports = [progress for progress in query.recentProgress if progress.numInputRows]
+    lags = [json.loads(progress.sources[0].latestOffset)["lag"]["rows"] for progress in reports]
+    assert [progress.numInputRows for progress in reports] == [4, 4, 2]
+    assert lags == [6, 2, 0]
 
 
 def test_a_gap_ends_the_stream_or_stands_in_it(

@@ -75,6 +75,7 @@ class _Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
     where: str = ""
     rows_per_effect: int = 1
+    agrees: str = ""
 
 
 class _OwnLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +85,7 @@ class _OwnLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
     where: str = ""
     rows_per_effect: int = 1
+    agrees: str = ""
 
 
 class _Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -221,7 +223,8 @@ def _locations(kind: str, entry: _Entry, url: str) -> list[Location]:
 
 def _ledger_query(ledger: _Ledger | _OwnLedger) -> list[tuple[str, str]]:
     query = [("gid", ledger.gid), ("branch", ledger.branch), ("rows_per_effect", str(ledger.rows_per_effect))]
-    return query + [(name, text) for name, text in (("key", ledger.key), ("where", ledger.where)) if text]
+    texts = (("key", ledger.key), ("where", ledger.where), ("agrees", ledger.agrees))
+    return query + [(name, text) for name, text in texts if text]
 
 
 def _named(role: Role, name: str, url: str, table: str, query: list[tuple[str, str]]) -> Location:

@@ -25,7 +25,7 @@ _SCHEMES = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-_PARAMETERS = {"gid", "branch", "urls", "key", "where", "rows_per_effect"}
+_PARAMETERS = {"gid", "branch", "urls", "key", "where", "rows_per_effect", "agrees"}
 
 
 class Role(enum.StrEnum):
@@ -45,7 +45,8 @@ class Location(msgspec.Struct, frozen=True):
     of the check addresses that this producer answers;
     `key_column`: of a ledger, an indexed integer that grows with every row, by which it is cut and followed; empty for
     none; `where`: a condition in SQL on the ledger's rows that count, empty for all; `rows_per_effect`: how many rows a
-    ledger has for each effect.
+    ledger has for each effect; `agrees`: a condition in Spark's SQL on the payload and the ledger's row of an effect,
+    empty for none.
     """
 
     role: Role
@@ -59,6 +60,7 @@ class Location(msgspec.Struct, frozen=True):
     key_column: str = ""
     where: str = ""
     rows_per_effect: int = 1
+    agrees: str = ""
 
     @property
     def shown(self) -> str:
@@ -169,6 +171,7 @@ def _parse(role: Role, name: str, text: str) -> Location:
         key_column=_identifier(role, name, parameters["key"][0]) if "key" in parameters else "",
         where=_condition(role, name, parameters.get("where", [""])[0]),
         rows_per_effect=_row_count(role, name, parameters.get("rows_per_effect", ["1"])[0]),
+        agrees=parameters.get("agrees", [""])[0].strip(),
     )
 
 

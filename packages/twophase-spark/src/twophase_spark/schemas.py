@@ -1,4 +1,4 @@
-"""The four inputs of an audit, as columns of Spark and of Arrow.
+"""The inputs of an audit, as columns of Spark and of Arrow.
 
 Plain `long` milliseconds and `int` states instead of timestamps and names: the comparison uses the databases' own
 values, and the shuffle stays small.
@@ -69,6 +69,21 @@ EFFECT = pa.schema(
     ]
 )
 """One effect of a branch in a service: its barrier row, or its ledger row."""
+
+
+DIFFERENCE = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("gid", pa.string(), nullable=False),
+        pa.field("branch_id", pa.string()),
+        pa.field("agrees", pa.string()),
+        pa.field("differs", pa.bool_()),
+    ]
+)
+"""Effects that do not agree with their payload by the ledger's condition `agrees`.
+
+`differs` is true, or null where the condition has no answer. No value of payload or row is here.
+"""
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

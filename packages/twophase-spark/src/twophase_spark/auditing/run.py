@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase_spark.coverage import Coverage
+from twophase_spark.inputs.agreement import agreements_of, checked, differences_of
 from twophase_spark.inputs.baseline import baseline_frame, read_baseline, write_baseline
 from twophase_spark.inputs.increment import (
     CARRIED_MAX,
@@ -36,6 +37,7 @@ from twophase_spark.inputs.increment import (
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.inputs.queues import queues_of
 from twophase_spark.inputs.source import (
+    GIDS_BY_KEY_MAX,
     again_from,
     few_gids,
     local_gids,
@@ -65,8 +67,11 @@ def look_into(plan: Plan) -> list[Source]:
 
     Raises:
         CannotRead: one of them is not, or is no such database.
+        ConfigurationError: a ledger's condition names a column that it does not have.
     """
-    return probing.probe_all(plan.locations, slices_max=plan.cores * 2)
+    sources = probing.probe_all(plan.locations, slices_max=plan.cores * 2)
+    agreements_of(sources)
+    return sources
 
 
 def run(
@@ -89,7 +94,7 @@ def run(
 
     Raises:
         CannotRead: a database cannot be read, or is not the one that was verified.
-        ConfigurationError: the state file is no state.
+        ConfigurationError: the state file is no state, or Spark refuses a ledger's condition.
     """
     report, audited, after = examine(spark, plan, sources, say, pause, run_id)
     try:
@@ -118,6 +123,7 @@ def examine(
     Returns the report, the findings, and the new verified point.
     """
     started = time.monotonic()
+    agreements = [checked(spark, one) for one in agreements_of(sources)]
     as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
     scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000), plan.since_ms)
     state = read_state(plan.state) if plan.state else None
@@ -132,10 +138,12 @@ def examine(
         pause(plan.grace_s)
 
     grace_ms = int(plan.grace_s * 1000)
-    again = again_from(spark, sources, scope, plan.since_ms)
+    again = again_from(spark, sources, scope, plan.since_ms, agreements)
     seen = None if state is None else _seen_by(spark, state, as_of_ms - grace_ms)
     baseline = None if plan.baseline is None else baseline_frame(spark, read_baseline(plan.baseline))
-    audited = compare(chosen.inputs, scope, again, wait, chosen.expected, grace_ms, seen, baseline)
+    differences = differences_of(spark, sources, agreements, chosen.gids, by_key=chosen.is_by_key)
+    inputs = chosen.inputs._replace(differences=differences)
+    audited = compare(inputs, scope, again, wait, chosen.expected, grace_ms, seen, baseline)
     if chosen.held is not None:
         chosen.held.unpersist()
     after: VerifiedPoint | None = None
@@ -212,7 +220,8 @@ def _increment(plan: Plan, sources: list[Source], state: VerifiedPoint) -> Incre
 class _Chosen(NamedTuple):
     """The rows that this run compares.
 
-    `expected`: gids that must be reported, with rows or without; `held`: to be unpersisted.
+    `expected`: gids that must be reported, with rows or without; `gids`: those of the rows, None for every one, and
+    `is_by_key`: they are few enough to be looked up by key; `held`: to be unpersisted.
     """
 
     inputs: Inputs
@@ -220,6 +229,8 @@ class _Chosen(NamedTuple):
     remarks: list[Coverage]
     expected: DataFrame | None = None
     held: DataFrame | None = None
+    gids: DataFrame | None = None
+    is_by_key: bool = False
 
 
 def _chosen(spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None) -> _Chosen:
@@ -233,13 +244,15 @@ def _chosen(spark: SparkSession, plan: Plan, sources: list[Source], state: Verif
         return _Chosen(read_all(spark, increment.sources), whole=True, remarks=remarks, expected=expected)
     few = few_gids(increment.sources, state.carried)
     if few is not None:
-        return _Chosen(read_again(spark, sources, few), whole=False, remarks=remarks, expected=expected)
+        inputs, gids = read_again(spark, sources, few), local_gids(spark, few)
+        return _Chosen(inputs, whole=False, remarks=remarks, expected=expected, gids=gids, is_by_key=True)
     gids = expected
-    for frame in read_all(spark, increment.sources):
+    for frame in read_all(spark, increment.sources).sides():
         gids = gids.unionByName(frame.select("gid"))
     held = gids.distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    inputs = rows_of(spark, sources, held, held.count())
-    return _Chosen(inputs, whole=False, remarks=remarks, expected=expected, held=held)
+    count = held.count()
+    inputs = rows_of(spark, sources, held, count)
+    return _Chosen(inputs, False, remarks, expected, held, gids=held, is_by_key=count <= GIDS_BY_KEY_MAX)
 
 
 def _seen_by(spark: SparkSession, state: VerifiedPoint, until_ms: int) -> DataFrame | None:

@@ -26,7 +26,8 @@ Locations:
   --consumer     NAME=URL[#TABLE?urls=PREFIX]    only branches that begin so
   --ledger       NAME=URL#TABLE?gid=COLUMN&branch=COLUMN&key=COLUMN
                  NAME is a consumer's; its rows are the real effects
-                 &where=SQL for rows that count, &rows_per_effect=2
+                 &where=SQL for rows that count, &rows_per_effect=2,
+                 &agrees=SQL of Spark on payload and ledger.COLUMN
   URL is sqlite:///file.db, postgresql://user:password@host/name or
   mysql://user:password@host/name, or where such a URL stands: env:NAME,
   file:PATH. Quote what contains ? or &.

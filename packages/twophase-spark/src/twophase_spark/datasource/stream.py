@@ -32,6 +32,7 @@ from twophase_spark.datasource.partitions.lines import (
     lowest,
     newest,
     numbers_of,
+    oldest_behind_ms,
     range_of,
     text_of,
 )
@@ -42,10 +43,12 @@ from twophase_spark.readers.database import Database
 
 LOOKS_SECONDS_MIN = 0.2
 BEHIND = "behind"
+LAG = "lag"
 Offset = dict[str, int | dict[str, int]]
 """Node to the last seq read, or queue to the number behind it.
 
-The end of a batch also has under `BEHIND` what was read before it. Keys are texts, because Spark keeps offsets as JSON.
+The end of a batch also has under `BEHIND` what was read before it, and a report under `LAG` how far it is behind. Keys
+are texts, because Spark keeps offsets as JSON.
 """
 
 
@@ -62,6 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._frozen: dict[Line, int] | None = None
         self._seen: dict[Line, int] = {}
         self._look_again = 0.0
+        self._done: dict[Line, int] | None = None
         target_of(options, schema)
 
     def initialOffset(self) -> Offset:  # noqa: N802 -- Spark's name
@@ -103,13 +107,30 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = {node: max(0, seq - done.get(node, 0)) for node, seq in tops.items()}
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(left.values())
         taken = shared_out(left, most)
+        self._done = {node: done.get(node, 0) + taken.get(node, 0) for node in done | tops}
         if not any(taken.values()):
             return start  # the very same text: another text is a batch to Spark
-        return {**_offset({node: done.get(node, 0) + taken.get(node, 0) for node in done | tops}), BEHIND: _known(done)}
+        return {**_offset(self._done), BEHIND: _known(done)}
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802 -- Spark's name
-        """Return where history ends now, for Spark's progress report."""
-        return _offset(self._tops())
+        """Return where history ends now, for Spark's progress report.
+
+        Under `LAG` stands what the batch that was planned last leaves to read: `rows`, and `ms`, the age of the oldest
+        of them by this machine's clock; 0 for none.
+        """
+        if self._done is None:  # nothing has been planned in this process
+            return _offset(self._tops())
+        with looked_into(self._options) as (database, engine):
+            tops = self._look(database)
+            left = {line: top - self._done.get(line, 0) for line, top in tops.items()}
+            times = [
+                oldest_behind_ms(database, engine, line, self._done.get(line, 0))
+                for line, rows in left.items()
+                if rows > 0
+            ]
+        oldest = min((at for at in times if at is not None), default=None)
+        age_ms = 0 if oldest is None else max(0, _now_ms() - oldest)
+        return {**_offset(tops), LAG: {"rows": sum(max(0, rows) for rows in left.values()), "ms": age_ms}}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Return the stretches of a batch, cut into tasks of a useful size.
@@ -154,6 +175,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._seen = newest(database, self._options.kind)
         self._look_again = time.monotonic() + LOOKS_SECONDS_MIN
         return self._seen
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def read_stretch(options: ReadOptions, target: pa.Schema, stretch: Stretch) -> Iterator[pa.RecordBatch]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
+from twophase_spark.inputs.agreement import Agreement, differences_of
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.probe import Slice, Source, horizon_ms
 from twophase_spark.readers.rows import arrow_schema, read_gids, read_slice
@@ -67,7 +68,7 @@ def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, cou
     if count <= GIDS_BY_KEY_MAX:
         return _whole(Inputs(*(_by_key(spark, role, _with_role(sources, role), gids) for role in _ROLES)), sources)
     chosen = F.broadcast(gids) if count <= BROADCAST_GIDS_MAX else gids
-    return Inputs(*(frame.join(chosen, "gid", "left_semi") for frame in read_all(spark, sources)))
+    return read_all(spark, sources).each(lambda frame: frame.join(chosen, "gid", "left_semi"))
 
 
 def few_gids(sources: Sequence[Source], known: Iterable[str]) -> list[str] | None:
@@ -133,7 +134,7 @@ def _service(consumer: Location, ledgers: Mapping[str, Location]) -> ServiceScop
     ledger = ledgers.get(consumer.name)
     if ledger is None:
         return service
-    table = Table(ledger.table, ledger.engine, ledger.gid_column, ledger.branch_column)
+    table = Table(ledger.table, ledger.engine, ledger.gid_column, ledger.branch_column, ledger.agrees)
     return msgspec.structs.replace(service, ledger=table)
 
 
@@ -151,14 +152,25 @@ def skew_against(source: Source, reference_ms: int) -> int:
     return skew_ms if abs(skew_ms) > SKEW_TOLERATED_MS else 0
 
 
-def again_from(spark: SparkSession, sources: Sequence[Source], scope: Scope, since_ms: int = 0) -> Again:
-    """Return closer looks at these sources, for `rules.comparison.compare`."""
+def again_from(
+    spark: SparkSession,
+    sources: Sequence[Source],
+    scope: Scope,
+    since_ms: int = 0,
+    agreements: Sequence[Agreement] = (),
+) -> Again:
+    """Return closer looks at these sources, for `rules.comparison.compare`.
+
+    Arguments:
+        agreements: of ledgers whose effects are compared with their payloads.
+    """
 
     def rows(gids: DataFrame, count: int) -> Inputs:
         inputs = rows_of(spark, sources, gids, count)
-        if count <= GIDS_ON_DRIVER_MAX:
-            return inputs
-        return Inputs(*(frame.localCheckpoint(eager=True) for frame in inputs))
+        if count > GIDS_ON_DRIVER_MAX:
+            inputs = inputs.each(lambda frame: frame.localCheckpoint(eager=True))
+        by_key = count <= GIDS_BY_KEY_MAX
+        return inputs._replace(differences=differences_of(spark, sources, agreements, gids, by_key=by_key))
 
     def now() -> Scope:
         found = [msgspec.structs.replace(source, horizon_ms=horizon_ms(source)) for source in sources]

@@ -35,7 +35,13 @@ _WARNINGS: Final = (Flag.PARKED, Flag.LATE, Flag.UNCHECKED)
 """Classes that break no promise, and that a catalogue should show all the same."""
 _ASSERTED: Final = {
     Role.PRODUCER: (Flag.LOST, Flag.GHOST, Flag.CONTRARY_VERDICT),
-    Role.CONSUMER: (Flag.DUPLICATE_EFFECT, Flag.MISSING_EFFECT, Flag.ORPHAN, Flag.UNGUARDED_EFFECT),
+    Role.CONSUMER: (
+        Flag.DUPLICATE_EFFECT,
+        Flag.MISSING_EFFECT,
+        Flag.DIFFERING_EFFECT,
+        Flag.ORPHAN,
+        Flag.UNGUARDED_EFFECT,
+    ),
 }
 
 

@@ -104,8 +104,7 @@ def arrow_schema(role: Role) -> pa.Schema:
 
 def read_slice(source: Source, part: Slice) -> Iterator[pa.RecordBatch]:
     """Yield the rows of one slice, in a snapshot of its own."""
-    bounds = (("node =", part.node), (f"{part.key} >=", part.first), (f"{part.key} <", part.end))
-    where = " and ".join(f"{condition} {int(value)}" for condition, value in bounds if value is not None) or "1 = 1"
+    where = condition_of(part)
     if source.is_typed and has_adbc(source.location.engine):
         yield from _read_by_adbc(source, part.table, where)
         return
@@ -125,16 +124,36 @@ def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
         tables = ("message", "history", *((ENTRIES,) if source.has_queues else ()))
     column = source.location.gid_column if source.location.role is Role.LEDGER else "gid"
     with open_database(source.location) as database:
-        for start in range(0, len(gids), GIDS_PER_STATEMENT):
-            chosen = gids[start : start + GIDS_PER_STATEMENT]
-            if source.unspells and source.gids is not Kind.UUID:
-                chosen = spellings_of(chosen)
-            some = asked_for(chosen, source.gids, source.location.engine)
-            for table in tables if some else ():
+        for some in values_of(source, gids):
+            for table in tables:
                 marks = ", ".join("?" * len(some))
                 yield from _read(source, database, table, f"{column} in ({marks})", some)
                 if source.has_batches:
                     yield from _published(source, database, f"published.gid in ({marks})", some)
+
+
+def condition_of(part: Slice) -> str:
+    """Return the condition in SQL of the rows of a slice."""
+    bounds = (("node =", part.node), (f"{part.key} >=", part.first), (f"{part.key} <", part.end))
+    return " and ".join(f"{condition} {int(value)}" for condition, value in bounds if value is not None) or "1 = 1"
+
+
+def values_of(source: Source, gids: Sequence[str]) -> Iterator[list[object]]:
+    """Yield these gids as values of the source's column, in lots for a statement each.
+
+    Those that the column cannot hold are left out.
+    """
+    for start in range(0, len(gids), GIDS_PER_STATEMENT):
+        chosen = gids[start : start + GIDS_PER_STATEMENT]
+        if source.unspells and source.gids is not Kind.UUID:
+            chosen = spellings_of(chosen)
+        if some := asked_for(chosen, source.gids, source.location.engine):
+            yield some
+
+
+def effects_of(source: Source, gids: Sequence[Any], branches: Sequence[Any]) -> pa.RecordBatch:
+    """Return a ledger's ids as rows of `schemas.EFFECT`."""
+    return _batch(source, source.location.table, [[source.location.name] * len(gids), gids, branches])
 
 
 def _read_by_adbc(source: Source, table: str, where: str) -> Iterator[pa.RecordBatch]:

@@ -20,6 +20,7 @@ FINDING_COLUMNS: Final = {
     "producers": "array<struct<source:string,reason:string>>",
     "barriers": _EFFECTS,
     "ledger": _EFFECTS,
+    "differing": "array<struct<source:string,branch_id:string,agrees:string>>",
 }
 """Columns of a finding, with their types in Spark.
 

@@ -183,6 +183,15 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
         line("coordinator against consumers: missing, orphan", Role.CONSUMER, "no --consumer was given"),
         line("barrier against ledger: duplicate, missing, unguarded", Role.LEDGER, "no --ledger was given"),
     ]
+    for source in sources:
+        location = source.location
+        if location.agrees:
+            note = f"effects with their payloads, by {location.agrees}"
+            lines.append(Coverage(f"ledger of {location.name} against payloads: differing", checked=True, note=note))
+            count = result.incomparable.get(location.name)
+            if count:
+                note = f"{count} effects, of which `agrees` says neither yes nor no; they count as nothing"
+                lines.append(Coverage(f"some payloads of the ledger of {location.name}", checked=False, note=note))
     if queues.queues:
         note = f"{queues.entries} entries in {queues.queues} queues, {queues.dead_letters} of them dead letters"
         lines.append(Coverage("coordinator against its queues: lost, ghost, duplicate", checked=True, note=note))

@@ -48,12 +48,16 @@ An audit may last, and messages continue to be made.
 
 
 class Table(msgspec.Struct, frozen=True):
-    """A table of a consumer, with the names for the commands that repair."""
+    """A table of a consumer, with the names for the commands that repair.
+
+    `agrees`: of a ledger, the condition on payload and row; empty for none.
+    """
 
     name: str
     engine: str = "sqlite"
     gid: str = "gid"
     branch: str = "branch_id"
+    agrees: str = ""
 
 
 class ProducerScope(msgspec.Struct, frozen=True):
@@ -184,6 +188,7 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         | (F.size("barriers") > F.size(F.array_distinct(_branch_ids("barriers")))),
         Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
         | (F.size(c.unbooked) > 0),
+        Flag.DIFFERING_EFFECT: F.size("differing") > 0,
         Flag.ORPHAN: (~c.known & ~c.forgotten & has_effect)
         | (c.known & ((F.size(c.strange) > 0) | (F.size(c.strange_entries) > 0))),
         Flag.CONTRARY_VERDICT: (c.committed & failed & ~by_operator)

@@ -74,7 +74,8 @@ class AuditResult(msgspec.Struct, frozen=True):
     first look, `settled`: those the second found in order; `swapped`: messages that lack an effect and have one too
     many in a barrier, `unmatched`: in a ledger; `doubled`: messages of two coordinators; `acknowledged`: broken ones
     of the baseline, which are in no other number but `messages`; `samples`: some messages of every class but in flight;
-    `services`: the numbers of each producer and consumer.
+    `services`: the numbers of each producer and consumer; `incomparable`: by ledger, the effects for which its
+    condition has no answer.
     """
 
     as_of_ms: int
@@ -94,6 +95,7 @@ class AuditResult(msgspec.Struct, frozen=True):
     doubled: int = 0
     acknowledged: int = 0
     services: tuple[ServiceCount, ...] = ()
+    incomparable: dict[str, int] = {}
 
     @property
     def unchecked(self) -> int:
@@ -185,6 +187,7 @@ def compare(
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
         samples=sample(final, chosen(counted), concluded),
         services=services,
+        incomparable=_incomparable(inputs.differences),
     )
     return Audited(result, findings.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 
@@ -224,9 +227,17 @@ def _seen_twice(
     return final, second, concluded
 
 
+def _incomparable(differences: DataFrame | None) -> dict[str, int]:
+    """Return the number of effects without an answer, by ledger, in the first look."""
+    if differences is None:
+        return {}
+    counted = differences.where("differs is null").groupBy("source").count()
+    return {row["source"]: row["count"] for row in counted.collect()}
+
+
 def _unchanging(inputs: Inputs, scope: Scope) -> Again:
     def rows(gids: DataFrame, _: int) -> Inputs:
-        return Inputs(*(frame.join(gids, "gid", "left_semi") for frame in inputs))
+        return inputs.each(lambda frame: frame.join(gids, "gid", "left_semi"))
 
     return Again(rows, lambda: scope)
 

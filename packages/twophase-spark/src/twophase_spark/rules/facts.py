@@ -6,7 +6,7 @@ three and measured slower. So a gid that only one side knows is a row like any o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -26,26 +26,39 @@ IN_PART = " in part"
 
 _EFFECT_TYPE = "struct<source:string,branch_id:string>"
 _PRODUCER_TYPE = "struct<source:string,reason:string>"
+_DIFFERENCE_TYPE = "struct<source:string,branch_id:string,agrees:string>"
 
 
 class Inputs(NamedTuple):
     """The rows to compare; any side may be empty.
 
-    The columns are those of `schemas` (JOURNAL, PRODUCER, EFFECT, EFFECT).
+    The columns are those of `schemas` (JOURNAL, PRODUCER, EFFECT, EFFECT, DIFFERENCE). Without a condition on payload
+    and row there are no `differences`.
     """
 
     journal: DataFrame
     producers: DataFrame
     consumers: DataFrame
     ledgers: DataFrame
+    differences: DataFrame | None = None
+
+    def sides(self) -> list[DataFrame]:
+        """Return what was read of each side, and no differences."""
+        return [self.journal, self.producers, self.consumers, self.ledgers]
+
+    def each(self, make: Callable[[DataFrame], DataFrame]) -> Inputs:
+        """Return the inputs that `make` makes of these."""
+        differences = None if self.differences is None else make(self.differences)
+        journal, producers, consumers, ledgers = map(make, self.sides())
+        return Inputs(journal, producers, consumers, ledgers, differences)
 
 
 def long_form(inputs: Inputs) -> DataFrame:
     """Return all inputs end to end.
 
-    The columns are (role, source, gid, message, prepared_ms, producer, effect).
+    The columns are (role, source, gid, message, prepared_ms, producer, effect, difference).
     """
-    journal, producers, consumers, ledgers = inputs
+    journal, producers, consumers, ledgers = inputs.sides()
     message = F.struct(*[F.col(name) for name in JOURNAL.names if name != "gid"])
     message_type = _without(spark_schema(JOURNAL), "gid").simpleString()
     effect = F.struct("source", "branch_id")
@@ -62,6 +75,11 @@ def long_form(inputs: Inputs) -> DataFrame:
         _part(consumers, Role.CONSUMER, F.col("source"), message_type=message_type, effect=effect),
         _part(ledgers, Role.LEDGER, F.col("source"), message_type=message_type, effect=effect),
     ]
+    if inputs.differences is not None:
+        difference = F.when(F.col("differs"), F.struct("source", "branch_id", "agrees"))
+        parts.append(
+            _part(inputs.differences, Role.LEDGER, F.col("source"), message_type=message_type, difference=difference)
+        )
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -79,6 +97,7 @@ def _part(
     producer: Column | None = None,
     prepared: Column | None = None,
     effect: Column | None = None,
+    difference: Column | None = None,
 ) -> DataFrame:
     def or_null(column: Column | None, kind: str) -> Column:
         return (F.lit(None) if column is None else column).cast(kind)
@@ -91,6 +110,7 @@ def _part(
         or_null(prepared, "bigint").alias("prepared_ms"),
         or_null(producer, _PRODUCER_TYPE).alias("producer"),
         or_null(effect, _EFFECT_TYPE).alias("effect"),
+        or_null(difference, _DIFFERENCE_TYPE).alias("difference"),
     )
 
 
@@ -127,10 +147,10 @@ def _is_booked(branch_id: Column) -> Column:
 def by_gid(long: DataFrame) -> DataFrame:
     """Return one row per gid.
 
-    Its columns are (gid, message, records, prepared_ms, producers, barriers, ledger). `message` is the one of the
-    highest state: a message that was read both live and final is final. `records` counts final ones: two are those of
-    two coordinators. `barriers` and `producers` are sets, `ledger` keeps every row, because a repetition there is a
-    finding.
+    Its columns are (gid, message, records, prepared_ms, producers, barriers, ledger, differing). `message` is the one
+    of the highest state: a message that was read both live and final is final. `records` counts final ones: two are
+    those of two coordinators. `barriers`, `producers` and `differing` are sets, `ledger` keeps every row, because a
+    repetition there is a finding.
     """
     role, effect = F.col("role"), F.col("effect")
     booked = ~effect["branch_id"].isin("", PRODUCER_ROW_OF_LEDGER)
@@ -142,4 +162,5 @@ def by_gid(long: DataFrame) -> DataFrame:
         F.collect_set("producer").alias("producers"),
         F.collect_set(F.when(role == Role.CONSUMER.value, effect)).alias("barriers"),
         F.collect_list(F.when((role == Role.LEDGER.value) & booked, effect)).alias("ledger"),
+        F.collect_set("difference").alias("differing"),
     )

@@ -8,8 +8,8 @@ the hash has the service in it, too. So the shuffle carries a few words a row
 instead of addresses and lists, and the aggregation needs no objects.
 
 A message that might be anything else is never ordinary: one that is not final, is known twice, cannot be read, lacks a
-producer, or does not end at zero. `classify` decides on those. An accident of the hashes could hide a violation with a
-chance of one in 2**64 a message.
+producer, has an effect that contradicts its payload, or does not end at zero. `classify` decides on those. An accident
+of the hashes could hide a violation with a chance of one in 2**64 a message.
 """
 
 from __future__ import annotations
@@ -139,6 +139,10 @@ def numbers_by_gid(inputs: Inputs, scope: Scope, expected: DataFrame | None = No
         zero = F.lit(0).cast("bigint")
         parts.append(_numbers(expected, F.lit(-1), F.lit(_EXPECTED), zero, zero))
         in_order = (*_ORDINARY, *(says | _EXPECTED for says in _ORDINARY if says & (_SUCCEEDED | _FAILED)))
+    if inputs.differences is not None:
+        zero = F.lit(0).cast("bigint")
+        says = F.when(F.col("differs"), F.lit(_ODD)).otherwise(F.lit(0))
+        parts.append(_numbers(inputs.differences, F.lit(-1), says, zero, zero))
     long = reduce(DataFrame.unionByName, parts)
     # Rows are sent to the gid's partition first, and summed there once. A sum on the way, as `groupBy` alone makes it,
     # saves nothing where nearly every row of a source has a gid of its own: it is one more hash table of everything.

@@ -26,7 +26,7 @@ def digest() -> Column:
     which names its fields: a hash of the columns skips nulls.
     """
     violations = F.array(*[F.lit(flag.value) for flag in VIOLATIONS])
-    sides = [F.sort_array(name).alias(name) for name in ("producers", "barriers", "ledger")]
+    sides = [F.sort_array(name).alias(name) for name in ("producers", "barriers", "ledger", "differing")]
     broken = F.array_intersect("flags", violations).alias("broken")
     return F.xxhash64(F.to_json(F.struct("message", "prepared_ms", *sides, broken)))
 

@@ -23,7 +23,10 @@ ROWS_PER_SIDE = 50
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One message that is not in order, with the rows of each side, and the repairs."""
+    """One message that is not in order, with the rows of each side, and the repairs.
+
+    `differing`: effects that contradict the payload, with the condition that says so.
+    """
 
     gid: str
     flags: tuple[str, ...]
@@ -33,6 +36,7 @@ class Finding(msgspec.Struct, frozen=True):
     barriers: tuple[dict[str, Any], ...]
     ledger: tuple[dict[str, Any], ...]
     repairs: tuple[Repair, ...]
+    differing: tuple[dict[str, Any], ...] = ()
 
 
 def chosen(counted: list[Any]) -> set[str]:
@@ -60,7 +64,7 @@ def sample(findings: DataFrame, gids: set[str], scope: Scope) -> tuple[Finding, 
     """
     if not gids:
         return ()
-    sides = ("producers", "barriers", "ledger")
+    sides = ("producers", "barriers", "ledger", "differing")
     lists = {side: F.col(side) for side in sides} | lacking(scope)
     some = findings.where(F.col("gid").isin(*sorted(gids))).select(
         "gid",
@@ -93,4 +97,5 @@ def _finding(row: dict[str, Any], services: tuple[ServiceScope, ...]) -> Finding
         barriers=tuple(row["barriers"] or ()),
         ledger=tuple(row["ledger"] or ()),
         repairs=repairs_of(row["gid"], flags, row["message"], evidence),
+        differing=tuple(row["differing"] or ()),
     )

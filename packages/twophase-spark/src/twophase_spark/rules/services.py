@@ -22,6 +22,7 @@ from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 _NAMES_TYPE = "array<string>"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _PRODUCERS_TYPE = "array<struct<source:string,reason:string>>"
+_DIFFERENCES_TYPE = "array<struct<source:string,branch_id:string,agrees:string>>"
 _STAGED = "staged_"
 _BROKEN = "broken"
 """Mark of a message that is broken at a service, beside the names of its classes."""
@@ -85,6 +86,7 @@ def _counted(findings: DataFrame, scope: Scope, acknowledged: str) -> dict[tuple
             "flags": F.when(F.col(acknowledged), none.cast(_NAMES_TYPE)).otherwise(F.col("flags")),
             "producers": F.coalesce("producers", none.cast(_PRODUCERS_TYPE)),
             **{side: F.coalesce(side, none.cast(_EFFECTS_TYPE)) for side in ("barriers", "ledger")},
+            "differing": F.coalesce("differing", none.cast(_DIFFERENCES_TYPE)),
         }
     )
     # Columns of their own first: else every entry would carry a copy of its parts.
@@ -113,6 +115,7 @@ def _marks(c: Columns, scope: Scope) -> list[Column]:
             _where(c.in_state(State.SUCCEEDED) & ~c.consumer_cleaned, _services(c.missing, scope)),
             _names(c.unbooked, "source"),
         ),
+        Flag.DIFFERING_EFFECT: _names("differing", "source"),
         Flag.ORPHAN: F.when(c.known, _names(c.strange, "source")).otherwise(rows),
         Flag.UNGUARDED_EFFECT: _names(c.unguarded, "source"),
         **dict.fromkeys(OPEN, F.when(F.size(waiting) > 0, waiting).otherwise(_where(under_way, consumers))),

@@ -19,6 +19,7 @@ class Flag(enum.StrEnum):
     GHOST = "ghost"
     DUPLICATE_EFFECT = "duplicate_effect"
     MISSING_EFFECT = "missing_effect"
+    DIFFERING_EFFECT = "differing_effect"
     ORPHAN = "orphan"
     CONTRARY_VERDICT = "contrary_verdict"
     UNGUARDED_EFFECT = "unguarded_effect"
@@ -68,6 +69,13 @@ MEANINGS: tuple[Meaning, ...] = (
         "The message succeeded, or the consumer's barrier says so, and the effect is not there.",
         "Remove its barrier row, if one stands, and call the branch by hand; "
         "its service must commit before it answers 200.",
+    ),
+    Meaning(
+        Flag.DIFFERING_EFFECT,
+        "differing effect",
+        True,
+        "The effect is there, and its ledger's row contradicts the payload by the ledger's condition `agrees`.",
+        "Compare the row with the payload (`twophase messages show --payload`); correct the row, and its service.",
     ),
     Meaning(
         Flag.ORPHAN,

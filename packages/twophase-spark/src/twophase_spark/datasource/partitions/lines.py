@@ -57,6 +57,19 @@ def lowest(database: Database, engine: str, line: Line) -> int | None:
     return None if first is None else int(first) + 1
 
 
+def oldest_behind_ms(database: Database, engine: str, line: Line, last: int) -> int | None:
+    """Return the time of the first row behind `last`, or None without one."""
+    topic, number = line
+    if topic:
+        table, time = "queue_entry", "stored_ms"
+        conditions, order = [*_of_queue(engine, topic, number), f"number >= {int(last)}"], "number"
+    else:
+        table, time = "history", "finished_ms"
+        conditions, order = [f"node = {number}", f"seq > {int(last)}"], "seq"
+    found = database.rows(select([time], table, conditions, order) + " limit 1")
+    return int(found[0][0]) if found else None
+
+
 def range_of(stretch: Stretch, engine: str) -> Range:
     """Return the rows of a stretch."""
     if not stretch.topic:
