@@ -6,9 +6,10 @@ It starts when the first test needs it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import logging
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.servers.missing import not_tested
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_PYSPARKS_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 class SharedSpark:
@@ -50,6 +54,19 @@ class SharedSpark:
     def stop(self) -> None:
         """Stop the session, if it was started."""
         self._open.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """Forget PySpark's loggers of errors, which it makes anew.
+
+    They are cut off from all others, so pytest would give them the handler of `caplog`, whose format they change.
+    """
+    try:
+        yield
+    finally:
+        for name in _PYSPARKS_LOGGERS:
+            logging.Logger.manager.loggerDict.pop(name, None)
 
 
 @pytest.fixture(scope="session")
