@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.servers.database import Database
 from tests.spark.cases import IN_ORDER
-from tests.spark.truth import LATE_S, counts_of, plant_bank, plant_coordinator, planted
+from tests.spark.truth import AGREES, LATE_S, counts_of, plant_bank, plant_coordinator, planted
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.fleet import read_fleet
 from twophase_spark.inputs.plan import Plan
@@ -40,7 +40,7 @@ producer = true
 name = "bank-b"
 url = "${{BANK_B}}"
 consumer = true
-ledger = {{ table = "ledger" }}
+ledger = {{ table = "ledger", agrees = "{agrees}" }}
 
 [[service]]
 name = "bank-c"
@@ -66,7 +66,7 @@ def test_exactly_the_planted_violations_are_found(
     plant_bank(bank_b, producer=[], consumer={"bank-b": cases})
     plant_bank(bank_c, producer=[], consumer={"bank-c": cases})
     config = tmp_path / "fleet.toml"
-    config.write_text(FLEET.format(east=east, bank_c=bank_c))
+    config.write_text(FLEET.format(east=east, bank_c=bank_c, agrees=AGREES))
     fleet = read_fleet(config, {"WEST_STORE": west, "BANK_A": bank_a, "BANK_B": bank_b})
     plan = Plan(fleet.locations, grace_s=0, late_s=LATE_S, findings=str(tmp_path / "findings"))
 
@@ -80,6 +80,7 @@ def test_exactly_the_planted_violations_are_found(
     assert result.counts == {flag.value: expected[flag.value] for flag in Flag}
     assert (result.messages, result.clean) == (MESSAGES, sum(not case.flags for case in cases))
     assert result.violations == sum(result.primary.values())
+    assert result.incomparable == {"bank-b": sum(case.agrees is None for case in cases)}
     assert {(row.role, row.source): row.rows for row in result.rows} == {
         ("coordinator", "coordinator"): sum(bool(case.state or case.entries) for case in cases),
         ("producer", "bank-a"): sum(case.producer is not None for case in cases),

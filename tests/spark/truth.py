@@ -19,7 +19,7 @@ import msgspec
 import psycopg
 import pymysql
 
-from tests.spark.cases import BROKEN, IDENTITY, IN_ORDER, MOVING, NOW_MS, UNKNOWABLE, Case
+from tests.spark.cases import BROKEN, IDENTITY, IN_ORDER, MOVING, NOW_MS, RECONCILED, UNKNOWABLE, Case
 from tests.spark.plant import body_of, entries_of, horizon_of, plant_queue
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
@@ -32,7 +32,11 @@ TIME_SCALE = 1_000
 So no message changes its class while a slow machine reads.
 """
 LATE_S = 60.0 * TIME_SCALE
-ODD = [case for case in (*MOVING, *BROKEN, *UNKNOWABLE) if case.gid != "submitted_at_the_bound"]
+ODD = [case for case in (*MOVING, *BROKEN, *UNKNOWABLE, *RECONCILED) if case.gid != "submitted_at_the_bound"]
+AGREES = "coalesce(get_json_object(payload, '$.amount'), '30') = ledger.amount"
+"""The ledger's condition: a payload that names no amount stands for 30."""
+_AMOUNTS = {True: "30", False: "31", None: None}
+"""The amount of a row in the ledger, by the answer of the condition."""
 _BARRIER = "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, prepared_at) values "
 _LIVE = "gid, state, node, epoch, version, due_ms, created_ms, decided_ms, decided_by, attempts, parked, done, body"
 _FINAL = "node, seq, gid, state, created_ms, decided_ms, finished_ms, decided_by, reason, attempts, done, body"
@@ -108,16 +112,17 @@ def plant_bank(url: str, *, producer: list[Case], consumer: dict[str, list[Case]
             for service, branch in case.barriers
             if service == name
         ]
-        booked += [(case.gid, branch) for case in cases for branch in case.ledger if name == "bank-b"]
+        if name == "bank-b":
+            booked += [(case.gid, branch, _AMOUNTS[case.agrees]) for case in cases for branch in case.ledger]
     with closing(_connect(url)) as connection:
         cursor = connection.cursor()
         sign = "?" if url.startswith("sqlite:") else "%s"
-        cursor.execute("create table ledger (gid varchar(128), branch_id varchar(128))")
+        cursor.execute("create table ledger (gid varchar(128), branch_id varchar(128), amount varchar(8))")
         cursor.execute(f"update twophase_meta set value = {sign} where name = 'identity'", (identity,))
         if rows:
             cursor.executemany(f"{_BARRIER} ({', '.join([sign] * 7)})", rows)
         if booked:
-            cursor.executemany(f"insert into ledger (gid, branch_id) values ({sign}, {sign})", booked)
+            cursor.executemany(f"insert into ledger values ({sign}, {sign}, {sign})", booked)
         connection.commit()
 
 
