@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from tests.unit.coordinator.harness import IN, PATIENCE_S, Harness, message, set_back
+from tests.unit.coordinator.harness import IN, PATIENCE_S, QUICK, Harness, message, set_back
+from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.lifecycle import State
 from twophase.destinations.base import Answer
@@ -102,3 +103,34 @@ async def test_a_message_that_ends_while_a_page_is_read_is_not_called_again(
 
     await harness.settled()
     assert harness.destination.urls() == [IN]
+
+
+async def test_a_message_that_is_parked_while_a_page_is_read_is_not_called_again(
+    make_harness: Callable[..., Awaitable[Harness]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page has the row as it was before."""
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, check_back=QUICK, attempts_max=1))
+    harness.destination.script[IN].append(DOWN)
+    harness.destination.hold(IN)
+    await harness.submit(message("g"))
+    await harness.until(lambda: harness.destination.urls() == [IN])
+    due, read, goes_on = harness.store.due, asyncio.Event(), asyncio.Event()
+
+    async def due_slowly(until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        rows = await due(until_ms, after, limit)
+        if rows and until_ms < harness.clock.now_ms():  # of what is due for long
+            read.set()
+            await goes_on.wait()
+        return rows
+
+    monkeypatch.setattr(harness.store, "due", due_slowly)
+    harness.clock.advance(LONG_MS)
+    await asyncio.wait_for(read.wait(), PATIENCE_S)
+    harness.destination.release(IN)
+    await harness.until(lambda: bool(harness.watcher.parked_messages))
+
+    goes_on.set()
+
+    await harness.settled()
+    assert harness.destination.urls() == [IN]
+    assert harness.watcher.overdue_messages == 0

@@ -277,8 +277,9 @@ class Recovery:
 
 
 def _is_idle(active: ActiveMessage) -> bool:
-    """Return True for a message that nothing will move.
+    """Return True for a message that nothing will move, though its time passes.
 
-    A prepared one without a time may wait for a permit to ask its producer.
+    A prepared one without a time may wait for a permit to ask its producer. A parked one has no time; where the row
+    has one, it was parked while the row was read.
     """
-    return active.slot is None and active.state is State.SUBMITTED
+    return active.slot is None and not active.parked and active.state is State.SUBMITTED
