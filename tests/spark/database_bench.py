@@ -31,11 +31,11 @@ from tests.spark.bench import bar
 from tests.spark.cases import SCOPE
 from tests.spark.duckdb_audit import by_twin, opened
 from tests.spark.planted_databases import Planted, plant
+from tests.spark.scale import TABLES
 from twophase_spark.auditing.run import look_into, rows_to_read, run
 from twophase_spark.locations import Role
 from twophase_spark.readers.probe import Slice, Source
 from twophase_spark.readers.rows import arrow_schema, read_slice
-from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.taxonomy import Flag
 from twophase_spark.session import SessionSettings, fitted, open_session
 
@@ -43,7 +43,7 @@ SIZES = (100_000, 1_000_000)
 SECONDS_MAX = {100_000: 15.0, 1_000_000: 40.0}
 NOTHING_NEW_SECONDS_MAX = 8.0
 CORES, MEMORY_MB = 2, 2048
-_TABLES = dict(zip((Role.COORDINATOR, Role.PRODUCER, Role.CONSUMER, Role.LEDGER), Inputs._fields, strict=True))
+_TABLES = dict(zip((Role.COORDINATOR, Role.PRODUCER, Role.CONSUMER, Role.LEDGER), TABLES, strict=True))
 
 
 def main() -> int:
