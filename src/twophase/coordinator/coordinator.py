@@ -98,9 +98,7 @@ class Coordinator:
         self._settings = settings
         self._alerts = alerts or Alerts(None, None, after=1, timeout_ms=1, observer=observer)
         runtime = self._runtime = Runtime(store, self.clock, random, settings, observer)
-        memory = self._memory = ActiveSet(
-            self.clock, self._due, Times(settings, self.clock), settings.active_max, settings.active_bytes_max
-        )
+        memory = self._memory = ActiveSet(self.clock, self._due, Times(settings, self.clock), settings)
         # A topic's subscribers are called one by one; a queue is none of them.
         callable_ = {scheme: one for scheme, one in destinations.items() if scheme != QUEUE_PREFIX[:-3]}
         check_address = partial(why_not_callable, callable_)

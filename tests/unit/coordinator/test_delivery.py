@@ -222,10 +222,10 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
     enter = ConcurrencyLimiter.enter
 
     def counted(
-        limiter: ConcurrencyLimiter, key: str, run: Callable[[], None], owner: str = "", *, may_wait: bool = True
+        limiter: ConcurrencyLimiter, key: str, run: Callable[[], None], owner: str = "", *, pressure: int = 0
     ) -> bool:
         tried.append(key)
-        return enter(limiter, key, run, owner, may_wait=may_wait)
+        return enter(limiter, key, run, owner, pressure=pressure)
 
     harness = await make_harness(
         CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1)

@@ -33,7 +33,7 @@ class Steps:
 
 def _memory(clock: Steps, on_due: Callable[[ActiveMessage], None]) -> ActiveSet:
     settings = CoordinatorSettings()
-    return ActiveSet(clock, on_due, Times(settings, clock), settings.active_max, settings.active_bytes_max)
+    return ActiveSet(clock, on_due, Times(settings, clock), settings)
 
 
 number = st.integers(0, ENTRIES - 1)

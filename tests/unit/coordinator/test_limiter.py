@@ -325,9 +325,9 @@ def test_a_call_that_is_not_wanted_any_more_earns_no_place_and_takes_none() -> N
 def test_a_call_that_may_not_wait_is_made_now_or_never_and_leaves_nothing() -> None:
     limiter = ConcurrencyLimiter(1, 1, 10, VirtualClock())
     ran: list[str] = []
-    assert limiter.enter("a", lambda: ran.append("now"), "x", may_wait=False)
-    assert not limiter.enter("a", lambda: ran.append("never"), "x", may_wait=False)
-    assert not limiter.enter("b", lambda: ran.append("never"), "y", may_wait=False)
+    assert limiter.enter("a", lambda: ran.append("now"), "x", pressure=1)
+    assert not limiter.enter("a", lambda: ran.append("never"), "x", pressure=1)
+    assert not limiter.enter("b", lambda: ran.append("never"), "y", pressure=1)
     limiter.leave("a", "x")
     assert ran == ["now"]
     assert (limiter._destinations, list(limiter._owners), limiter.waiting) == ({}, [""], 0)

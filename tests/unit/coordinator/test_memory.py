@@ -47,7 +47,7 @@ KINDS = {
 
 def _memory() -> ActiveSet:
     clock, settings = VirtualClock(), CoordinatorSettings()
-    return ActiveSet(clock, lambda _: None, Times(settings, clock), settings.active_max, settings.active_bytes_max)
+    return ActiveSet(clock, lambda _: None, Times(settings, clock), settings)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -123,8 +123,7 @@ async def test_one_owner_leaves_room_in_memory_to_others(make_harness: MakeRig, 
     assert await eve.submit("eve0", payload=payload) == "", "it is in memory"
     assert await nobody.submit("from before", payload=payload) == ""
     harness.destination.release(IN)
-    for number in range(3):
-        await harness.until_state(f"stock{number}", State.SUCCEEDED)
+    await _until_all_succeed(harness, [*(f"stock{number}" for number in range(3)), "from before"])
     await harness.until(lambda: not harness.coordinator.gauges().active)
     assert [await eve.submit(f"again{number}", payload=payload) for number in range(3)] == ["", "", ""]
 
@@ -182,6 +181,26 @@ async def test_messages_for_a_silent_receiver_wait_in_the_store_where_memory_has
     await harness.until_state("other", State.SUCCEEDED)
     harness.destination.release(silent)
     await _until_all_succeed(harness, [f"silent{number}" for number in range(150)])
+
+
+@pytest.mark.parametrize("receivers", [40, 2])
+async def test_large_messages_for_silent_receivers_leave_room_to_others(make_harness: MakeRig, receivers: int) -> None:
+    """Their calls are under way, so they cannot leave memory."""
+    harness = await make_harness(
+        CoordinatorSettings(delivery=QUICK, active_bytes_max=8 * 100_900, in_flight_max=64, page_rows=5)
+    )
+    silent = [f"http://silent{number}/in" for number in range(receivers)]
+    for url in silent:
+        harness.destination.hold(url)
+    for number in range(40):
+        said = message(f"silent{number}", silent[number % receivers], payload=b"x" * 100_000)
+        assert (await harness.submit(said)).error is None, number
+        await harness.settled()
+    assert (await harness.submit(message("other", IN))).error is None
+    await harness.until_state("other", State.SUCCEEDED)
+    for url in silent:
+        harness.destination.release(url)
+    await _until_all_succeed(harness, [f"silent{number}" for number in range(40)])
 
 
 async def test_calls_of_late_subscribers_wait_in_the_store_where_memory_has_no_room(

@@ -62,17 +62,18 @@ class Calls:
         build: Callable[[ActiveMessage], Call | None],
         on_answer: OnAnswer,
         *,
-        may_wait: bool = True,
+        pressure: int = 0,
     ) -> bool:
         """Call `url` for a message, now or in its turn; False when too many wait already.
 
-        False means never. Without `may_wait` it is called now or never.
+        False means never.
 
         Arguments:
             active: the message; when it has left memory by then, nothing is called and nothing reported.
             url: the address. One that cannot be called is answered at once, with status 0.
             build: makes the call at the last moment; None: it is not wanted any more.
             on_answer: called with the answer, once, whatever the destination does.
+            pressure: see `ConcurrencyLimiter.enter`.
         """
         protocol = active.message.protocol
         found = self._known.get((url, protocol)) or self._find(url, protocol)
@@ -81,7 +82,7 @@ class Calls:
             return True
         destination, key = found
         return self.limiter.enter(
-            key, _OneCall(self, active, destination, key, build, on_answer).run, active.owner, may_wait=may_wait
+            key, _OneCall(self, active, destination, key, build, on_answer).run, active.owner, pressure=pressure
         )
 
     def waited_ms(self, active: ActiveMessage, url: str) -> int:

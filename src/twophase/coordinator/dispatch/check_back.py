@@ -94,8 +94,8 @@ class CheckBack:
             self._producers.ask(active)
             return
         on_answer = partial(self._answered, active, url)
-        may_wait = not self._memory.crowded or not self._memory.overcrowded
-        if not self._calls.start(active, url, partial(self._call, url), on_answer, may_wait=may_wait):
+        pressure = self._memory.pressure(active) if self._memory.crowded else 0
+        if not self._calls.start(active, url, partial(self._call, url), on_answer, pressure=pressure):
             self._machine.defer(active, self._calls.waited_ms(active, url))
 
     def _call(self, url: str, active: ActiveMessage) -> Call | None:

@@ -134,8 +134,8 @@ class Delivery:
             return
         build = partial(self._call, round_, index)
         on_answer = partial(self._answered, active, round_, index, url)
-        may_wait = not self._memory.crowded or not self._memory.overcrowded
-        if not self._calls.start(active, url, build, on_answer, may_wait=may_wait):
+        pressure = self._memory.pressure(active) if self._memory.crowded else 0
+        if not self._calls.start(active, url, build, on_answer, pressure=pressure):
             round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
             self._take(active, round_, index, BranchResult.ONGOING)
 
@@ -192,8 +192,8 @@ class Delivery:
             id_ = late_id(branch_id, url)
             build = partial(self._call_subscriber, round_, index, id_, url)
             on_answer = partial(self._subscriber_answered, active, round_, index, late, id_, url)
-            may_wait = not self._memory.crowded or not self._memory.overcrowded
-            if not self._calls.start(active, url, build, on_answer, may_wait=may_wait):
+            pressure = self._memory.pressure(active) if self._memory.crowded else 0
+            if not self._calls.start(active, url, build, on_answer, pressure=pressure):
                 round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
                 self._take_late(active, round_, index, late, BranchResult.ONGOING)
 

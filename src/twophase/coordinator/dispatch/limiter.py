@@ -102,11 +102,11 @@ class ConcurrencyLimiter:
         self.in_flight = 0
         self.waiting = 0
 
-    def enter(self, key: str, run: Callable[[], None], owner: str = "", *, may_wait: bool = True) -> bool:
+    def enter(self, key: str, run: Callable[[], None], owner: str = "", *, pressure: int = 0) -> bool:
         """Run `run` now or in its turn; False, and never, when the queue is full.
 
-        Each run is followed by one `leave(key, owner)`, at any time; `run` does not raise. Without `may_wait` it is now
-        or never.
+        Each run is followed by one `leave(key, owner)`, at any time; `run` does not raise. With a `pressure` of 1 it is
+        now or never, and with 2 only to a destination that has answered.
         """
         destination = self._destinations.get(key)
         if destination is None:
@@ -120,6 +120,7 @@ class ConcurrencyLimiter:
             and self.in_flight < self._total_max
             and not self._ready
             and not self._unproven
+            and (pressure <= 1 or _has_answered(destination))
         ):
             destination.in_flight += 1
             places.in_flight += 1
@@ -127,7 +128,7 @@ class ConcurrencyLimiter:
             run()
             return True
         queue = destination.queues.get(owner)
-        if not may_wait:
+        if pressure:
             if not destination.in_flight and not destination.queues:
                 del self._destinations[key]
             if owner and not places.in_flight and not places.blocked:
@@ -218,9 +219,7 @@ class ConcurrencyLimiter:
 
     def _make_ready(self, queue: _Queue) -> None:
         """Let a queue wait for its turn, among those of its kind."""
-        destination = queue.destination
-        has_answered = destination.in_flight_max > min(UNPROVEN, destination.bound - 1)
-        (self._ready if has_answered else self._unproven).append(queue)
+        (self._ready if _has_answered(queue.destination) else self._unproven).append(queue)
 
     def _admit(self) -> None:
         # A call that ends at once leaves inside this loop. Were it to admit the next itself, a queue of them would be
@@ -263,3 +262,7 @@ class ConcurrencyLimiter:
         else:
             del destination.queues[owner]
         run()
+
+
+def _has_answered(destination: _Destination) -> bool:
+    return destination.in_flight_max > min(UNPROVEN, destination.bound - 1)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from twophase.coordinator.owners import Counts
+from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.coordinator.state.times import Times
 from twophase.core.errors import StoreCorrupt
@@ -39,7 +40,7 @@ class ActiveSet:
         clock: of all due times.
         on_due: called with each message that is due.
         times: the rules of due times.
-        messages_max, bytes_max: beyond these, messages that need not be in memory leave it.
+        settings: its `active_max` and `active_bytes_max`; beyond, messages that need not be in memory leave it.
     """
 
     def __init__(
@@ -47,8 +48,7 @@ class ActiveSet:
         clock: Clock,
         on_due: Callable[[ActiveMessage], None],
         times: Times,
-        messages_max: int,
-        bytes_max: int,
+        settings: CoordinatorSettings,
     ) -> None:
         self._on_due = on_due
         self.due_times = Wheel(clock.now_ms, self._call, _call_later, width=_SLOT_MS, unit_s=0.001)
@@ -56,8 +56,9 @@ class ActiveSet:
         """A due time later than this goes into `_far`, where its reason is checked."""
         self._far: dict[ActiveMessage, None] = {}
         self.times = times
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
+        self._messages_max = settings.active_max
+        self._bytes_max = settings.active_bytes_max
+        self._small_bytes = settings.active_bytes_max // (2 * settings.in_flight_max)
         self._messages: dict[str, ActiveMessage] = {}
         self.get: Callable[[str], ActiveMessage | None] = self._messages.get
         """Returns the message of a gid, or None."""
@@ -99,6 +100,17 @@ class ActiveSet:
         """
         messages, bytes_ = self._messages_max, self._bytes_max
         return len(self._messages) > messages + messages // 10 or self.bytes > bytes_ + bytes_ // 10
+
+    def pressure(self, active: ActiveMessage) -> int:
+        """Return 0, 1 while memory is overcrowded, or 2, when a message must make room.
+
+        2 is for a large one while memory is half beyond the bound. Messages with calls under way cannot leave, so its
+        call begins only where the destination has answered before. Small ones with all calls together have the
+        other half of the bound at most, and requests are taken up to twice the bound.
+        """
+        if not self.overcrowded:
+            return 0
+        return 2 if self.bytes * 2 > self._bytes_max * 3 and active.bytes > self._small_bytes else 1
 
     @property
     def full(self) -> bool:
