@@ -21,7 +21,7 @@ from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError, EventLoopBlocked
 from twophase.core.options import Options
 from twophase.core.spans import as_ms, as_seconds
-from twophase.core.trust import NO_FILES, File, is_tls, trust_of
+from twophase.core.trust import NO_FILES, File, Trust, is_tls, trust_of
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -84,15 +84,7 @@ class BaseClient(Generic[C]):
         if not as_seconds(timeout) > 0:
             raise ConfigurationError("timeout must be above zero.")
         retry = retry or RetryPolicy()
-        if ca is not None or client_certificate is not None or client_key is not None:
-            if ssl_context is not None:
-                raise ConfigurationError("ssl_context and ca, client_certificate, client_key exclude each other.")
-            if not is_tls(url):
-                raise ConfigurationError(
-                    f"ca and client_certificate need an https:// or grpcs:// url, not {without_credentials(url)!r}.",
-                    remedy="Write https://, or leave them out.",
-                )
-        trust = NO_FILES if ssl_context is not None or not is_tls(url) else trust_of(ca, client_certificate, client_key)
+        trust = _trust(url, ca, client_certificate, client_key, has_context=ssl_context is not None)
         self._channel: C = cast(
             "C",
             self._kind(
@@ -176,3 +168,16 @@ def _shared(url: str) -> SyncChannel:
 def _ashared(url: str) -> AsyncChannel:
     """The channel behind every `AsyncMessage(url)` of this process."""
     return _Asyncio(url)._channel  # noqa: SLF001 -- the same
+
+
+def _trust(url: str, ca: File | None, certificate: File | None, key: File | None, *, has_context: bool) -> Trust:
+    """Return the files of a client, as `trust_of`; raises ConfigurationError."""
+    if ca is not None or certificate is not None or key is not None:
+        if has_context:
+            raise ConfigurationError("ssl_context and ca, client_certificate, client_key exclude each other.")
+        if not is_tls(url):
+            raise ConfigurationError(
+                f"ca and client_certificate need an https:// or grpcs:// url, not {without_credentials(url)!r}.",
+                remedy="Write https://, or leave them out.",
+            )
+    return NO_FILES if has_context or not is_tls(url) else trust_of(ca, certificate, key)

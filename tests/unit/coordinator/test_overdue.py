@@ -44,6 +44,29 @@ async def retried(harness: Harness) -> ActiveMessage:
     return active
 
 
+def stopped_while_read(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, is_meant: Callable[[int], bool]
+) -> tuple[asyncio.Event, asyncio.Event]:
+    """Keep pages of due rows back as they were read, until the second event.
+
+    Returns the event that is set when one was read, and the second.
+
+    Arguments:
+        is_meant: takes the time until which a page is read.
+    """
+    due, read, goes_on = harness.store.due, asyncio.Event(), asyncio.Event()
+
+    async def due_slowly(until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        rows = await due(until_ms, after, limit)
+        if rows and is_meant(until_ms):
+            read.set()
+            await goes_on.wait()
+        return rows
+
+    monkeypatch.setattr(harness.store, "due", due_slowly)
+    return read, goes_on
+
+
 @pytest.mark.parametrize("lose", [forgotten, without_a_time, of_before])
 async def test_a_message_that_nothing_would_have_tried_is_delivered(
     harness: Harness, lose: Callable[[Harness, ActiveMessage], None]
@@ -81,18 +104,9 @@ async def test_a_message_that_ends_while_a_page_is_read_is_not_called_again(
     harness.destination.hold(IN)
     await harness.submit(message("g"))
     await harness.until(lambda: harness.destination.urls() == [IN])
-    due, read, goes_on = harness.store.due, asyncio.Event(), asyncio.Event()
-
-    async def due_slowly(until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        rows = await due(until_ms, after, limit)
-        if rows:
-            read.set()
-            await goes_on.wait()
-        return rows
-
     harness.clock.advance(2 * 3_600_000)
     await harness.settled()
-    monkeypatch.setattr(harness.store, "due", due_slowly)
+    read, goes_on = stopped_while_read(harness, monkeypatch, lambda _: True)
     set_back(harness.clock, 3_600_000)  # all that is due is read anew
     await asyncio.wait_for(read.wait(), PATIENCE_S)
     harness.destination.release(IN)
@@ -114,16 +128,7 @@ async def test_a_message_that_is_parked_while_a_page_is_read_is_not_called_again
     harness.destination.hold(IN)
     await harness.submit(message("g"))
     await harness.until(lambda: harness.destination.urls() == [IN])
-    due, read, goes_on = harness.store.due, asyncio.Event(), asyncio.Event()
-
-    async def due_slowly(until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
-        rows = await due(until_ms, after, limit)
-        if rows and until_ms < harness.clock.now_ms():  # of what is due for long
-            read.set()
-            await goes_on.wait()
-        return rows
-
-    monkeypatch.setattr(harness.store, "due", due_slowly)
+    read, goes_on = stopped_while_read(harness, monkeypatch, lambda until_ms: until_ms < harness.clock.now_ms())
     harness.clock.advance(LONG_MS)
     await asyncio.wait_for(read.wait(), PATIENCE_S)
     harness.destination.release(IN)

@@ -54,7 +54,7 @@ from twophase_spark.reports.findings import append_findings
 from twophase_spark.reports.junit import to_junit
 from twophase_spark.reports.page import to_html
 from twophase_spark.reports.report import Report, Terms, Verdict, make_report, to_json
-from twophase_spark.rules.comparison import Audited, compare
+from twophase_spark.rules.comparison import Audited, AuditResult, compare
 from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.remembered import SEEN_SCHEMA, digest
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS
@@ -147,17 +147,14 @@ def examine(
     if chosen.held is not None:
         chosen.held.unpersist()
     after: VerifiedPoint | None = None
-    runs: tuple[Run, ...] = ()
     if plan.state is not None:
-        result = audited.result
         carried, broken = _left_over(audited, {} if state is None else state.seen, as_of_ms)
-        line = Run(as_of_ms, result.messages, result.clean, result.violations, result.unchecked, len(carried))
         if len(carried) > CARRIED_MAX:
             why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
             chosen.remarks.append(Coverage("the verified point", checked=True, note=why))
+        line = _line(audited.result, len(carried))
         after = advanced(state, sources, as_of_ms, overlap_ms, carried, line, tallies)
         after = msgspec.structs.replace(after, seen=broken)
-        runs = after.runs
     terms = Terms(
         grace_s=plan.grace_s,
         late_s=plan.late_s,
@@ -165,13 +162,18 @@ def examine(
         allow_empty=plan.allow_empty,
         since_ms=None if state is None or chosen.whole or not state.proven else state.as_of_ms,
         remarks=tuple(chosen.remarks),
-        runs=runs,
+        runs=() if after is None else after.runs,
         before_ms=plan.since_ms,
         run_id=run_id or uuid.uuid4().hex,
     )
     queues = queues_of(sources)
     report = make_report(audited.result, sources, terms, queues, duration_s=time.monotonic() - started)
     return report, audited, None if after is None else _held(state, after, report)
+
+
+def _line(result: AuditResult, carried: int) -> Run:
+    """Return what a state file keeps of a run."""
+    return Run(result.as_of_ms, result.messages, result.clean, result.violations, result.unchecked, carried)
 
 
 def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report) -> VerifiedPoint:
