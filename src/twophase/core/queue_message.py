@@ -134,7 +134,7 @@ def address_of(message: QueueMessage) -> str:
     if message.message_id:
         parts.append("id=" + _quoted(message.message_id))
     if message.kind != "normal":
-        parts.append("kind=" + message.kind)
+        parts.append("kind=" + _quoted(message.kind))
     if message.tag:
         parts.append("tag=" + _quoted(message.tag))
     parts += ["key=" + _quoted(key) for key in message.keys]

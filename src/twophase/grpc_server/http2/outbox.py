@@ -106,9 +106,12 @@ class Outbox:
         await sent
 
     def _put(self, held: _Held) -> None:
+        number = held.stream.number
+        assert number not in self._held, "one at a time on a stream"
+        assert number not in self._shut, "one at a time on a stream"
         if not self.waits:
             self.moved_s = held.stream.connection.now_s
-        self._shut[held.stream.number] = held
+        self._shut[number] = held
         self.widened(held.stream)
 
     def forget(self, stream: Stream) -> None:
