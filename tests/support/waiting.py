@@ -1,20 +1,21 @@
-"""Waits for what gives no signal: a condition is looked at again and again, with a limit that a busy machine keeps."""
+"""Waits for what gives no signal.
+
+A condition is looked at again and again, with a limit that a busy machine keeps.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any
 
 PATIENCE_S = 60.0
 _LOOK_S = 0.001
 
-T = TypeVar("T")
 
-
-async def until(condition: Callable[[], T | Awaitable[T]], patience_s: float = PATIENCE_S) -> T:
+async def until(condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     """Return the first true value of a condition, which may be awaitable."""
     async with asyncio.timeout(patience_s):
         while True:
@@ -25,7 +26,7 @@ async def until(condition: Callable[[], T | Awaitable[T]], patience_s: float = P
             await asyncio.sleep(_LOOK_S)
 
 
-def blocked_until(condition: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
+def blocked_until(condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
     """Return the first true value of a condition, and hold up this thread meanwhile."""
     deadline_s = time.monotonic() + patience_s
     while not (found := condition()):
