@@ -149,14 +149,17 @@ def alternate(
     rounds: int,
     on_step: OnStep | None = None,
 ) -> list[Comparison]:
-    """Run each server `rounds` times, each time directly after the ceiling."""
+    """Run each server `rounds` times, each time directly before the ceiling.
+
+    So a server that does not answer is reported at once.
+    """
     comparisons = [Comparison(server.name, [], []) for server in servers]
     for _ in range(rounds):
         for server, comparison in zip(servers, comparisons, strict=True):
+            comparison.runs.append(measure(server.url, workload, server.processes, on_step, server.name))
             if ceiling is not None:
                 beside = measure(ceiling.url, workload, ceiling.processes, on_step, ceiling.name)
                 comparison.ceilings.append(beside)
-            comparison.runs.append(measure(server.url, workload, server.processes, on_step, server.name))
     return comparisons
 
 

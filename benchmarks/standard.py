@@ -1,6 +1,6 @@
 """The standard set: every figure that has a bar, measured the same way each time.
 
-Servers to be compared run at the same time and are measured in turn, each directly after the one that keeps nothing.
+Servers to be compared run at the same time and are measured in turn, each directly before the one that keeps nothing.
 The varying speed of a machine thus affects all alike.
 """
 
@@ -82,7 +82,7 @@ def tell(text: str) -> None:
 
 
 def throughput(effort: Effort) -> Found:
-    """Measure saturated throughput, each server after null.
+    """Measure saturated throughput, each server before null.
 
     They are SQLite, PostgreSQL, PostgreSQL with check-back durability, and PostgreSQL with two workers. Null itself is
     measured after the bare server.
