@@ -5,20 +5,18 @@ It is an `AsyncConsumer` on an event loop in a thread; handlers run in threads o
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, channel_of
 from twophase.client.queues.base_consumer import CONCURRENCY, LEASE_S, STOP_S, WAIT_S, BaseConsumer
 from twophase.client.queues.handlers import Handler, handler_of
-from twophase.client.queues.loops import LoopThread
+from twophase.client.queues.loops import LoopThread, in_thread
 from twophase.client.queues.messages import Received
 
 if TYPE_CHECKING:
@@ -62,6 +60,8 @@ class Consumer:
         """
         self._threads: ThreadPoolExecutor | None = None
         self._loop = LoopThread(f"twophase consumer {group}")
+        self._stopping = threading.Lock()
+        """Held by the one thread that stops: `run` stops, too, when another thread does."""
         self._consumer = BaseConsumer(
             channel_of(client, "AsyncConsumer(…)"),
             group,
@@ -108,12 +108,13 @@ class Consumer:
         A handler that does not end within `timeout` seconds goes on in its thread; its message comes again when its
         lease is over. Safe to call twice.
         """
-        if self._loop.runs:
-            self._loop.call(self._consumer.stop(timeout))
-            self._loop.close()
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False)
+        with self._stopping:
+            if self._loop.runs:
+                self._loop.call(self._consumer.stop(timeout))
+                self._loop.close()
+            threads, self._threads = self._threads, None
+            if threads is not None:
+                threads.shutdown(wait=False)
 
     def run(self, *, signals: bool = True, timeout: float | timedelta = STOP_S) -> None:
         """Start, consume until `stop` is called or SIGTERM or SIGINT comes, and stop.
@@ -178,7 +179,7 @@ class Consumer:
     async def _call(self, handler: Handler, arguments: list[Any]) -> None:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._consumer.concurrency, f"twophase {self._consumer.group}")
-        await asyncio.get_running_loop().run_in_executor(self._threads, partial(handler.function, *arguments))
+        await in_thread(self._threads, handler.function, *arguments)
 
 
 @contextlib.contextmanager
