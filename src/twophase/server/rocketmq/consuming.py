@@ -187,9 +187,9 @@ class Consuming:
     async def _acknowledged(self, group: Resource, topic: Resource, receipt: Receipt) -> Status:
         try:
             await self._queues.ack(group.namespace, group.name, topic.name, receipt.handle)
-        except ReceiptStale:
-            return OK  # RocketMQ answers so, too: the consumer that has the message now acknowledges it
         except TwophaseError as error:
+            if isinstance(error, ReceiptStale) and error.is_superseded:
+                return OK  # RocketMQ answers so, too: it is done, or the consumer that has it now acknowledges it
             return status_of(error)
         return OK
 
