@@ -24,6 +24,8 @@ from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota
 from twophase.server.settings import load
 from twophase.server.workers.assignment import of_worker
+from twophase.stores.batch import Batch, FlushResult
+from twophase.stores.sqlite.store import SqliteStore
 
 _COMMIT: dict[str, Any] = {"topic": kind("Resource")(name=TOPIC), "resolution": Resolution.COMMIT}
 
@@ -114,6 +116,34 @@ async def test_a_message_id_and_a_transaction_are_of_one_message(tmp_path: Path)
             assert await wire.code("EndTransaction", topic=resource(TOPIC), **ending, **right) == Code.OK
         found = [part.message.body for part in await wire.receive() if part.message.body]
         assert found == [b"a", b"a"]
+        await wire.close()
+
+
+async def test_receipts_of_one_call_are_durable_in_one_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        await wire.ask("SendMessage", messages=[message(f"{number}") for number in range(20)])
+        found = [part.message.system_properties for part in await wire.receive(batch_size=32) if part.message.body]
+        flushes: list[int] = []
+        flush = SqliteStore.flush
+
+        async def counted(store: SqliteStore, batch: Batch) -> FlushResult:
+            flushes.append(len(batch.progress))
+            return await flush(store, batch)
+
+        monkeypatch.setattr(SqliteStore, "flush", counted)
+        entries = [kind("AckMessageEntry")(receipt_handle=one.receipt_handle) for one in found]
+        answer = await wire.ask("AckMessage", entries=entries, group=resource(GROUP), topic=resource(TOPIC))
+        assert [one.status.code for one in answer.entries] == [Code.OK] * 20
+        assert sum(flushes) == 1
+        await wire.close()
+
+
+async def test_a_filter_that_is_none_is_refused_as_such(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        status, _ = await wire.receive(filter_expression=kind("FilterExpression")(type=1, expression="a && b"))
+        assert status.status.code == Code.ILLEGAL_FILTER_EXPRESSION
         await wire.close()
 
 
