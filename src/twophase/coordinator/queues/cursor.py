@@ -295,8 +295,18 @@ class Cursor:
         one.receipt, one.until_ms, one.client_id = receipt, until_ms, ""
         heapq.heappush(self._times, (until_ms, number, receipt))
         if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
-            self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
-            heapq.heapify(self._times)
+            self._count_times()
+
+    def set_back(self, by_ms: int) -> None:
+        """Let every time come earlier by this."""
+        for one in self.undone.values():
+            if one.until_ms:
+                one.until_ms = max(1, one.until_ms - by_ms)
+        self._count_times()
+
+    def _count_times(self) -> None:
+        self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
+        heapq.heapify(self._times)
 
     def release(self, client_id: str) -> None:
         """Let everything wait again that a client has no longer than it is attached.

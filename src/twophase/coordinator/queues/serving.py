@@ -54,9 +54,8 @@ class Serving(Subscriptions):
     """
 
     def __init__(self, runtime: Runtime, group_commit: GroupCommit, owners: TopicOwners) -> None:
-        super().__init__()
+        super().__init__(runtime.clock)
         self._store = runtime.store
-        self._clock = runtime.clock
         self._settings = runtime.settings
         self._group_commit = group_commit
         self._owners = owners
@@ -116,11 +115,11 @@ class Serving(Subscriptions):
         The caller moves the latter into the dead letters.
         """
         wanted = wanted_by(expression, group)
-        until_ms = self._clock.now_ms() + wait_ms
+        until_ms = self.now_ms() + wait_ms
         while True:
             subscription = await self._subscription(group, topic, queues, until_ms)
-            self.asked[group, topic] = self._clock.now_ms()
-            taken = await subscription.take(wanted, limit, self._clock.now_ms, self._page_entries, fifo=fifo)
+            self.asked[group, topic] = self.now_ms()
+            taken = await subscription.take(wanted, limit, self.now_ms, self._page_entries, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
             is_sure = self._owners.is_sure and self._owners.term(topic) is not None
@@ -134,13 +133,14 @@ class Serving(Subscriptions):
             for cursor in subscription.cursors.values():
                 if cursor.changed:
                     self._report(cursor)
-            now_ms = self._clock.now_ms()
+            now_ms = self.now_ms()
             if taken:
                 subscription.wake()
                 subscription.watch(now_ms)
                 return given, dead
             if now_ms >= until_ms:
                 return [], []
+            until_ms = min(until_ms, now_ms + wait_ms)  # the clock may have been set back
             wait_s = (until_ms - now_ms) / 1000
             await subscription.wait(wait_s if is_sure else min(wait_s, _UNSURE_S), now_ms)
             if self._stopped:
@@ -150,7 +150,7 @@ class Serving(Subscriptions):
         """Leave a message alone for as long as its burial may take."""
         cursor, number, _, held = taken
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self._clock.now_ms() + _UNATTACHED_MS)
+        cursor.postpone(number, receipt, self.now_ms() + _UNATTACHED_MS)
         return Dead(cursor, number, receipt, held)
 
     def _give_out(self, taken: Taken, invisible_ms: int, client_id: str) -> Delivered:
@@ -159,7 +159,7 @@ class Serving(Subscriptions):
         if renewed is not None:
             renewed.add(cursor)
         hold_ms = _UNATTACHED_MS if renewed is None else self._settings.queue_hold_ms
-        until_ms = self._clock.now_ms() + (invisible_ms or hold_ms)
+        until_ms = self.now_ms() + (invisible_ms or hold_ms)
         if one.attempts:
             self.redelivered += 1
             cursor.changed = True
@@ -215,7 +215,7 @@ class Serving(Subscriptions):
         Raises:
             QueuesElsewhere, QueuesUnavailable: it does not.
         """
-        return await self._owners.own(topic, self._clock.now_ms())
+        return await self._owners.own(topic, self.now_ms())
 
     @contextlib.asynccontextmanager
     async def set_aside(self, topics: Sequence[str], group: str = "") -> AsyncIterator[None]:
@@ -308,9 +308,9 @@ class Serving(Subscriptions):
         """See `QueueApi.extend`."""
         cursor, number = self.given(group, topic, handle)
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self._clock.now_ms() + invisible_ms)
+        cursor.postpone(number, receipt, self.now_ms() + invisible_ms)
         self._report(cursor)
-        self._subscriptions[group, topic].watch(self._clock.now_ms())
+        self._subscriptions[group, topic].watch(self.now_ms())
         return self._receipts.handle(cursor.key[2], number, receipt)
 
     def give_back(self, group: str, topic: str, handle: str) -> None:
