@@ -96,7 +96,7 @@ async def test_messages_of_no_byte_that_wait_count_in_the_budget(served: Served)
 
 
 async def _frames(reader: asyncio.StreamReader, ends: int) -> list[tuple[int, int, bytes]]:
-    """Return kind, stream and payload of each frame, until this many streams have ended."""
+    """Return kind, stream and payload of frames, until as many streams have ended."""
     found: list[tuple[int, int, bytes]] = []
     async with asyncio.timeout(_PATIENCE_S):
         while ends:
