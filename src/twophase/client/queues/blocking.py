@@ -29,7 +29,7 @@ class Consumer:
     """A member of a group of consumers; each message goes to one member of a group.
 
     Push: give it handlers, which run in threads, and `run` it or use it as a context manager. Pull: `receive`, and
-    `ack` what is done. Threads may share it.
+    `ack` what is done. Threads may share it; in a child of a fork it is one that was not started.
 
     >>> from twophase import Client
     >>> consumer = Consumer(Client("http://localhost:36789"), "billing")
@@ -59,7 +59,7 @@ class Consumer:
             EventLoopBlocked: an event loop runs in this thread.
         """
         self._threads: ThreadPoolExecutor | None = None
-        self._loop = LoopThread(f"twophase consumer {group}")
+        self._loop = LoopThread(f"twophase consumer {group}", self._forked)
         self._stopping = threading.Lock()
         """Held by the one thread that stops: `run` stops, too, when another thread does."""
         self._consumer = BaseConsumer(
@@ -172,6 +172,11 @@ class Consumer:
     def dead_letter(self, message: Received, reason: str = "") -> bool:
         """Move a message into the group's dead letters. As `AsyncConsumer.dead_letter`."""
         return self._loop.call(self._consumer.dead_letter(message, reason))
+
+    def _forked(self) -> None:
+        """Begin anew in the child of a fork: its consumer is not started."""
+        self._stopping, self._threads = threading.Lock(), None
+        self._consumer.forked()
 
     def _end_soon(self) -> None:
         self._loop.soon(self._consumer.end_soon)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 from twophase.core.errors import CoordinatorUnreachable
 
@@ -15,10 +17,19 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """See the module; it starts at its first call."""
+    """See the module; it starts at its first call.
 
-    def __init__(self, name: str) -> None:
+    A child of a fork has the parent's loop without its thread; there it starts anew.
+
+    Arguments:
+        name: of the thread.
+        on_forked: called in such a child, so that its owner forgets what belongs to the parent's loop.
+    """
+
+    def __init__(self, name: str, on_forked: Callable[[], None] = lambda: None) -> None:
         self._name = name
+        self._on_forked = on_forked
+        _LOOPS.add(self)
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -72,12 +83,35 @@ class LoopThread:
         thread.join()
         loop.close()
 
+    def forked(self) -> None:
+        """Begin anew in the child of a fork."""
+        _OF_PARENTS.append(self._loop)
+        self._lock, self._loop, self._thread = threading.Lock(), None, None
+        self._on_forked()
+
     def _running(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._loop.run_forever, name=self._name, daemon=True)
             self._thread.start()
         return self._loop
+
+
+_LOOPS: Final[WeakSet[LoopThread]] = WeakSet()
+_OF_PARENTS: Final[list[object]] = []
+"""Loops of parent processes, which are kept.
+
+Their end would touch what the parent still uses.
+"""
+
+
+def _forked() -> None:
+    for loop in list(_LOOPS):
+        loop.forked()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_forked)
 
 
 async def _end_all() -> None:

@@ -112,6 +112,10 @@ class _Producer:
         """Answer questions from now on."""
         self.transactions.start()
 
+    def forked(self) -> None:
+        """Forget what belongs to the event loop of a parent process."""
+        self._requests = self._work = None
+
     async def stop(self, timeout: float | timedelta) -> None:  # noqa: ASYNC109 -- for checks, which go on
         """End the checks under way, and the connections."""
         work, self._work = self._work, None
@@ -127,7 +131,7 @@ class TransactionProducer:
 
     The order is: the message is kept, `execute` runs in the caller's thread, its decision is sent. When no decision
     comes, because the process died or nothing was known, a producer of the group is asked: its `check` runs in a
-    thread. Any process with a producer of the group may answer. Threads may share it.
+    thread. Any process with a producer of the group may answer. Threads may share it, and a child of a fork.
 
     >>> from twophase import Client
     >>> class Orders:
@@ -170,7 +174,7 @@ class TransactionProducer:
         self._listener = listener
         self._checks = checks
         self._threads: ThreadPoolExecutor | None = None
-        self._loop = LoopThread(f"twophase producer {group}")
+        self._loop = LoopThread(f"twophase producer {group}", self._forked)
         self._closing = threading.Lock()
         channel = channel_of(client, "AsyncTransactionProducer(…)")
         self._producer = _Producer(channel, group, namespace, self._check, checks=checks, check_after=check_after)
@@ -250,6 +254,11 @@ class TransactionProducer:
             return self._loop.call(transactions.end(message, decision), loop)
         except CoordinatorUnreachable as error:  # closed meanwhile; nothing is raised behind a commit
             return not_acknowledged(message, decision, error)
+
+    def _forked(self) -> None:
+        """Begin anew in the child of a fork; it answers questions from its `send` on."""
+        self._closing, self._threads = threading.Lock(), None
+        self._producer.forked()
 
     async def _transactions(self) -> tuple[asyncio.AbstractEventLoop, Transactions]:
         return asyncio.get_running_loop(), self._producer.transactions

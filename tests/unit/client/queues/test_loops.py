@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -189,3 +191,52 @@ def test_a_message_of_a_producer_that_is_closed_meanwhile_was_not_begun(monkeypa
         producer.send("orders", 1)
     assert caught.value.fate is Fate.NOT_STARTED
     assert not listener.executing.is_set()
+
+
+_FORKED = """
+import os, sys
+from tests.unit.client.queues.stub import StubRequests, delivery
+from twophase.client.queues import base_consumer, producers
+from twophase.core.queue_api import Deliveries, RECEIVE_PATH
+from twophase.queues import Consumer, Decision, TransactionProducer
+
+def requests(_):
+    found = [Deliveries((delivery(1),))]
+    return StubRequests(lambda path, _: found.pop() if path == RECEIVE_PATH and found else None)
+
+base_consumer.QueueRequests = producers.QueueRequests = requests
+
+class Listener:
+    def execute(self, message, argument):
+        return Decision.COMMIT
+
+    def check(self, message):
+        return Decision.UNKNOWN
+
+producer = TransactionProducer("http://localhost:1", "shop", Listener())
+consumer = Consumer("http://localhost:1", "billing")
+
+def use():
+    assert producer.send("orders", 1).acknowledged
+    (message,) = consumer.receive("orders")
+    assert consumer.ack(message)
+
+use()
+child = os.fork()
+if not child:
+    import faulthandler
+    faulthandler.dump_traceback_later(50, exit=True)
+    use()
+    producer.close()
+    consumer.stop()
+    os._exit(7)
+_, status = os.waitpid(child, 0)
+producer.close()
+consumer.stop()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_child_of_a_fork_uses_what_its_parent_has_used() -> None:
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", _FORKED], check=False, timeout=PATIENCE_S)
+    assert ended.returncode == 7
