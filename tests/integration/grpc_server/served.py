@@ -25,7 +25,8 @@ class Served:
     """A port with one method of each kind.
 
     `/s/Echo` answers by callback, `/s/Later` by coroutine, `/s/Chat` echoes a stream, `/s/Count` sends as many messages
-    as the request asks for, `/s/Tell` sends the first message by a task of its own, and ends with the request.
+    as the request asks for, `/s/Tell` sends the first message by a task of its own, and ends with the request,
+    `/s/Odds` finds nothing in a message.
     """
 
     services: Services
@@ -88,6 +89,10 @@ class Served:
             if message.startswith(b"crash"):
                 raise RuntimeError("secret")
 
+    async def odd(self, call: StreamingCall) -> None:
+        async for _ in call:
+            call.odd()
+
     sent: int = 0
     told: asyncio.Event = field(default_factory=asyncio.Event)
     unanswered: int = 0
@@ -117,6 +122,7 @@ async def serving(
     services.streaming("/s/Chat", served.chat)
     services.streaming("/s/Count", served.count)
     services.streaming("/s/Tell", served.tell)
+    services.streaming("/s/Odds", served.odd)
     served.address = f"127.0.0.1:{await port.start('127.0.0.1', 0)}"
     try:
         yield served

@@ -15,6 +15,7 @@ from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.status import framed
 
 _TELL = PLAIN.replace(b"/s/Echo", b"/s/Tell")
+_ODD = PLAIN.replace(b"/s/Echo", b"/s/Odds")
 _CHAT = PLAIN.replace(b"/s/Echo", b"/s/Chat")
 _READS_NOTHING = frames.PREFACE + frames.settings({frames.INITIAL_WINDOW_SIZE: 0})
 _PATIENCE_S = 60.0
@@ -146,4 +147,16 @@ async def test_streams_that_end_before_their_messages_are_read_count_until_they_
         async with asyncio.timeout(_PATIENCE_S):
             while await reader.read(1 << 16):
                 pass  # the connection is cut: nobody takes the ends
+        writer.close()
+
+
+@pytest.mark.parametrize(("many", "status"), [(1_002, b"8"), (999, b"0")])
+async def test_too_many_messages_that_bring_nothing_end_their_stream(many: int, status: bytes) -> None:
+    async with serving(Limits(oddities_max=1_001)) as served:
+        reader, writer = await _connected(served, frames.PREFACE + frames.settings({}), _ODD)
+        writer.write(frames.frame(frames.DATA, frames.END_STREAM, 1, framed(b"") * many))
+
+        said = [payload for kind, stream, payload in await _frames(reader, 1) if stream == 1 and kind == frames.HEADERS]
+
+        assert frames.field(b"grpc-status", status) in said[-1]
         writer.close()
