@@ -177,10 +177,17 @@ class MemoryQueues:
         return gid
 
     async def end(
-        self, transaction_id: str, decision: Decision, *, checked: bool, client_id: str, caller: Owner | None
+        self,
+        transaction_id: str,
+        decision: Decision,
+        *,
+        checked: bool,
+        client_id: str,
+        caller: Owner | None,
+        topic: tuple[str, str] | None = None,
     ) -> None:
         half = self.halves.get(transaction_id)
-        if half is None:
+        if half is None or topic not in {None, (half.message.namespace, half.message.topic)}:
             raise UnknownMessage
         if decision is Decision.UNKNOWN:
             if checked:

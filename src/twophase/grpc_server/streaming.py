@@ -12,6 +12,7 @@ from typing import Final
 
 from twophase.grpc_server.calls import TOO_MANY
 from twophase.grpc_server.heads import CallHead
+from twophase.grpc_server.http2.faults import ConnectionFault
 from twophase.grpc_server.http2.frames import DEFAULT_WINDOW
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.status import HEADERS, Ended, Status, ended, framed, trailers
@@ -94,6 +95,17 @@ class StreamingCall(Stream):
         self._begin_answer()
         message = framed(message)  # the other is not needed while this one waits
         await self.connection.outbox.message(self, message)
+
+    def odd(self) -> None:
+        """Count the message that was taken as a frame that brings nothing.
+
+        Raises:
+            Ended: its connection has sent too many.
+        """
+        try:
+            self.connection.odd()
+        except ConnectionFault as fault:
+            raise Ended(Status.RESOURCE_EXHAUSTED, f"{fault.text}.") from fault
 
     def keep(self, size: int) -> bool:
         """Count `size` bytes of answers that wait for the caller in the budget, in all.

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from twophase.coordinator.background import end
 from twophase.grpc_server.http2.limits import Limits
 from twophase.grpc_server.http2.port import Port
 from twophase.grpc_server.services import Services
@@ -24,7 +25,8 @@ class Served:
     """A port with one method of each kind.
 
     `/s/Echo` answers by callback, `/s/Later` by coroutine, `/s/Chat` echoes a stream, `/s/Count` sends as many messages
-    as the request asks for.
+    as the request asks for, `/s/Tell` sends the first message by a task of its own, and ends with the request,
+    `/s/Odds` finds nothing in a message.
     """
 
     services: Services
@@ -76,7 +78,23 @@ class Served:
                 self.sent = index + 1
             raise Ended(Status.OUT_OF_RANGE, "that was all", (("x-count", str(number)),))
 
+    async def tell(self, call: StreamingCall) -> None:
+        async for message in call:
+            telling = asyncio.ensure_future(call.send(message))
+            await asyncio.sleep(0)  # it begins
+            self.told.set()
+            with contextlib.suppress(StopAsyncIteration):
+                await anext(call)
+            await end(telling)
+            if message.startswith(b"crash"):
+                raise RuntimeError("secret")
+
+    async def odd(self, call: StreamingCall) -> None:
+        async for _ in call:
+            call.odd()
+
     sent: int = 0
+    told: asyncio.Event = field(default_factory=asyncio.Event)
     unanswered: int = 0
 
 
@@ -103,6 +121,8 @@ async def serving(
     services.coroutine("/s/Later", served.later)
     services.streaming("/s/Chat", served.chat)
     services.streaming("/s/Count", served.count)
+    services.streaming("/s/Tell", served.tell)
+    services.streaming("/s/Odds", served.odd)
     served.address = f"127.0.0.1:{await port.start('127.0.0.1', 0)}"
     try:
         yield served

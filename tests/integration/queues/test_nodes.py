@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -134,3 +136,29 @@ async def test_a_producer_is_asked_about_what_another_node_has(nodes: list[Queue
         assert (await http.post(HALF_PATH, json=half)).status_code == 200
         async with asyncio.timeout(PATIENCE_S):
             await listener.asked.wait()
+
+
+def _command(node: QueueServer, *arguments: str) -> subprocess.CompletedProcess[str]:
+    main = "from twophase.cli.app import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", main, *arguments, "--server", node.url, "--yes"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    )
+
+
+async def test_an_operator_may_reset_a_group_at_any_node(nodes: list[QueueServer]) -> None:
+    own, _ = nodes
+    async with own.client() as client, AsyncConsumer(client, "billing") as consumer:
+        await send(own, "first")
+        async with asyncio.timeout(PATIENCE_S):
+            while not (elsewhere := await refused(own)):
+                await asyncio.sleep(0.1)
+        assert await taken(consumer, elsewhere[0]) == "first"
+
+        done = await asyncio.to_thread(_command, own, "groups", "reset", "billing", elsewhere[0], "--to", "earliest")
+        assert (done.returncode, done.stderr) == (0, "")
+
+        assert await taken(consumer, elsewhere[0]) == "first"

@@ -13,10 +13,13 @@ import pytest
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message, set_back
 from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from tests.unit.coordinator.test_redirect import anything
 from twophase.coordinator.operator import Act
 from twophase.coordinator.state.active_message import Reply
+from twophase.core.errors import ReceiptStale
 from twophase.core.lifecycle import State
+from twophase.core.queue_operating import DefineTopic, RemoveRequest
 from twophase.core.redirect import Redirection
 from twophase.destinations.base import Answer
 from twophase.stores.rows import LiveRow
@@ -205,3 +208,67 @@ async def test_a_question_is_not_postponed_by_an_operator_who_asks_for_it(
     hurried = await harness.store.get("g")
     assert isinstance(hurried, LiveRow)
     assert hurried.due_ms <= row.due_ms
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_lease_ends_in_its_time_and_a_consumer_gets_the_message(harness: Harness, waits: bool) -> None:
+    queueing = Queueing(harness)
+    harness.clock.advance(AHEAD_MS)
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=30_000)
+    waiting = asyncio.ensure_future(queueing.receiving(wait_ms=HOUR_MS))
+    if waits:
+        await queueing.waiting()
+    else:
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+    set_back(harness.clock, AHEAD_MS)
+    for pause_ms in (0, 29_000):
+        harness.clock.advance(pause_ms)
+        assert await queueing.receive() == []
+    harness.clock.advance(1_001)
+
+    (again,) = await (waiting if waits else queueing.receive())
+    assert (again.message.message_id, again.attempt) == ("1", 2)
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(first)
+    await queueing.ack(again)
+
+
+async def test_a_long_poll_ends_in_its_time(harness: Harness) -> None:
+    queueing = Queueing(harness)
+    harness.clock.advance(AHEAD_MS)
+    polling = asyncio.ensure_future(queueing.receiving(wait_ms=1_000))
+    await queueing.waiting()
+    set_back(harness.clock, AHEAD_MS)
+
+    async with asyncio.timeout(PATIENCE_S):
+        while not polling.done():
+            harness.clock.advance(500)
+            await asyncio.sleep(0.1)
+
+    assert await polling == []
+
+
+async def test_a_group_whose_consumers_have_stopped_can_be_removed(harness: Harness) -> None:
+    queueing = Queueing(harness)
+    harness.clock.advance(AHEAD_MS)
+    await queueing.receive()
+    set_back(harness.clock, AHEAD_MS)
+    await queueing.receive()
+    harness.clock.advance(61_000)
+
+    await harness.coordinator.queue_operator.remove_group(GROUP, RemoveRequest(), Act("eve", "gone"))
+
+
+async def test_a_topic_that_another_node_changes_is_known_within_seconds(nodes: Nodes) -> None:
+    nodes.clock.advance(AHEAD_MS)
+    nodes.shared.renew()
+    await nodes.a.coordinator.queues.topic("", TOPIC)
+    nodes.clock._offset_ms -= AHEAD_MS
+    nodes.shared.renew()
+
+    await nodes.b.coordinator.queue_operator.define_topic(TOPIC, DefineTopic(queues=2), Act("eve", "more"))
+
+    assert (await nodes.a.coordinator.queues.topic("", TOPIC)).queues == 2

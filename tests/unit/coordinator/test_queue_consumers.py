@@ -338,6 +338,22 @@ async def test_what_a_client_has_as_long_as_it_is_attached_waits_when_it_leaves(
     assert again.attempt == 2
 
 
+async def test_a_client_that_is_attached_no_more_may_acknowledge_what_nobody_has_got_since(queueing: Queueing) -> None:
+    detach = queueing.queues.attach(Asked("c"))
+    await queueing.send(order("1"), order("2"))
+    one, two = await queueing.receive(auto_renew=True, client_id="c")
+
+    detach()
+    await queueing.ack(one)
+    (again,) = await queueing.receive()
+
+    assert again.message.message_id == "2"
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(two)
+    await queueing.ack(again)
+    assert await queueing.ids() == []
+
+
 async def test_a_client_that_attached_anew_keeps_what_it_has(harness: Harness, queueing: Queueing) -> None:
     earlier = queueing.queues.attach(Asked("c"))
     await queueing.send(order("1"))

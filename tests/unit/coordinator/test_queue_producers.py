@@ -145,6 +145,61 @@ async def test_a_repeated_half_is_the_same_message_whatever_became_of_it(queuein
     assert await queueing.ids() == ["1"]
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"body": b"another"},
+        {"tag": "another"},
+        {"keys": ("k",)},
+        {"properties": (("a", "1"), ("b", "3"))},
+    ],
+)
+async def test_an_id_that_stands_for_another_message_is_refused_and_nothing_is_lost_without_a_word(
+    queueing: Queueing, other: dict[str, Any]
+) -> None:
+    first = order("1", properties=(("a", "1"), ("b", "2")))
+    again = msgspec.structs.replace(first, properties=(("b", "2"), ("a", "1")), born_ms=8, born_host="h")
+    another = msgspec.structs.replace(again, **other)
+
+    (sent,) = await queueing.send(first)
+    assert await queueing.send(again) == [sent]
+    (refused,) = await queueing.queues.send([another], None)
+    assert isinstance(refused, ContentConflict)
+    with pytest.raises(ContentConflict, match="stands for another message"):
+        await queueing.half(first)  # of another kind
+
+    half = msgspec.structs.replace(first, message_id="2")
+    id_ = await queueing.half(half)
+    for decision in (None, Decision.COMMIT, Decision.COMMIT):
+        if decision is not None:
+            await queueing.end(id_, decision)
+        assert await queueing.half(msgspec.structs.replace(again, message_id="2")) == id_
+        with pytest.raises(ContentConflict, match="stands for another message"):
+            await queueing.half(msgspec.structs.replace(another, message_id="2"))
+    assert await queueing.ids() == ["1", "2"]
+
+
+async def test_a_decision_may_name_the_topic_and_names_the_right_one(harness: Harness, queueing: Queueing) -> None:
+    id_ = await queueing.half(order("1"))
+    decided: dict[str, Any] = {"checked": False, "client_id": "a", "caller": None}
+
+    for wrong in (("", "bills"), ("shop", TOPIC)):
+        for decision in (Decision.COMMIT, Decision.ROLLBACK):
+            with pytest.raises(UnknownMessage):
+                await queueing.queues.end(id_, decision, topic=wrong, **decided)
+    assert await harness.state(id_) is State.PREPARED
+    await queueing.queues.end(id_, Decision.COMMIT, topic=("", TOPIC), **decided)
+    assert await queueing.ids() == ["1"]
+
+
+async def test_a_recall_names_the_topic_of_its_message(harness: Harness, queueing: Queueing) -> None:
+    (sent,) = await queueing.send(order("1", kind="delay", deliver_at_ms=harness.clock.now_ms() + 5_000))
+
+    with pytest.raises(UnknownMessage):
+        await queueing.queues.recall("", "bills", sent.transaction_id, None)
+    await queueing.queues.recall("", TOPIC, sent.transaction_id, None)
+
+
 async def test_a_normal_message_does_not_decide_a_half_one_of_its_id(queueing: Queueing) -> None:
     await queueing.half(order("1"))
 

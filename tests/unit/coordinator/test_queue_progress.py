@@ -39,8 +39,35 @@ async def test_a_restart_gives_out_what_was_given_out_and_nothing_that_was_ackno
         ("4", 2),
         ("5", 1),
     ]
-    with pytest.raises(ReceiptStale):
-        await queueing.ack(found[0])
+    for earlier, is_done in (found[0], False), (found[1], True):
+        with pytest.raises(ReceiptStale) as caught:
+            await queueing.ack(earlier)
+        assert caught.value.is_superseded is is_done
+
+
+async def test_a_receipt_of_another_group_or_before_any_poll_is_not_known(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (delivered,) = await queueing.receive()
+    of_others = queueing.queues.receive(
+        "", "others", TOPIC, expression="*", limit=1, invisible_ms=30_000, wait_ms=0, client_id="c", auto_renew=False,
+        fifo=False,
+    )  # fmt: skip
+    (of_others,) = await asyncio.wait_for(of_others, PATIENCE_S)
+
+    with pytest.raises(ReceiptStale) as caught:
+        await queueing.ack(of_others)
+    assert not caught.value.is_superseded
+    await harness.restart()
+    with pytest.raises(ReceiptStale) as caught:
+        await queueing.ack(delivered)
+    assert not caught.value.is_superseded
+
+    (again,) = await queueing.receive()
+    later = await queueing.queues.extend("", GROUP, TOPIC, again.handle, 30_000)
+    with pytest.raises(ReceiptStale) as caught:
+        await queueing.ack(again)
+    assert caught.value.is_superseded
+    await queueing.queues.ack("", GROUP, TOPIC, later)
 
 
 async def test_an_acknowledgement_is_durable_before_its_reply(harness: Harness, queueing: Queueing) -> None:
@@ -53,6 +80,46 @@ async def test_an_acknowledgement_is_durable_before_its_reply(harness: Harness, 
     assert not acking.done()
     harness.store.open.set()
     await acking
+
+    assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [1]
+
+
+@pytest.mark.parametrize("act", ["ack", "dead_letter"])
+async def test_a_repeated_acknowledgement_is_refused_when_the_first_is_durable(
+    harness: Harness, queueing: Queueing, act: str
+) -> None:
+    """The refusal says that nothing is left to do; wire formats answer it with OK."""
+    await queueing.send(order("1"))
+    (delivered,) = await queueing.receive()
+    harness.store.open.clear()
+    first = asyncio.ensure_future(queueing.ack(delivered))
+    await harness.until(lambda: harness.store.held_flushes == 1)
+
+    again = asyncio.ensure_future(getattr(queueing.queues, act)("", GROUP, TOPIC, delivered.handle))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not again.done()
+    harness.store.open.set()
+    with pytest.raises(ReceiptStale):
+        await asyncio.wait_for(again, PATIENCE_S)
+
+    await first
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(delivered)
+
+
+async def test_a_repeated_acknowledgement_after_a_failed_flush_is_an_error_as_long_as_nothing_is_durable(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(order("1"))
+    (delivered,) = await queueing.receive()
+    harness.store.failures += [StoreError("no"), StoreError("not yet")]
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            await queueing.ack(delivered)
+
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(delivered)
 
     assert [one.next_number for one in await harness.store.queue_progress(GROUP, TOPIC)] == [1]
 

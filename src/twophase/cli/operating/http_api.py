@@ -2,6 +2,9 @@
 
 Promise: every failure is one sentence with the next command to run: the server does not answer, it is no twophase
 server, or it refuses and gives the reason. Proxies of the environment are not used: requests go directly to the server.
+
+Where several nodes share a store, some acts on queues are possible at one of them alone. The others name it, and the
+request goes on to it, with the same credentials.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import typer
 
 from twophase.cli.console import echo, echo_json
 from twophase.core.bearer import authorization_of
+from twophase.core.errors import QueuesElsewhere
 from twophase.core.trust import context_of, is_tls
 from twophase.http_client.address import parse_address
 from twophase.http_client.blocking import BlockingClient
@@ -25,6 +29,7 @@ SERVER_VARIABLE: Final = "TWOPHASE_URL"
 DEFAULT_SERVER: Final = "http://localhost:36789"
 NO_TLS: Final = "No TLS connection:"
 """Begins the sentence about a server that is not trusted, or speaks no TLS."""
+HOPS_MAX: Final = 3
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
 _TIMEOUT_S: Final = 30.0
@@ -45,6 +50,7 @@ class _Failure(msgspec.Struct):
     message: str = ""
     code: str = ""
     remedy: str = ""
+    url: str = ""
 
 
 class Api:
@@ -53,10 +59,14 @@ class Api:
     Arguments:
         server: its address, such as `http://localhost:36789`.
         fail: given the sentence and the exit code when there is no answer; by default it ends the process.
+        hops: the number of other nodes that a request may go on to.
     """
 
-    def __init__(self, server: str, fail: Callable[[str, int], NoReturn] | None = None) -> None:
+    def __init__(
+        self, server: str, fail: Callable[[str, int], NoReturn] | None = None, *, hops: int = HOPS_MAX
+    ) -> None:
         self._fail = fail or _fail
+        self._hops = hops
         if not server.startswith(("http://", "https://")):
             self._fail(
                 f"--server: {server!r} is no http:// or https:// address; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE
@@ -111,9 +121,14 @@ class Api:
                 f"Start one with `twophase server`, or name another with --server URL or {SERVER_VARIABLE}.",
                 EXIT_UNREACHABLE,
             )
-        if response.status != HTTPStatus.OK:
-            self._refused(response.status, response.body, worded)
-        return response.body
+        if response.status == HTTPStatus.OK:
+            return response.body
+        failure = self._failure(response.status, response.body)
+        node = other_node(self._server, failure.url) if failure.code == QueuesElsewhere.code else None
+        if node is None or not self._hops:
+            self._fail(worded(f"{failure.code}: {failure.message.rstrip('. ')}. {failure.remedy}"), EXIT_REFUSED)
+        owner = Api(node, self._fail, hops=self._hops - 1)
+        return owner._ask(method, path, body, worded)
 
     @property
     def _why_ended(self) -> str:
@@ -121,14 +136,14 @@ class Api:
             return "If it demands a client certificate, name one: --client-certificate FILE and --client-key FILE."
         return "If it speaks TLS, write https://; if it was just starting or stopping, run this again."
 
-    def _refused(self, status: int, body: bytes, worded: Callable[[str], str]) -> NoReturn:
+    def _failure(self, status: int, body: bytes) -> _Failure:
         try:
             failure = msgspec.json.decode(body, type=_Failure)
         except msgspec.MsgspecError:
             failure = _Failure()
         if not failure.code:
             self._stranger(f"answered {status}")
-        self._fail(worded(f"{failure.code}: {failure.message.rstrip('. ')}. {failure.remedy}"), EXIT_REFUSED)
+        return failure
 
     def _read(self, body: bytes, answer: type[T]) -> T:
         try:
@@ -142,6 +157,25 @@ class Api:
             f"See `curl {self._server}/api/dtmsvr/version`.",
             EXIT_UNREACHABLE,
         )
+
+
+def other_node(own: str, named: str) -> str | None:
+    """Return the address of a node that a server names.
+
+    None for one that is not followed to.
+
+    >>> other_node("https://mq-1:36789/behind", "https://mq-2:36789")
+    'https://mq-2:36789/behind'
+    >>> [other_node("https://mq-1", named) for named in ("http://mq-2", "https://eve@mq-2", "https://mq-2/else", "")]
+    [None, None, None, None]
+    """
+    try:
+        server, address, parts = parse_address(own), parse_address(named), urlsplit(named)
+    except (HttpError, ValueError):
+        return None
+    if parts.username is not None or parts.path.strip("/") or (server.tls and not address.tls):
+        return None
+    return f"{'https' if address.tls else 'http'}://{address.host_header}{server.path.rstrip('/')}"
 
 
 def path_of(*parts: str) -> str:

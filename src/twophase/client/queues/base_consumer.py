@@ -131,6 +131,11 @@ class BaseConsumer:
             await requests.close()
         self.end_soon()
 
+    def forked(self) -> None:
+        """Forget what belongs to the event loop of a parent process."""
+        self._requests = self._consuming = self._end = None
+        self._started = False
+
     async def ended(self) -> TwophaseError | None:
         """Wait for the end; return the refusal that was its reason, if any."""
         return await self._ending()

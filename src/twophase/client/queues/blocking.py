@@ -5,20 +5,18 @@ It is an `AsyncConsumer` on an event loop in a thread; handlers run in threads o
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, channel_of
 from twophase.client.queues.base_consumer import CONCURRENCY, LEASE_S, STOP_S, WAIT_S, BaseConsumer
 from twophase.client.queues.handlers import Handler, handler_of
-from twophase.client.queues.loops import LoopThread
+from twophase.client.queues.loops import LoopThread, in_thread
 from twophase.client.queues.messages import Received
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ class Consumer:
     """A member of a group of consumers; each message goes to one member of a group.
 
     Push: give it handlers, which run in threads, and `run` it or use it as a context manager. Pull: `receive`, and
-    `ack` what is done. Threads may share it.
+    `ack` what is done. Threads may share it; in a child of a fork it is one that was not started.
 
     >>> from twophase import Client
     >>> consumer = Consumer(Client("http://localhost:36789"), "billing")
@@ -61,7 +59,9 @@ class Consumer:
             EventLoopBlocked: an event loop runs in this thread.
         """
         self._threads: ThreadPoolExecutor | None = None
-        self._loop = LoopThread(f"twophase consumer {group}")
+        self._loop = LoopThread(f"twophase consumer {group}", self._forked)
+        self._stopping = threading.Lock()
+        """Held by the one thread that stops: `run` stops, too, when another thread does."""
         self._consumer = BaseConsumer(
             channel_of(client, "AsyncConsumer(…)"),
             group,
@@ -108,12 +108,13 @@ class Consumer:
         A handler that does not end within `timeout` seconds goes on in its thread; its message comes again when its
         lease is over. Safe to call twice.
         """
-        if self._loop.runs:
-            self._loop.call(self._consumer.stop(timeout))
-            self._loop.close()
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False)
+        with self._stopping:
+            if self._loop.runs:
+                self._loop.call(self._consumer.stop(timeout))
+                self._loop.close()
+            threads, self._threads = self._threads, None
+            if threads is not None:
+                threads.shutdown(wait=False)
 
     def run(self, *, signals: bool = True, timeout: float | timedelta = STOP_S) -> None:
         """Start, consume until `stop` is called or SIGTERM or SIGINT comes, and stop.
@@ -172,13 +173,18 @@ class Consumer:
         """Move a message into the group's dead letters. As `AsyncConsumer.dead_letter`."""
         return self._loop.call(self._consumer.dead_letter(message, reason))
 
+    def _forked(self) -> None:
+        """Begin anew in the child of a fork: its consumer is not started."""
+        self._stopping, self._threads = threading.Lock(), None
+        self._consumer.forked()
+
     def _end_soon(self) -> None:
         self._loop.soon(self._consumer.end_soon)
 
     async def _call(self, handler: Handler, arguments: list[Any]) -> None:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._consumer.concurrency, f"twophase {self._consumer.group}")
-        await asyncio.get_running_loop().run_in_executor(self._threads, partial(handler.function, *arguments))
+        await in_thread(self._threads, handler.function, *arguments)
 
 
 @contextlib.contextmanager

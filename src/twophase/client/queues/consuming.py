@@ -12,10 +12,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from twophase.client.queues.handlers import GiveUp, Handler, Retry, Subscription
 from twophase.client.queues.holding import Holding
+from twophase.client.queues.loops import is_cut
 from twophase.client.queues.messages import Received, received
 from twophase.client.queues.requests import QueueRequests
 from twophase.core.errors import (
@@ -32,6 +34,7 @@ from twophase.core.schedule import Schedule
 log = logging.getLogger("twophase.client")
 
 Run = Callable[[Handler, list[Any]], Awaitable[Any]]
+Report = Callable[[], Awaitable[bool]]
 _PAUSES: Final = Schedule(first_ms=50, cap_ms=5_000)
 _LEAVE_S_MAX: Final = 2.0
 _CUT_S_MAX: Final = 5.0
@@ -181,43 +184,52 @@ class Consuming:
     async def _work(self, subscription: Subscription, message: Received) -> None:
         """Have one message handled, and report what became of it."""
         keeping = asyncio.ensure_future(self.holding.keep(message, self._lease_ms))
-        end: Awaitable[bool]
         try:
-            await self._run(subscription.handler, subscription.handler.arguments(message))
-        except PayloadUnreadable as error:
-            log.error("%s %s cannot be read: %s", message.topic, message.message_id, error.message)  # noqa: TRY400 -- no value of it
-            end = self._of_unreadable(message, error)
-        except Retry as asked:
-            end = self.holding.nack(message, asked.pause_ms)
-        except GiveUp as asked:
-            end = self.holding.give_up(message, asked.reason)
-        except asyncio.CancelledError:
+            report = await self._handled(subscription.handler, message)
+        except BaseException:
             await _end([keeping])
-            if self._cuts:
+            if self._cuts and is_cut():
                 with contextlib.suppress(TwophaseError, TimeoutError):
                     async with asyncio.timeout(_CUT_S_MAX):
                         await self.holding.nack(message, 0)
             raise
-        except Exception:
-            log.exception("the handler of %s failed at %s", message.topic, message.message_id)
-            end = self.holding.nack(message, None)
-        else:
-            end = self.holding.ack(message)
         lost = await _end([keeping])
-        await self._report(message, end, lost=lost)
+        await self._report(message, report, lost=lost)
 
-    def _of_unreadable(self, message: Received, error: PayloadUnreadable) -> Awaitable[bool]:
+    async def _handled(self, handler: Handler, message: Received) -> Report:
+        """Call a handler; return how its end is reported.
+
+        Raises:
+            CancelledError: it was cut. KeyboardInterrupt, SystemExit: by an async handler, which ends its loop.
+        """
+        try:
+            await self._run(handler, handler.arguments(message))
+        except PayloadUnreadable as error:
+            log.error("%s %s cannot be read: %s", message.topic, message.message_id, error.message)  # noqa: TRY400 -- no value of it
+            return self._of_unreadable(message, error)
+        except Retry as asked:
+            return partial(self.holding.nack, message, asked.pause_ms)
+        except GiveUp as asked:
+            return partial(self.holding.give_up, message, asked.reason)
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and is_cut():
+                raise
+            log.exception("the handler of %s failed at %s", message.topic, message.message_id)
+            return partial(self.holding.nack, message, None)
+        return partial(self.holding.ack, message)
+
+    def _of_unreadable(self, message: Received, error: PayloadUnreadable) -> Report:
         if self._dead_letters:
-            return self.holding.give_up(message, f"{error.code}: {error.message}")
-        return self.holding.nack(message, None)
+            return partial(self.holding.give_up, message, f"{error.code}: {error.message}")
+        return partial(self.holding.nack, message, None)
 
-    async def _report(self, message: Received, end: Awaitable[bool], *, lost: object) -> None:
+    async def _report(self, message: Received, report: Report, *, lost: object) -> None:
         """Report to the coordinator.
 
         What does not get through comes again when its lease is over.
         """
         try:
-            is_taken = await end
+            is_taken = await report()
         except TwophaseError as error:
             log.warning("%s %s comes again: %s", message.topic, message.message_id, error)
             return

@@ -7,6 +7,8 @@ this module is for what has no such database, and for code that comes from Rocke
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -14,12 +16,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from twophase.client.base_client import BaseClient, achannel_of, channel_of
 from twophase.client.draft import milliseconds
-from twophase.client.queues.loops import LoopThread
+from twophase.client.queues.loops import LoopThread, in_thread
 from twophase.client.queues.messages import Half
 from twophase.client.queues.requests import QueueRequests
-from twophase.client.queues.transactions import Sent, Transactions, decision_of, is_not_committed, message_to_send
+from twophase.client.queues.transactions import (
+    Sent,
+    Transactions,
+    decision_of,
+    is_not_committed,
+    message_to_send,
+    not_acknowledged,
+)
 from twophase.core import limits
-from twophase.core.errors import ConfigurationError
+from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, Fate
 from twophase.core.queue_api import CHECK_AFTER_MS_MAX, Decision
 from twophase.core.queue_message import full_name
 
@@ -103,6 +112,10 @@ class _Producer:
         """Answer questions from now on."""
         self.transactions.start()
 
+    def forked(self) -> None:
+        """Forget what belongs to the event loop of a parent process."""
+        self._requests = self._work = None
+
     async def stop(self, timeout: float | timedelta) -> None:  # noqa: ASYNC109 -- for checks, which go on
         """End the checks under way, and the connections."""
         work, self._work = self._work, None
@@ -118,7 +131,7 @@ class TransactionProducer:
 
     The order is: the message is kept, `execute` runs in the caller's thread, its decision is sent. When no decision
     comes, because the process died or nothing was known, a producer of the group is asked: its `check` runs in a
-    thread. Any process with a producer of the group may answer. Threads may share it.
+    thread. Any process with a producer of the group may answer. Threads may share it, and a child of a fork.
 
     >>> from twophase import Client
     >>> class Orders:
@@ -161,7 +174,8 @@ class TransactionProducer:
         self._listener = listener
         self._checks = checks
         self._threads: ThreadPoolExecutor | None = None
-        self._loop = LoopThread(f"twophase producer {group}")
+        self._loop = LoopThread(f"twophase producer {group}", self._forked)
+        self._closing = threading.Lock()
         channel = channel_of(client, "AsyncTransactionProducer(…)")
         self._producer = _Producer(channel, group, namespace, self._check, checks=checks, check_after=check_after)
 
@@ -177,12 +191,13 @@ class TransactionProducer:
 
         What is undecided then is asked of other processes of the group, or of this one when it is back.
         """
-        if self._loop.runs:
-            self._loop.call(self._producer.stop(timeout))
-            self._loop.close()
-        threads, self._threads = self._threads, None
-        if threads is not None:
-            threads.shutdown(wait=False)
+        with self._closing:
+            if self._loop.runs:
+                self._loop.call(self._producer.stop(timeout))
+                self._loop.close()
+            threads, self._threads = self._threads, None
+            if threads is not None:
+                threads.shutdown(wait=False)
 
     def __enter__(self) -> Self:
         self.start()
@@ -220,25 +235,38 @@ class TransactionProducer:
             what `execute` raises: the message is left to `check`, or rolled back where `execute` says that it is.
         """
         asked = message_to_send(topic, payload, tag=tag, keys=keys, properties=properties, namespace=namespace)
-        transactions = self._loop.call(self._transactions())
-        message = self._loop.call(transactions.begin(asked, self._producer.check_after_ms))
+        loop, transactions = self._loop.call(self._transactions())
+        try:
+            message = self._loop.call(transactions.begin(asked, self._producer.check_after_ms), loop)
+        except CoordinatorUnreachable as error:
+            error.fate = Fate.NOT_STARTED  # also where another thread has closed the producer meanwhile
+            raise
         try:
             decision = decision_of(self._listener.execute(message, argument), "execute")
         except Exception as error:
-            self._loop.call(_failed(transactions, message, error))
+            with contextlib.suppress(CoordinatorUnreachable):  # closed meanwhile: a check decides
+                self._loop.call(_failed(transactions, message, error), loop)
             raise
         except BaseException:
             self._loop.soon(lambda: transactions.leave(message))
             raise
-        return self._loop.call(transactions.end(message, decision))
+        try:
+            return self._loop.call(transactions.end(message, decision), loop)
+        except CoordinatorUnreachable as error:  # closed meanwhile; nothing is raised behind a commit
+            return not_acknowledged(message, decision, error)
 
-    async def _transactions(self) -> Transactions:
-        return self._producer.transactions
+    def _forked(self) -> None:
+        """Begin anew in the child of a fork; it answers questions from its `send` on."""
+        self._closing, self._threads = threading.Lock(), None
+        self._producer.forked()
+
+    async def _transactions(self) -> tuple[asyncio.AbstractEventLoop, Transactions]:
+        return asyncio.get_running_loop(), self._producer.transactions
 
     async def _check(self, message: Half) -> Any:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._checks, f"twophase {self.group}")
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._listener.check, message)
+        return await in_thread(self._threads, self._listener.check, message)
 
 
 class AsyncTransactionProducer:

@@ -19,6 +19,7 @@ import msgspec
 
 from twophase.client.payload import payload_bytes
 from twophase.client.queue_address import queue_address
+from twophase.client.queues.loops import is_cut
 from twophase.client.queues.messages import Half, asked_about, half
 from twophase.client.queues.requests import QueueRequests
 from twophase.client.transport.exchange import not_prepared
@@ -201,24 +202,18 @@ class Transactions:
         Raises:
             ContraryDecision: a check has decided the opposite meanwhile.
         """
-        sent = Sent(message.message_id, message.transaction_id, decision, acknowledged=False)
+        sent = Sent(message.message_id, message.transaction_id, decision, decision is not Decision.UNKNOWN)
         try:
             if decision is not Decision.UNKNOWN:
                 await self._decide(message.transaction_id, decision, checked=False)
-                sent = msgspec.structs.replace(sent, acknowledged=True)
         except ContraryDecision as error:
             raise ContraryDecision(
                 f"execute said {decision.value}, but a check has decided the opposite: {error.message}",
                 gid=message.transaction_id,
             ) from error
         except TwophaseError as error:
-            log.warning(
-                "%s is decided, but that did not get through (%s); a check will bring it",
-                message.message_id,
-                error.message,
-                extra={"gid": message.transaction_id},
-            )
             self._remember(message.transaction_id, decision)
+            return not_acknowledged(message, decision, error)
         finally:
             self.leave(message)
         return sent
@@ -308,9 +303,22 @@ class Transactions:
         async with self._free:
             try:
                 return decision_of(await self._check(asked_about(question)), "check")
-            except Exception:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cut():
+                    raise
                 log.exception("check failed, which is answered with unknown", extra={"gid": name})
                 return Decision.UNKNOWN
+
+
+def not_acknowledged(message: Half, decision: Decision, error: TwophaseError) -> Sent:
+    """Return what became of a message whose decision did not get through, and log it."""
+    log.warning(
+        "%s is decided, but that did not get through (%s); a check will bring it",
+        message.message_id,
+        error.message,
+        extra={"gid": message.transaction_id},
+    )
+    return Sent(message.message_id, message.transaction_id, decision, acknowledged=False)
 
 
 def decision_of(answer: Any, what: str) -> Decision:

@@ -206,11 +206,13 @@ class QueueApi(Protocol):
         checked: bool,
         client_id: str,
         caller: Owner | None,
+        topic: tuple[str, str] | None = None,
     ) -> None:
         """Decide about a half message; repeating it is safe.
 
         Arguments:
             checked: it answers a question. Then UNKNOWN counts as a try; else it changes nothing.
+            topic: namespace and topic of the message, which are compared; None for a caller that does not name them.
 
         Raises:
             ContraryDecision: the opposite was decided before.
@@ -254,7 +256,8 @@ class QueueApi(Protocol):
         """Take note that a message is done; when this returns that is durable.
 
         Raises:
-            ReceiptStale: it was delivered again, or extended, since.
+            ReceiptStale: it was delivered again, extended or done since, and what is done is durable; or nothing is
+                known of this delivery (not `is_superseded`).
             ReceiptInvalid: nothing made this handle.
         """
         ...

@@ -295,20 +295,38 @@ class Cursor:
         one.receipt, one.until_ms, one.client_id = receipt, until_ms, ""
         heapq.heappush(self._times, (until_ms, number, receipt))
         if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
-            self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
-            heapq.heapify(self._times)
+            self._count_times()
+
+    def set_back(self, by_ms: int) -> None:
+        """Let every time come earlier by this."""
+        for one in self.undone.values():
+            if one.until_ms:
+                one.until_ms = max(1, one.until_ms - by_ms)
+        self._count_times()
+
+    def _count_times(self) -> None:
+        self._times = [(one.until_ms, at, one.receipt) for at, one in self.undone.items() if one.until_ms]
+        heapq.heapify(self._times)
 
     def release(self, client_id: str) -> None:
-        """Let everything wait again that a client has no longer than it is attached."""
+        """Let everything wait again that a client has no longer than it is attached.
+
+        Its receipts count until another consumer has it: the client may live, and acknowledge what it has done.
+        """
         for number, one in self.undone.items():
             if one.client_id == client_id and one.until_ms:
-                one.until_ms = one.receipt = 0
+                one.until_ms = 0
                 self._list(number, one)
 
     def given(self, number: int, receipt: int) -> bool:
         """Return True when this is the last receipt of an entry that is not done."""
         one = self.undone.get(number)
         return one is not None and one.receipt == receipt != 0
+
+    def superseded(self, number: int, receipt: int) -> bool:
+        """Return True when an entry is done, or was given out again after a receipt."""
+        one = self.undone.get(number)
+        return number in self.done or (one is not None and one.receipt > receipt > 0)
 
     def finish(self, number: int) -> None:
         """Note that an entry is done."""
@@ -350,3 +368,12 @@ class Cursor:
     def in_flight(self) -> int:
         """The number of entries that consumers have, or that rest."""
         return sum(one.until_ms > 0 for one in self.undone.values())
+
+
+class Dead(msgspec.Struct, frozen=True, eq=False):
+    """A message that goes into the dead letters."""
+
+    cursor: Cursor
+    number: int
+    receipt: int
+    held: Held

@@ -130,7 +130,8 @@ class Definitions:
             await self.load()
 
     def _is_old(self) -> bool:
-        return self._store.shared and self._clock.now_ms() >= self._read_ms + _REREAD_MS
+        age_ms = self._clock.now_ms() - self._read_ms
+        return self._store.shared and not 0 <= age_ms < _REREAD_MS  # below 0: the clock was set back
 
     async def stop(self) -> None:
         """Read nothing more. A second call is safe."""

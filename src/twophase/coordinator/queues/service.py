@@ -18,10 +18,12 @@ from twophase.coordinator.background import end
 from twophase.coordinator.cluster.lease import Lease
 from twophase.coordinator.dispatch.producers import Client, Producers, check_address
 from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, Servers, TopicInfo
+from twophase.coordinator.queues.cursor import Dead
 from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.moving import Moving
 from twophase.coordinator.queues.placement import owner_of
-from twophase.coordinator.queues.serving import Dead, Serving
+from twophase.coordinator.queues.repeats import id_taken, is_of_topic, is_same
+from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import Audited, OnReply, Owner, Reply, Trigger, answers
@@ -142,7 +144,10 @@ class Queues:
     async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
         """See `QueueApi.send`."""
         begun = [await self._send_one(message, caller) for message in messages]
-        return [one if isinstance(one, TwophaseError) else await self._sent(*one) for one in begun]
+        return [
+            one if isinstance(one, TwophaseError) else await self._sent(*one, message)
+            for message, one in zip(messages, begun, strict=True)
+        ]
 
     async def _send_one(
         self, message: QueueMessage, caller: Owner | None
@@ -182,12 +187,20 @@ class Queues:
             self._machine.handle(active, trigger)
         return trigger
 
-    async def _sent(self, trigger: Trigger, replied: asyncio.Future[Reply]) -> Sent | TwophaseError:
+    async def _sent(
+        self, trigger: Trigger, replied: asyncio.Future[Reply], message: QueueMessage | None = None
+    ) -> Sent | TwophaseError:
+        """Return where a message is.
+
+        `message`: an earlier one of its gid must be the same; None for no such demand.
+        """
         reply = await replied
         assert trigger.request is not None, "it is sent"
         gid = trigger.request.gid
         if reply.error is not None and not _is_repeated(reply, _DECIDED):
             return reply.error
+        if reply.error is not None and message is not None and not await self._is_same(gid, message):
+            return id_taken(message, gid)
         place = await self._store.queue_place(gid, 0) if reply.error is not None or not trigger.numbers else None
         if place is not None:
             return Sent(place.queue, place.number, gid)
@@ -220,7 +233,13 @@ class Queues:
         reply = await replied
         if reply.error is not None and not _is_repeated(reply, {*_DECIDED, State.PREPARED, State.FAILED}):
             raise reply.error
+        if reply.error is not None and not await self._is_same(gid, message):
+            raise id_taken(message, gid)
         return gid
+
+    async def _is_same(self, gid: str, message: QueueMessage) -> bool:
+        row = await self._store.get(gid)
+        return row is None or is_same(message, decode(row.body))
 
     async def end(
         self,
@@ -230,10 +249,15 @@ class Queues:
         checked: bool,
         client_id: str,  # noqa: ARG002 -- any producer may answer; the wire knows who did
         caller: Owner | None,
+        topic: tuple[str, str] | None = None,
     ) -> None:
         """See `QueueApi.end`."""
         if decision is Decision.UNKNOWN and not checked:
             return
+        if topic is not None:
+            row = await self._store.get(transaction_id)
+            if row is not None and not is_of_topic(decode(row.body), *topic):
+                raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
         state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:
@@ -275,6 +299,8 @@ class Queues:
         row = await self._store.get(transaction_id) if transaction_id.startswith(GID_PREFIX) else None
         if row is None or (caller is not None and row.owner not in {"", caller.name}):
             raise UnknownMessage(f"no message {transaction_id!r} found, cannot recall.", gid=transaction_id)
+        if not is_of_topic(decode(row.body), namespace, topic):
+            raise UnknownMessage(f"no message {transaction_id!r} found in {topic!r}.", gid=transaction_id)
         waits = isinstance(row, LiveRow) and row.state is State.SUBMITTED and waits_for_its_time(decode(row.body))
         if not waits:
             raise StateConflict(f"it is {row.state}, cannot recall.", gid=transaction_id)

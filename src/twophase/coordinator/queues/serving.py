@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from twophase.coordinator.queues.contract import Client, Delivered
-from twophase.coordinator.queues.cursor import Cursor, Held
+from twophase.coordinator.queues.cursor import Cursor, Dead
+from twophase.coordinator.queues.receipts import Receipt, Receipts
 from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by, within
 from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
@@ -26,7 +26,6 @@ from twophase.coordinator.state.group_commit import GroupCommit
 from twophase.core.errors import (
     Overloaded,
     QueuesElsewhere,
-    ReceiptInvalid,
     ReceiptStale,
     ShuttingDown,
     StoreError,
@@ -43,17 +42,6 @@ _WRITES_MAX: Final = 10
 It is written again while acknowledgements come.
 """
 _SUBSCRIPTIONS_MAX: Final = 10_000
-_RECEIPT_PARTS: Final = 4
-_INCARNATION_BYTES: Final = 6
-
-
-class Dead(msgspec.Struct, frozen=True, eq=False):
-    """A message that goes into the dead letters."""
-
-    cursor: Cursor
-    number: int
-    receipt: int
-    held: Held
 
 
 class Serving(Subscriptions):
@@ -66,16 +54,14 @@ class Serving(Subscriptions):
     """
 
     def __init__(self, runtime: Runtime, group_commit: GroupCommit, owners: TopicOwners) -> None:
-        super().__init__()
+        super().__init__(runtime.clock)
         self._store = runtime.store
-        self._clock = runtime.clock
         self._settings = runtime.settings
         self._group_commit = group_commit
         self._owners = owners
         self.on_appended: Callable[[Mapping[tuple[str, int], int]], None] | None = None
         """Called with the new entries of this node's flushes."""
-        self._incarnation = secrets.token_hex(_INCARNATION_BYTES)
-        self._receipt = 0
+        self._receipts = Receipts()
         self._loading = asyncio.Lock()
         self._attached: dict[str, Client] = {}
         self._renewing: dict[str, set[Cursor]] = {}
@@ -129,11 +115,11 @@ class Serving(Subscriptions):
         The caller moves the latter into the dead letters.
         """
         wanted = wanted_by(expression, group)
-        until_ms = self._clock.now_ms() + wait_ms
+        until_ms = self.now_ms() + wait_ms
         while True:
             subscription = await self._subscription(group, topic, queues, until_ms)
-            self.asked[group, topic] = self._clock.now_ms()
-            taken = await subscription.take(wanted, limit, self._clock.now_ms, self._page_entries, fifo=fifo)
+            self.asked[group, topic] = self.now_ms()
+            taken = await subscription.take(wanted, limit, self.now_ms, self._page_entries, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
             is_sure = self._owners.is_sure and self._owners.term(topic) is not None
@@ -147,13 +133,14 @@ class Serving(Subscriptions):
             for cursor in subscription.cursors.values():
                 if cursor.changed:
                     self._report(cursor)
-            now_ms = self._clock.now_ms()
+            now_ms = self.now_ms()
             if taken:
                 subscription.wake()
                 subscription.watch(now_ms)
                 return given, dead
             if now_ms >= until_ms:
                 return [], []
+            until_ms = min(until_ms, now_ms + wait_ms)  # the clock may have been set back
             wait_s = (until_ms - now_ms) / 1000
             await subscription.wait(wait_s if is_sure else min(wait_s, _UNSURE_S), now_ms)
             if self._stopped:
@@ -162,9 +149,9 @@ class Serving(Subscriptions):
     def _set_aside(self, taken: Taken) -> Dead:
         """Leave a message alone for as long as its burial may take."""
         cursor, number, _, held = taken
-        self._receipt += 1
-        cursor.postpone(number, self._receipt, self._clock.now_ms() + _UNATTACHED_MS)
-        return Dead(cursor, number, self._receipt, held)
+        receipt = self._receipts.next()
+        cursor.postpone(number, receipt, self.now_ms() + _UNATTACHED_MS)
+        return Dead(cursor, number, receipt, held)
 
     def _give_out(self, taken: Taken, invisible_ms: int, client_id: str) -> Delivered:
         cursor, number, one, held = taken
@@ -172,18 +159,15 @@ class Serving(Subscriptions):
         if renewed is not None:
             renewed.add(cursor)
         hold_ms = _UNATTACHED_MS if renewed is None else self._settings.queue_hold_ms
-        until_ms = self._clock.now_ms() + (invisible_ms or hold_ms)
+        until_ms = self.now_ms() + (invisible_ms or hold_ms)
         if one.attempts:
             self.redelivered += 1
             cursor.changed = True
-        self._receipt += 1
-        attempt = cursor.give_out(number, self._receipt, until_ms, client_id if renewed is not None else "")
+        receipt = self._receipts.next()
+        attempt = cursor.give_out(number, receipt, until_ms, client_id if renewed is not None else "")
         _, _, queue = cursor.key
-        handle = self._handle(queue, number)
+        handle = self._receipts.handle(queue, number, receipt)
         return Delivered(held.message, queue, number, handle, attempt, held.stored_ms, invisible_ms, held.gid)
-
-    def _handle(self, queue: int, number: int) -> str:
-        return f"{self._incarnation}-{queue}-{number}-{self._receipt}"
 
     def _page_entries(self) -> int:
         """Return how many entries may be read at once: one, where memory holds enough."""
@@ -231,7 +215,7 @@ class Serving(Subscriptions):
         Raises:
             QueuesElsewhere, QueuesUnavailable: it does not.
         """
-        return await self._owners.own(topic, self._clock.now_ms())
+        return await self._owners.own(topic, self.now_ms())
 
     @contextlib.asynccontextmanager
     async def set_aside(self, topics: Sequence[str], group: str = "") -> AsyncIterator[None]:
@@ -289,8 +273,24 @@ class Serving(Subscriptions):
 
     async def ack(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.ack`."""
-        cursor, number = self.given(group, topic, handle)
+        cursor, number = await self._given_or_durable(group, topic, handle)
         await self.finish(cursor, number)
+
+    async def _given_or_durable(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
+        """Return the entry of a receipt; refuse what is done when that is durable.
+
+        The flush of the first acknowledgement may be under way, or has failed.
+        """
+        try:
+            return self.given(group, topic, handle)
+        except ReceiptStale:
+            cursor, receipt = self._named_by(group, topic, handle)
+            if cursor is not None and receipt.number in cursor.done and self._is_to_write(cursor):
+                await self._written([cursor])
+            raise
+
+    def _is_to_write(self, cursor: Cursor) -> bool:
+        return cursor.changed or cursor in self._dirty or cursor in self._flushing[0]
 
     async def finish(self, cursor: Cursor, number: int) -> None:
         """Note that an entry is done; return when that is durable."""
@@ -307,11 +307,11 @@ class Serving(Subscriptions):
     def extend(self, group: str, topic: str, handle: str, invisible_ms: int) -> str:
         """See `QueueApi.extend`."""
         cursor, number = self.given(group, topic, handle)
-        self._receipt += 1
-        cursor.postpone(number, self._receipt, self._clock.now_ms() + invisible_ms)
+        receipt = self._receipts.next()
+        cursor.postpone(number, receipt, self.now_ms() + invisible_ms)
         self._report(cursor)
-        self._subscriptions[group, topic].watch(self._clock.now_ms())
-        return self._handle(cursor.key[2], number)
+        self._subscriptions[group, topic].watch(self.now_ms())
+        return self._receipts.handle(cursor.key[2], number, receipt)
 
     def give_back(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
@@ -322,19 +322,19 @@ class Serving(Subscriptions):
 
     def given(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
         """Return the entry of a receipt. Raises as `QueueApi.ack`."""
-        parts = handle.split("-")
-        if len(parts) != _RECEIPT_PARTS or not all(part.isascii() and part.isdigit() for part in parts[1:]):
-            raise ReceiptInvalid
-        queue, number, receipt = (int(part[:20]) for part in parts[1:])
-        subscription = self._subscriptions.get((group, topic))
-        cursor = subscription.cursors.get(queue) if subscription is not None else None
-        if parts[0] != self._incarnation or cursor is None or not cursor.given(number, receipt):
-            raise ReceiptStale
+        cursor, (_, number, delivery) = self._named_by(group, topic, handle)
+        if cursor is None or not cursor.given(number, delivery):
+            raise ReceiptStale(is_superseded=cursor is not None and cursor.superseded(number, delivery))
         return cursor, number
+
+    def _named_by(self, group: str, topic: str, handle: str) -> tuple[Cursor | None, Receipt]:
+        receipt = self._receipts.read(handle)
+        subscription = self._subscriptions.get((group, topic))
+        return subscription.cursors.get(receipt.queue) if subscription is not None else None, receipt
 
     async def dead(self, group: str, topic: str, handle: str) -> Dead:
         """Return an entry that a consumer gives up. Raises as `QueueApi.ack`."""
-        cursor, number = self.given(group, topic, handle)
+        cursor, number = await self._given_or_durable(group, topic, handle)
         receipt = cursor.undone[number].receipt
         entries = await self._store.queue_entries(topic, cursor.key[2], [number])
         if not entries:
@@ -423,7 +423,7 @@ class Serving(Subscriptions):
         for _ in range(_WRITES_MAX):
             cursors = [cursor for one in self._by_topic.get(topic, ()) for cursor in one.cursors.values()]
             await self._written(cursors)
-            if not any(cursor in self._dirty or cursor.changed for cursor in cursors):
+            if not any(map(self._is_to_write, cursors)):
                 return
 
     def forget_topic(self, topic: str, error: Exception) -> None:

@@ -121,6 +121,12 @@ class Subscription:
             pause_s = max(1, next_ms - now_ms) / 1000
             self._timer = asyncio.get_running_loop().call_later(pause_s, self.wake)
 
+    def set_back(self, by_ms: int, now_ms: int) -> None:
+        """End all leases earlier by this: the clock was set back."""
+        for cursor in self.cursors.values():
+            cursor.set_back(by_ms)
+        self.watch(now_ms)
+
     async def take(
         self,
         wanted: Callable[[QueueMessage], bool],

@@ -8,16 +8,25 @@ from typing import Final
 
 from twophase.coordinator.gauges import QueueGauge
 from twophase.coordinator.queues.subscription import Subscription
+from twophase.core.hooks import Clock
 
 GROUPS_SHOWN_MAX: Final = 1_000
 ASKED_MS: Final = 60_000
 """The longest poll: a consumer that has asked within it is connected."""
+_SET_BACK_MS: Final = 1_000
+"""Step by which a clock goes back that was set, and is not merely adjusted."""
 
 
 class Subscriptions:
-    """See the module. `serving` adds and removes them."""
+    """See the module. `serving` adds and removes them.
 
-    def __init__(self) -> None:
+    `clock`: the coordinator's. Where it is set back, no lease gets longer.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen_ms = 0
+        """The latest time that was read."""
         self._subscriptions: dict[tuple[str, str], Subscription] = {}
         self._by_topic: dict[str, list[Subscription]] = {}
         self.asked: dict[tuple[str, str], int] = {}
@@ -37,6 +46,21 @@ class Subscriptions:
         0 for never, or for long ago.
         """
         return self.asked.get((group, topic), 0)
+
+    def now_ms(self) -> int:
+        """Return the time.
+
+        Leases are moved with a clock that was set back.
+        """
+        now_ms = self._clock.now_ms()
+        back_ms = self._seen_ms - now_ms
+        if back_ms > _SET_BACK_MS:
+            self.asked = {key: at_ms - back_ms for key, at_ms in self.asked.items()}
+            for subscription in self._subscriptions.values():
+                subscription.set_back(back_ms, now_ms)
+        if back_ms > _SET_BACK_MS or back_ms < 0:
+            self._seen_ms = now_ms
+        return now_ms
 
     def topics(self) -> Sequence[str]:
         """Return the topics with consumers at this node."""

@@ -180,6 +180,24 @@ class ReceiptStale(Refused):
     code = "TP-2020"
     remedy = "Use the newest receipt; the delivery that has it counts."
 
+    is_superseded: bool
+
+    def __init__(
+        self,
+        message: str | None = None,
+        *,
+        gid: str | None = None,
+        remedy: str | None = None,
+        is_superseded: bool = True,
+    ) -> None:
+        """Make the error.
+
+        `is_superseded`: the message is known to be done, or to have a later delivery, which decides. False where this
+        is not known: another process gave the receipt, or it is another group's.
+        """
+        self.is_superseded = is_superseded
+        super().__init__(message, gid=gid, remedy=remedy)
+
 
 class QueueInUse(Refused):
     """Something needs the topic or the group as it is."""

@@ -72,11 +72,11 @@ class Outbox:
 
     @property
     def answer_waits(self) -> bool:
-        """True while a whole answer could not be sent yet.
+        """True while the end of an answer could not be sent yet.
 
-        A stream may wait for its reader without limit.
+        A stream that goes on may wait for its reader without limit.
         """
-        return any(held.sent is None for waiting in (self._held, self._shut) for held in waiting.values())
+        return any(held.trailers is not None for waiting in (self._held, self._shut) for held in waiting.values())
 
     def answer(self, stream: Stream, reply: Response) -> None:
         """Send a whole answer."""
@@ -91,7 +91,13 @@ class Outbox:
             self._put(_Held(stream, reply.body, reply.trailers, None))
 
     def headers(self, stream: Stream, block: bytes, *, ends: bool = False) -> None:
-        """Send headers, or the trailers of what has been sent."""
+        """Send headers, or trailers, which leave behind data that waits."""
+        held = self._held.get(stream.number) or self._shut.get(stream.number)
+        if held is not None:
+            assert ends, "headers come before data"
+            held.trailers = block
+            self.moved_s = stream.connection.now_s
+            return
         self._write(header_frames(stream.number, block, END_STREAM if ends else 0))
         if ends:
             self._over(stream)
@@ -99,7 +105,7 @@ class Outbox:
     async def message(self, stream: Stream, data: bytes) -> None:
         """Send data; return when the peer's windows and the socket have let it through.
 
-        One at a time on a stream.
+        One at a time on a stream. The data leaves also when this is cancelled.
         """
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._put(_Held(stream, data, _OPEN, sent))

@@ -11,7 +11,14 @@ from collections import deque
 from typing import Final
 
 from twophase.coordinator.queues import Delivered, QueueApi
-from twophase.core.errors import Overloaded, QueueNotFound, QueuesUnavailable, ReceiptStale, TwophaseError
+from twophase.core.errors import (
+    InvalidRequest,
+    Overloaded,
+    QueueNotFound,
+    QueuesUnavailable,
+    ReceiptStale,
+    TwophaseError,
+)
 from twophase.core.hooks import Clock
 from twophase.grpc_server.streaming import StreamingCall
 from twophase.rocketmq_wire.answers import (
@@ -158,6 +165,8 @@ class Consuming:
             found = await client.session.poll(receiving) or []
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
+        except InvalidRequest as error:  # the names were looked at before
+            raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from error
         except QueuesUnavailable:
             # A push consumer asks again at once, and for its queues every five seconds.
             await asyncio.sleep(min(_ELSEWHERE_S, _wait_ms(client, request) / 1000))
@@ -178,7 +187,8 @@ class Consuming:
         group, topic = _group_and_topic(client, request.group, request.topic)
         if not request.receipts:
             raise Refused(Code.BAD_REQUEST, "entries: there is none.")
-        entries = [(receipt, await self._acknowledged(group, topic, receipt)) for receipt in request.receipts]
+        acknowledged = [self._acknowledged(group, topic, receipt) for receipt in request.receipts]  # in one flush
+        entries = list(zip(request.receipts, await asyncio.gather(*acknowledged), strict=True))
         first = entries[0][1]
         if any(status.code != first.code for _, status in entries):
             first = Status(Code.MULTIPLE_RESULTS, "some of the receipts were refused; each entry has its own status.")
@@ -187,9 +197,9 @@ class Consuming:
     async def _acknowledged(self, group: Resource, topic: Resource, receipt: Receipt) -> Status:
         try:
             await self._queues.ack(group.namespace, group.name, topic.name, receipt.handle)
-        except ReceiptStale:
-            return OK  # RocketMQ answers so, too: the consumer that has the message now acknowledges it
         except TwophaseError as error:
+            if isinstance(error, ReceiptStale) and error.is_superseded:
+                return OK  # RocketMQ answers so, too: it is done, or the consumer that has it now acknowledges it
             return status_of(error)
         return OK
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from twophase.coordinator.queues import Decision, QueueApi, Sent
-from twophase.core.errors import StateConflict, TwophaseError, UnknownMessage
+from twophase.core.errors import ContentConflict, StateConflict, TwophaseError, UnknownMessage
 from twophase.core.hooks import Clock
 from twophase.core.queue_message import QueueMessage, gid_of
 from twophase.rocketmq_wire.answers import encode_recalled, encode_sent, encode_status
@@ -91,20 +91,27 @@ class Producing:
 
     async def _end(self, client: Client, raw: bytes) -> bytes:
         request = parse_end(raw)
-        topic_in(request.topic)
+        topic = topic_in(request.topic)
+        client.require_topic(topic)
         decision = _DECISIONS.get(request.resolution)
         if decision is None:
             raise Refused(Code.BAD_REQUEST, "resolution: it is neither COMMIT nor ROLLBACK.")
         if not request.transaction_id:
             raise Refused(Code.INVALID_TRANSACTION_ID, "transaction_id: it is missing.")
         client.caller.require_gid(request.transaction_id)
-        await self._queues.end(
-            request.transaction_id,
-            decision,
-            checked=request.source == Source.SERVER_CHECK,
-            client_id=client.session.client_id,
-            caller=client.caller.owner,
-        )
+        # As a rule the ids show the topic, and the message is not looked for.
+        gids = [gid_of(space, topic.name, request.message_id) for space in (topic.namespace, client.namespace)]
+        try:
+            await self._queues.end(
+                request.transaction_id,
+                decision,
+                checked=request.source == Source.SERVER_CHECK,
+                client_id=client.session.client_id,
+                caller=client.caller.owner,
+                topic=None if request.transaction_id in gids else (topic.namespace, topic.name),
+            )
+        except ContentConflict as error:  # it is another owner's
+            raise Refused(Code.INVALID_TRANSACTION_ID, error.message) from error
         return encode_status("EndTransactionResponse", OK)
 
     async def _recall(self, client: Client, raw: bytes) -> bytes:

@@ -10,6 +10,7 @@ from typing import Final
 
 from twophase.core import errors
 from twophase.core.errors import (
+    ContentConflict,
     Forbidden,
     InvalidRequest,
     LimitExceeded,
@@ -34,6 +35,7 @@ _CODES: Final = (
     (WrongMessageKind, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE),
     (ReceiptInvalid, Code.INTERNAL_SERVER_ERROR),
     (ReceiptStale, Code.INVALID_RECEIPT_HANDLE),
+    (ContentConflict, Code.ILLEGAL_MESSAGE_ID),
     (errors.Refused, Code.INVALID_TRANSACTION_ID),
     (Overloaded, Code.TOO_MANY_REQUESTS),
     (QueuesUnavailable, Code.HA_NOT_AVAILABLE),

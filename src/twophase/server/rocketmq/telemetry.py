@@ -49,7 +49,9 @@ class Telemetry:
             async for raw in call:
                 try:
                     settings = parse_settings(raw)
-                    if settings is not None:
+                    if settings is None:
+                        call.odd()  # nothing that is sent here is answered by one
+                    else:
                         outbox.put(await self._answer(client, settings))
                         session.opened(outbox)
                 except (TwophaseError, BrokenMessage) as error:

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.server.running import Running, running
 from tests.support.certificates import Certificates
 from tests.support.identities import token_of, write
-from tests.support.rocketmq_wire import HALF, TOPIC, Wire, message
+from tests.support.rocketmq_wire import GROUP, HALF, TOPIC, Wire, message, resource
 from twophase import AsyncMessage
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
@@ -24,6 +24,8 @@ from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota
 from twophase.server.settings import load
 from twophase.server.workers.assignment import of_worker
+from twophase.stores.batch import Batch, FlushResult
+from twophase.stores.sqlite.store import SqliteStore
 
 _COMMIT: dict[str, Any] = {"topic": kind("Resource")(name=TOPIC), "resolution": Resolution.COMMIT}
 
@@ -95,6 +97,74 @@ async def test_a_recall_tells_nothing_about_another_owners_message(tmp_path: Pat
         assert await eve.code("RecallMessage", **asked) == Code.MESSAGE_NOT_FOUND
         await shop.close()
         await eve.close()
+
+
+async def test_a_message_id_and_a_transaction_are_of_one_message(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        for fields, id_ in (({}, "1"), (HALF, "2")):
+            first, again, other = [
+                await wire.ask("SendMessage", messages=[message(id_, body, **fields)]) for body in (b"a", b"a", b"b")
+            ]
+            assert first.entries[0].transaction_id == again.entries[0].transaction_id
+            assert (again.status.code, other.status.code) == (Code.OK, Code.ILLEGAL_MESSAGE_ID)
+        ending = {"transaction_id": first.entries[0].transaction_id, "resolution": Resolution.COMMIT}
+        for wrong in ({"message_id": "2"}, {}):
+            code = await wire.code("EndTransaction", topic=resource("bills"), **ending, **wrong)
+            assert code == Code.INVALID_TRANSACTION_ID
+        for right in ({"message_id": "2"}, {}, {"message_id": "another"}):
+            assert await wire.code("EndTransaction", topic=resource(TOPIC), **ending, **right) == Code.OK
+        found = [part.message.body for part in await wire.receive() if part.message.body]
+        assert found == [b"a", b"a"]
+        await wire.close()
+
+
+async def test_receipts_of_one_call_are_durable_in_one_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        await wire.ask("SendMessage", messages=[message(f"{number}") for number in range(20)])
+        found = [part.message.system_properties for part in await wire.receive(batch_size=32) if part.message.body]
+        flushes: list[int] = []
+        flush = SqliteStore.flush
+
+        async def counted(store: SqliteStore, batch: Batch) -> FlushResult:
+            flushes.append(len(batch.progress))
+            return await flush(store, batch)
+
+        monkeypatch.setattr(SqliteStore, "flush", counted)
+        entries = [kind("AckMessageEntry")(receipt_handle=one.receipt_handle) for one in found]
+        answer = await wire.ask("AckMessage", entries=entries, group=resource(GROUP), topic=resource(TOPIC))
+        assert [one.status.code for one in answer.entries] == [Code.OK] * 20
+        assert sum(flushes) == 1
+        await wire.close()
+
+
+async def test_a_filter_that_is_none_is_refused_as_such(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        status, _ = await wire.receive(filter_expression=kind("FilterExpression")(type=1, expression="a && b"))
+        assert status.status.code == Code.ILLEGAL_FILTER_EXPRESSION
+        await wire.close()
+
+
+async def test_a_receipt_of_an_earlier_process_acknowledges_nothing_and_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        await wire.ask("SendMessage", messages=[message("1"), message("2")])
+        handles = [part.message.system_properties.receipt_handle for part in await wire.receive() if part.message.body]
+        of = {"group": resource(GROUP), "topic": resource(TOPIC)}
+        entry = kind("AckMessageEntry")
+        assert await wire.code("AckMessage", entries=[entry(receipt_handle=handles[0])], **of) == Code.OK
+        await wire.close()
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        for _ in range(2):  # before the first poll, and after it
+            code = await wire.code("AckMessage", entries=[entry(receipt_handle=handles[1])], **of)
+            assert code == Code.INVALID_RECEIPT_HANDLE
+            found = [part.message.system_properties for part in await wire.receive() if part.message.body]
+        assert found == []
+        assert await wire.code("AckMessage", entries=[entry(receipt_handle=handles[0])], **of) == Code.OK
+        await wire.close()
 
 
 async def test_messages_that_did_not_reach_the_client_are_given_out_again(

@@ -13,6 +13,7 @@ from tests.support.rocketmq_wire import (
     TOPIC,
     Wire,
     message,
+    packed,
     settings_command,
 )
 from twophase.coordinator.background import end
@@ -100,6 +101,36 @@ async def test_a_client_that_takes_no_answers_is_not_read_from(server: Serving) 
     assert call.sent == 1
     await end(serving)
     assert server.queues.clients == []
+
+
+class _Idle:
+    """A call whose client sends commands without settings, and then no more."""
+
+    def __init__(self, commands: int) -> None:
+        self.left, self.odds = commands, 0
+
+    def __aiter__(self) -> _Idle:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self.left:
+            raise StopAsyncIteration
+        self.left -= 1
+        return packed("TelemetryCommand")
+
+    def odd(self) -> None:
+        self.odds += 1
+
+    def keep(self, _size: int) -> bool:
+        return True
+
+
+async def test_commands_without_settings_count_as_what_brings_nothing(server: Serving) -> None:
+    assert server.port is not None
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions, server.port._peculiarities)
+    call: Any = _Idle(5)
+    await asyncio.wait_for(server.port._telemetry.serve(client, call), PATIENCE_S)
+    assert call.odds == 5
 
 
 async def test_a_client_that_takes_no_questions_gets_no_more_bodies(server: Serving) -> None:

@@ -46,6 +46,9 @@ class StubRequests:
             return ReceiptResults((OneReceipt(),))
         return answer("new") if answer.__struct_fields__ else answer()
 
+    async def close(self) -> None:
+        """Do nothing: there are no connections."""
+
     def paths(self) -> list[str]:
         """Return the last parts of the paths that were asked."""
         return [path.rpartition("/")[2] for path, _ in self.asked]

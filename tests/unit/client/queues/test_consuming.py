@@ -12,7 +12,7 @@ from tests.unit.client.queues.stub import AWAY, StubRequests, delivery
 from twophase.client.queues.consuming import Consuming
 from twophase.client.queues.handlers import handler_of, subscription_of
 from twophase.core.errors import Forbidden, QueuesElsewhere, StoreUnavailable, TwophaseError
-from twophase.core.queue_api import EXTEND_PATH, RECEIVE_PATH, Deliveries
+from twophase.core.queue_api import EXTEND_PATH, NACK_PATH, RECEIVE_PATH, Deliveries
 
 PATIENCE_S = 60
 
@@ -139,3 +139,20 @@ async def test_an_extension_under_way_ends_before_the_acknowledgement(monkeypatc
     await work.stop(PATIENCE_S)
     (acknowledged,) = [request.receipts for path, request in requests.asked if path.endswith("/ack")]
     assert acknowledged == ("new",)
+
+
+async def test_what_a_handler_waits_for_may_be_cancelled_and_its_message_rests_before_it_comes_again() -> None:
+    async def handle(number: int) -> None:
+        waited_for = asyncio.ensure_future(asyncio.sleep(PATIENCE_S))
+        waited_for.cancel()
+        await waited_for
+
+    found = [Deliveries((delivery(1),))]
+    requests = StubRequests(lambda path, _: found.pop(0) if path == RECEIVE_PATH and found else None)
+    work = consuming(requests)
+    work.start([subscription(handle)])
+    async with asyncio.timeout(PATIENCE_S):
+        while "nack" not in requests.paths():
+            await asyncio.sleep(0.01)
+    await work.stop(PATIENCE_S)
+    assert [request.pause_ms for path, request in requests.asked if path == NACK_PATH] == [None]

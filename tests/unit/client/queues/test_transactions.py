@@ -107,3 +107,20 @@ async def test_a_check_under_way_is_not_begun_again_and_ends_before_the_stop() -
     await stopping
     assert checks == 1
     assert coordinator.decided.get_nowait() == ("queue-1", Decision.COMMIT, True)
+
+
+async def test_a_check_that_waits_for_something_cancelled_is_answered_with_unknown() -> None:
+    coordinator = Coordinator()
+
+    async def check(_: Half) -> Decision:
+        waited_for = asyncio.ensure_future(asyncio.sleep(PATIENCE_S))
+        waited_for.cancel()
+        await waited_for
+        return Decision.COMMIT
+
+    work = Transactions(coordinator, "shop", "", check=check, concurrency=1)  # type: ignore[arg-type]
+    work.start()
+    coordinator.about.put_nowait("queue-1")
+    answered = await asyncio.wait_for(coordinator.decided.get(), PATIENCE_S)
+    assert answered == ("queue-1", Decision.UNKNOWN, True)
+    await work.stop(PATIENCE_S)

@@ -1,0 +1,50 @@
+"""Names of messages that are used again: for the same message, or for another one.
+
+Clients make message ids from the machine's address, the process and counters. Two containers may make the same ones;
+then the second message is refused. Taken for a repetition of the first, it would be lost without a word.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from twophase.core.errors import ContentConflict
+from twophase.core.message import Message
+from twophase.core.queue_message import QUEUE_PREFIX, QueueMessage, message_of
+
+
+def is_same(sent: QueueMessage, stored: Message) -> bool:
+    """Return True when a message of the coordinator is what is sent again."""
+    known = _queue_message_in(stored)
+    return known is not None and _compared(sent) == _compared(known)
+
+
+def id_taken(sent: QueueMessage, gid: str) -> ContentConflict:
+    """Return the refusal of a message whose id stands for another one."""
+    return ContentConflict(
+        f"message id {sent.message_id[:64]!r} of topic {sent.topic!r} stands for another message already.",
+        gid=gid,
+        remedy="Send it under another id. Producers with one address and one process number may make the same ids.",
+    )
+
+
+def _queue_message_in(stored: Message) -> QueueMessage | None:
+    """Return the message of a queue that is in a stored message; None for none."""
+    found = [one for one in stored.branches if one.url.startswith(QUEUE_PREFIX)]
+    return message_of(found[0].url, found[0].payload) if found else None
+
+
+def is_of_topic(stored: Message, namespace: str, topic: str) -> bool:
+    """Return True for the message of a queue that goes to this topic."""
+    known = _queue_message_in(stored)
+    return known is not None and (known.namespace, known.topic) == (namespace, topic)
+
+
+def _compared(message: QueueMessage) -> QueueMessage:
+    """Return the part of a message that a client repeats as it was.
+
+    When and where it was born, and its trace, may be those of the repetition; the properties come in any order.
+    """
+    return msgspec.structs.replace(
+        message, born_ms=0, born_host="", trace_context="", properties=tuple(sorted(message.properties))
+    )
