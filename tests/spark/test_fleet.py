@@ -37,6 +37,8 @@ name = "old"
 url = "sqlite:///old.db"
 """
 
+SERVICE = '[[service]]\nname = "a"\nurl = "sqlite:///a.db"\nconsumer = true\n'
+
 
 def read(folder: Path, text: str, **environment: str) -> object:
     path = folder / "audit.toml"
@@ -76,9 +78,17 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
     ("text", "said"),
     [
         ("[audit", "is no TOML"),
-        ("[audit]\ngrase = 1", "in [audit]: Object contains unknown field `grase`"),
+        ("[audit]\ngrase = 1", "in [audit]: There is no option 'grase' of [audit]. Did you mean grace?"),
         ('[audit]\ngrace = "long"', "in [audit], grace: Expected `float"),
-        ('[[producer]]\nname = "a"\nulr = "x"', "in [[producer]] number 1: Object contains unknown field `ulr`"),
+        (
+            '[[producer]]\nname = "a"\nulr = "x"',
+            "in [[producer]] number 1: There is no option 'ulr' of [producer]. Did",
+        ),
+        ('[[consumer]]\nname = "a"\nwhere = "x"', "no option 'where' of [consumer]. Known: name, url, table, urls."),
+        (SERVICE + 'ledger = { table = "t", agres = "x" }', "of [service.ledger]. Did you mean agrees?"),
+        (SERVICE + 'ledger = { table = "t", rows_per_effect = 0 }', "rows_per_effect is a whole number from 1 to 9999"),
+        (SERVICE + 'ledger = { table = "t", where = "a; b" }', "where: a condition holds no ? and no ;."),
+        (SERVICE + 'check_urls = ["http://a/"]', "check_urls means nothing without producer = true"),
         ('[[producer]]\nname = "a"', "in [[producer]] number 1: Object missing required field `url`"),
         ('[[producer]]\nname = "a"\nurl = "${NOT_SET}"', "the environment variable NOT_SET is not set"),
         (
@@ -87,7 +97,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
         ),
         ('[[producer]]\nname = "a"\nurl = "sqlite:///a.db#barrier"', "no # in url here"),
         ('[[service]]\nname = "a"\nurl = "sqlite:///a.db"', "set producer = true or consumer = true"),
-        ('[[consumer]]\nname = "a"\nurl = "sqlite:///a.db"\ntable = "x;y"', "no table or column name"),
+        ('[[consumer]]\nname = "a"\nurl = "sqlite:///a.db"\ntable = "x;y"', "no name of a table or column"),
         ("[[queue]]\nname = 1", "unknown field `queue`"),
     ],
 )

@@ -10,14 +10,15 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import msgspec
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.locations import Location, Role, parse_coordinator, parse_named
+from twophase_spark.locations import PARAMETERS, Location, Role, location_of
+from twophase_spark.option_table import unknown
 
 _REPORTS = ("html", "json", "junit")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -47,53 +48,39 @@ class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     since: str | None = None
 
 
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    url: str
+    table: str = ""
+
+
 class _Coordinator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
-    name: str = "coordinator"
+    name: str = Role.COORDINATOR.value
 
 
-class _Producer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    url: str
-    table: str = ""
+class _Barrier(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     urls: tuple[str, ...] = ()
 
 
-class _Consumer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _OwnLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    table: str
+    gid: str | None = None
+    branch: str | None = None
+    key: str | None = None
+    where: str | None = None
+    rows_per_effect: int | None = None
+    agrees: str | None = None
+
+
+class _Ledger(_OwnLedger, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: str
     url: str
-    table: str = ""
-    urls: tuple[str, ...] = ()
 
 
-class _Ledger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
-    url: str
-    table: str
-    gid: str = "gid"
-    branch: str = "branch_id"
-    key: str = ""
-    where: str = ""
-    rows_per_effect: int = 1
-    agrees: str = ""
-
-
-class _OwnLedger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    table: str
-    gid: str = "gid"
-    branch: str = "branch_id"
-    key: str = ""
-    where: str = ""
-    rows_per_effect: int = 1
-    agrees: str = ""
-
-
-class _Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Service(_Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """One database of a service that begins messages, receives calls, or both."""
 
-    name: str
-    url: str
-    table: str = ""
     producer: bool = False
     consumer: bool = False
     urls: tuple[str, ...] = ()
@@ -104,10 +91,21 @@ class _Service(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     audit: Options = Options()
     coordinator: tuple[_Coordinator, ...] = ()
-    producer: tuple[_Producer, ...] = ()
-    consumer: tuple[_Consumer, ...] = ()
+    producer: tuple[_Barrier, ...] = ()
+    consumer: tuple[_Barrier, ...] = ()
     ledger: tuple[_Ledger, ...] = ()
     service: tuple[_Service, ...] = ()
+
+
+_KINDS = {
+    "audit": Options,
+    "coordinator": _Coordinator,
+    "producer": _Barrier,
+    "consumer": _Barrier,
+    "ledger": _Ledger,
+    "service": _Service,
+    "service.ledger": _OwnLedger,
+}
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -158,10 +156,10 @@ def reports_named(path: Path) -> dict[str, Path]:
     return {name: Path(audit[name]) for name in _REPORTS if isinstance(audit.get(name), str)}
 
 
-_Entry = _Coordinator | _Producer | _Consumer | _Ledger | _Service
+_Any = _Coordinator | _Barrier | _Ledger | _Service
 
 
-def _entries(file: _File) -> tuple[tuple[str, tuple[_Entry, ...]], ...]:
+def _entries(file: _File) -> tuple[tuple[str, tuple[_Any, ...]], ...]:
     return (
         ("coordinator", file.coordinator),
         ("producer", file.producer),
@@ -174,14 +172,18 @@ def _entries(file: _File) -> tuple[tuple[str, tuple[_Entry, ...]], ...]:
 def _described(error: str) -> str:
     """Return msgspec's message with the position as it is written in TOML.
 
-    >>> _described("Object contains unknown field `ulr` - at `$.producer[1]`")
-    'in [[producer]] number 2: Object contains unknown field `ulr`'
+    >>> _described("Object missing required field `url` - at `$.producer[1]`")
+    'in [[producer]] number 2: Object missing required field `url`'
     """
     what, _, path_of_field = error.partition(" - at ")
     match = re.fullmatch(r"`\$\.(\w+)(?:\[(\d+)\])?(?:\.(.+))?`", path_of_field)
     if match is None:
         return error
     table = f"[{match[1]}]" if match[2] is None else f"[[{match[1]}]] number {int(match[2]) + 1}"
+    misspelt = re.fullmatch(r"Object contains unknown field `(.+)`", what)
+    if misspelt is not None:
+        of = f"{match[1]}.{match[3]}" if match[3] else match[1]
+        what = unknown(misspelt[1], _KINDS[of].__struct_fields__, f"[{of}]").message
     return f"in {table}{', ' + match[3] if match[3] else ''}: {what}"
 
 
@@ -198,36 +200,30 @@ def _resolved(url: str, environment: Mapping[str, str]) -> str:
     return resolved
 
 
-def _locations(kind: str, entry: _Entry, url: str) -> list[Location]:
+def _locations(kind: str, entry: _Any, url: str) -> list[Location]:
     if isinstance(entry, _Coordinator):
-        return [parse_coordinator(f"{entry.name}={url}")]
-    if isinstance(entry, _Ledger):
-        return [_named(Role.LEDGER, entry.name, url, entry.table, _ledger_query(entry))]
-    if isinstance(entry, _Consumer | _Producer):
-        return [_named(Role(kind), entry.name, url, entry.table, [("urls", prefix) for prefix in entry.urls])]
+        return [location_of(Role.COORDINATOR, entry.name, url, "", {})]
+    if not isinstance(entry, _Service):
+        return [location_of(Role(kind), entry.name, url, entry.table, _parameters(entry))]
     if not entry.producer and not entry.consumer:
         raise ConfigurationError(
             "a service is a producer, a consumer, or both: set producer = true or consumer = true."
         )
+    for named, role, is_role in (("check_urls", "producer", entry.producer), ("urls", "consumer", entry.consumer)):
+        if getattr(entry, named) and not is_role:
+            raise ConfigurationError(f"{named} means nothing without {role} = true.")
     found: list[Location] = []
     if entry.producer:
-        found.append(
-            _named(Role.PRODUCER, entry.name, url, entry.table, [("urls", prefix) for prefix in entry.check_urls])
-        )
+        found.append(location_of(Role.PRODUCER, entry.name, url, entry.table, {"urls": entry.check_urls}))
     if entry.consumer:
-        found.append(_named(Role.CONSUMER, entry.name, url, entry.table, [("urls", prefix) for prefix in entry.urls]))
+        found.append(location_of(Role.CONSUMER, entry.name, url, entry.table, {"urls": entry.urls}))
     if entry.ledger is not None:
-        found.append(_named(Role.LEDGER, entry.name, url, entry.ledger.table, _ledger_query(entry.ledger)))
+        found.append(location_of(Role.LEDGER, entry.name, url, entry.ledger.table, _parameters(entry.ledger)))
     return found
 
 
-def _ledger_query(ledger: _Ledger | _OwnLedger) -> list[tuple[str, str]]:
-    query = [("gid", ledger.gid), ("branch", ledger.branch), ("rows_per_effect", str(ledger.rows_per_effect))]
-    texts = (("key", ledger.key), ("where", ledger.where), ("agrees", ledger.agrees))
-    return query + [(name, text) for name, text in texts if text]
-
-
-def _named(role: Role, name: str, url: str, table: str, query: list[tuple[str, str]]) -> Location:
-    from_default = table or ("barrier" if query else "")
-    behind = f"{from_default}?{urlencode(query)}" if query else from_default
-    return parse_named(role, f"{name}={url}#{behind}" if behind else f"{name}={url}")
+def _parameters(entry: _Barrier | _OwnLedger) -> dict[str, Sequence[str]]:
+    given = {option.name: getattr(entry, option.name, None) for option in PARAMETERS}
+    return {
+        name: value if isinstance(value, tuple) else [str(value)] for name, value in given.items() if value is not None
+    }
