@@ -37,6 +37,7 @@ from twophase.server.identity.scopes import scopes_of
 from twophase.server.setting_table import describe
 from twophase_spark.datasource.options.read_options import OPTIONS as SOURCE_OPTIONS
 from twophase_spark.datasource.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
+from twophase_spark.fleet import OPTIONS as AUDIT_OPTIONS
 from twophase_spark.locations import PARAMETERS
 from twophase_spark.option_table import Option
 from twophase_spark.rules.taxonomy import MEANINGS
@@ -191,6 +192,12 @@ def options_table(options: Sequence[Option]) -> str:
     return _table(("Option", "For", "Default", "What it does"), rows)
 
 
+def audit_options_table() -> str:
+    """Return every option of an audit."""
+    rows = [(f"`{one.name}`", one.default_shown, one.meaning) for one in AUDIT_OPTIONS]
+    return _table(("Option", "Default", "What it does"), rows)
+
+
 def source_columns_table() -> str:
     """Return every column of the Spark source's tables."""
 
@@ -245,6 +252,7 @@ GENERATORS = {
     "queue_routes": queue_routes_table,
     "audit": audit_table,
     "situations": situations_table,
+    "audit_options": audit_options_table,
     "location_options": lambda: options_table(PARAMETERS),
     "source_options": lambda: options_table(SOURCE_OPTIONS),
     "sink_options": lambda: options_table(SINK_OPTIONS),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.fleet import read_fleet
+from twophase_spark.fleet import options_of, read_fleet
+from twophase_spark.inputs.plan import plan_of
 from twophase_spark.locations import Role
 
 WHOLE = """
@@ -37,6 +38,7 @@ name = "old"
 url = "sqlite:///old.db"
 """
 
+SOUND = '[[coordinator]]\nurl = "sqlite:///s.db"\n[[producer]]\nname = "a"\nurl = "sqlite:///a.db"\n'
 SERVICE = '[[service]]\nname = "a"\nurl = "sqlite:///a.db"\nconsumer = true\n'
 
 
@@ -53,7 +55,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
         tmp_path / "audit.toml", {"AUDIT_PASSWORD": "p@ss/w#rd", "BANK_A": "postgresql://a:b@db/bank?sslmode=require"}
     )
 
-    assert (fleet.options.grace, fleet.options.html) == (2.5, "report.html")
+    assert fleet.options == {"grace": 2.5, "html": "report.html"}
     by_role = {(one.role, one.name): one for one in fleet.locations}
     assert set(by_role) == {
         (Role.COORDINATOR, "east"),
@@ -80,6 +82,11 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
         ("[audit", "is no TOML"),
         ("[audit]\ngrase = 1", "in [audit]: There is no option 'grase' of [audit]. Did you mean grace?"),
         ('[audit]\ngrace = "long"', "in [audit], grace: Expected `float"),
+        ("[audit]\ngrace = -1", "in [audit], grace: Expected `float` >= 0"),
+        ("[audit]\nmemory = 1", "in [audit], memory: Expected `int` >= 512"),
+        ("[audit]\ncores = 0", "in [audit], cores: Expected `int` >= 1"),
+        ('[audit]\nsince = "soon"', "in [audit], since: 'soon' is no time such as 2026-11-01"),
+        ("[audit]\nhtml = 1", "in [audit], html: Expected `str`, got `int`"),
         (
             '[[producer]]\nname = "a"\nulr = "x"',
             "in [[producer]] number 1: There is no option 'ulr' of [producer]. Did",
@@ -119,3 +126,17 @@ def test_no_secret_stands_in_an_error(tmp_path: Path) -> None:
         read(tmp_path, '[[producer]]\nname = "a"\nurl = "redis://u:${PW}@h/x"', PW="s3cret")
 
     assert "s3cret" not in str(raised.value)
+
+
+def test_the_command_wins_over_the_file_and_the_file_over_what_is_usual(tmp_path: Path) -> None:
+    (tmp_path / "audit.toml").write_text("[audit]\ngrace = 2.5\nlate = 7\nsince = 1970-01-02\n" + SOUND)
+
+    plan = plan_of({"grace": 1}, {}, tmp_path / "audit.toml", cores=3)
+
+    assert (plan.grace_s, plan.late_s, plan.overlap_s, plan.cores, plan.since_ms) == (1, 7, 900, 3, 86_400_000)
+
+
+@pytest.mark.parametrize(("name", "value"), [("grace", -1), ("cores", 0), ("since", "soon"), ("every", "x")])
+def test_what_is_asked_for_has_the_bounds_of_the_file(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"^TP-7000: {name}: "):
+        options_of({name: value})

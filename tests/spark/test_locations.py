@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from twophase.core.errors import ConfigurationError
 from twophase_spark import audit
-from twophase_spark.fleet import Options
-from twophase_spark.inputs.plan import merged
+from twophase_spark.inputs.plan import plan_of
 from twophase_spark.locations import (
     PARAMETERS,
     Location,
@@ -84,7 +84,7 @@ def test_a_parameter_is_refused_where_it_means_nothing(role: Role, given: str) -
     texts = {role: [text]}
 
     with pytest.raises(ConfigurationError) as raised:
-        merged(Options(), texts, None)
+        plan_of({}, texts, None, cores=1)
     for_whom = "producer, consumer" if name == "urls" else "ledger"
     assert f"--{role} a: Option {name} is not one of a {role}; it is for {for_whom}." in raised.value.message
     assert (raised.value.code, raised.value.remedy) == ("TP-7000", ConfigurationError.remedy)
@@ -92,9 +92,9 @@ def test_a_parameter_is_refused_where_it_means_nothing(role: Role, given: str) -
 
 @pytest.mark.parametrize("condition", ["where=1", "rows_per_effect=2", "agrees=true"])
 def test_the_python_interface_refuses_a_parameter_that_means_nothing(condition: str) -> None:
-    no_session: Any = None
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
     with pytest.raises(ConfigurationError, match="is not one of a consumer; it is for ledger") as raised:
-        audit(no_session, ["sqlite:///x.db"], consumers=[f"b=sqlite:///b.db#barrier?{condition}"])
+        audit(session, ["sqlite:///x.db"], consumers=[f"b=sqlite:///b.db#barrier?{condition}"])
     assert raised.value.code == "TP-7000"
 
 

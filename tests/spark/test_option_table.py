@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from twophase.core.errors import ConfigurationError
+from twophase_spark import fleet
 from twophase_spark.datasource.options import read_options
 from twophase_spark.locations import PARAMETERS
 from twophase_spark.option_table import Option, unknown
 from twophase_spark.sink import options as sink_options
 
-TABLES = {"source": read_options.OPTIONS, "sink": sink_options.OPTIONS, "location": PARAMETERS}
+TEXTS = {"source": read_options.OPTIONS, "sink": sink_options.OPTIONS, "location": PARAMETERS}
+TABLES = {**TEXTS, "audit": fleet.OPTIONS}
 
 
 @pytest.mark.parametrize("options", TABLES.values(), ids=TABLES)
@@ -21,7 +23,7 @@ def test_every_option_says_what_it_means(options: tuple[Option, ...]) -> None:
     assert [option.name for option in options if not option.meaning] == []
 
 
-@pytest.mark.parametrize("options", TABLES.values(), ids=TABLES)
+@pytest.mark.parametrize("options", TEXTS.values(), ids=TEXTS)
 def test_every_default_is_what_the_page_shows(options: tuple[Option, ...]) -> None:
     """A default that is shown as text reads as the field's own."""
     for option in options:

@@ -10,7 +10,8 @@ DataFrames. The packages:
 * `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
 * `cluster`: what executors need.
 
-Around them: `locations` and `fleet` (the databases to audit), `session`, `doctor`, `progress`, `notebook`, `slo`.
+Around them: `locations` and `fleet` (the databases to audit), `option_table`, `session`, `doctor`, `progress`,
+`notebook`, `slo`.
 
 In a notebook:
 
@@ -99,8 +100,7 @@ def audit(
         ConfigurationError: a location cannot be understood, or there is nothing to compare.
         CannotRead: a database cannot be read.
     """
-    from twophase_spark.fleet import Options  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.locations import Role  # noqa: PLC0415 -- the same
+    from twophase_spark.locations import Role  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.notebook import audit as whole  # noqa: PLC0415 -- the same
 
     texts = {
@@ -109,12 +109,6 @@ def audit(
         Role.CONSUMER: consumers,
         Role.LEDGER: ledgers,
     }
-    asked = Options(
-        grace=grace_s,
-        late=late_s,
-        since=since,
-        cores=cores,
-        state=None if state is None else str(state),
-        baseline=None if baseline is None else str(baseline),
-    )
-    return whole(spark, texts, asked, None if config is None else Path(config))
+    asked = {"grace": grace_s, "late": late_s, "since": since, "cores": cores, "state": state, "baseline": baseline}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return whole(spark, texts, given, None if config is None else Path(config))

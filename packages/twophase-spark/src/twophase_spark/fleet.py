@@ -11,41 +11,79 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta
 
 from twophase.core.errors import ConfigurationError
 from twophase_spark.locations import PARAMETERS, Location, Role, location_of
-from twophase_spark.option_table import unknown
+from twophase_spark.option_table import Option, table_of, unknown
 
 _REPORTS = ("html", "json", "junit")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-class Options(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The keys of `[audit]`.
+Seconds = Annotated[float, Meta(ge=0)]
 
-    Each is an option of the command too, which then wins.
+
+class Moment(int):
+    """A time in milliseconds since 1970.
+
+    Its text is `2026-11-01` or `2026-11-01T12:30+01:00`, UTC where it names no zone.
     """
 
-    grace: float | None = None
-    late: float | None = None
-    memory: int | None = None
-    cores: int | None = None
-    overlap: float | None = None
-    every: float | None = None
-    complete: bool | None = None
-    allow_empty: bool | None = None
-    html: str | None = None
-    json: str | None = None
-    junit: str | None = None
-    state: str | None = None
-    findings: str | None = None
-    baseline: str | None = None
-    write_baseline: str | None = None
-    since: str | None = None
+
+class Options(
+    msgspec.Struct,
+    frozen=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    rename={"grace_s": "grace", "late_s": "late", "every_s": "every", "overlap_s": "overlap"}
+    | {"since_ms": "since", "memory_mb": "memory"},
+):
+    """The terms of an audit: keys of `[audit]`, and options of the command.
+
+    grace: Seconds before suspicious messages are read again.
+    late: Seconds after which an unfinished message counts as late.
+    html: Write the report as a page to this file.
+    json: Write the report as JSON to this file.
+    junit: Write the report as JUnit XML to this file.
+    findings: Append every finding to this Delta table: a folder, or a URL.
+    state: Audit only what came since the run that wrote this file, and update it.
+    baseline: Broken messages that this file acknowledges fail no audit; see --write-baseline.
+    write_baseline: Write a file for --baseline that acknowledges all that is broken now.
+    since: Do not expect coordinators to know what was born before, such as 2026-11-01.
+    every: With --state: repeat after this many seconds, until stopped.
+    overlap: Seconds a transaction may stay open, with --state.
+    complete: Exit with 2 if anything could not be checked.
+    allow_empty: Accept databases without any message.
+    memory: Memory for Spark in MiB.
+    cores: Cores for Spark.
+    """
+
+    grace_s: Annotated[Seconds, Option()] = 5.0
+    late_s: Annotated[Seconds, Option()] = 3600.0
+    html: Annotated[Path | None, Option()] = None
+    json: Annotated[Path | None, Option()] = None
+    junit: Annotated[Path | None, Option()] = None
+    findings: Annotated[str | None, Option()] = None
+    state: Annotated[Path | None, Option()] = None
+    baseline: Annotated[Path | None, Option()] = None
+    write_baseline: Annotated[Path | None, Option()] = None
+    since_ms: Annotated[Moment, Option(shown="all are expected")] = Moment(0)
+    every_s: Annotated[Seconds | None, Option()] = None
+    overlap_s: Annotated[Seconds, Option()] = 900.0
+    complete: Annotated[bool, Option()] = False
+    allow_empty: Annotated[bool, Option()] = False
+    memory_mb: Annotated[int, Meta(ge=512), Option()] = 2048
+    cores: Annotated[int, Meta(ge=1), Option(shown="all, at most 8")] = 2
+
+
+OPTIONS = table_of(Options)
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -109,9 +147,9 @@ _KINDS = {
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The contents of the file."""
+    """The contents of the file; `options` are the keys of `[audit]` that it has."""
 
-    options: Options
+    options: dict[str, Any]
     locations: tuple[Location, ...]
 
 
@@ -129,7 +167,7 @@ def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path} is no TOML: {error}.") from None
     try:
-        file = msgspec.convert(plain, _File)
+        file = msgspec.convert(plain, _File, dec_hook=_made)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"{path}: {_described(str(error))}.") from None
     locations: list[Location] = []
@@ -140,7 +178,37 @@ def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet
                 locations += _locations(kind, entry, _resolved(entry.url, environment))
             except ConfigurationError as error:
                 raise ConfigurationError(f"{entry_name}: {error.message}") from None
-    return Fleet(file.audit, tuple(locations))
+    return Fleet(plain.get("audit", {}), tuple(locations))
+
+
+def options_of(given: Mapping[str, object]) -> Options:
+    """Return the terms of an audit, with defaults for those that are not given.
+
+    >>> options_of({"grace": 2, "since": "1970-01-02"}).since_ms
+    86400000
+
+    Raises:
+        ConfigurationError: one is out of its bounds, or cannot be understood.
+    """
+    try:
+        return msgspec.convert(given, Options, dec_hook=_made)
+    except msgspec.ValidationError as error:
+        what, _, name = str(error).partition(" - at `$.")
+        raise ConfigurationError(f"{name.rstrip('`')}: {what}.") from None
+
+
+def _made(kind: type, value: object) -> object:
+    if kind is Path and isinstance(value, str | Path):
+        return Path(value)
+    if kind is not Moment:
+        raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    if isinstance(value, Moment):
+        return value
+    try:
+        at = datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"{str(value)!r} is no time such as 2026-11-01 or 2026-11-01T12:30+01:00") from None
+    return Moment((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def reports_named(path: Path) -> dict[str, Path]:
@@ -183,7 +251,7 @@ def _described(error: str) -> str:
     misspelt = re.fullmatch(r"Object contains unknown field `(.+)`", what)
     if misspelt is not None:
         of = f"{match[1]}.{match[3]}" if match[3] else match[1]
-        what = unknown(misspelt[1], _KINDS[of].__struct_fields__, f"[{of}]").message
+        what = unknown(misspelt[1], _KINDS[of].__struct_encode_fields__, f"[{of}]").message
     return f"in {table}{', ' + match[3] if match[3] else ''}: {what}"
 
 
