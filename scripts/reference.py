@@ -35,10 +35,13 @@ from twophase.queues import Consumer, TransactionProducer
 from twophase.server.api.queues.routes import QUEUE_OPERATIONS
 from twophase.server.identity.scopes import scopes_of
 from twophase.server.setting_table import describe
-from twophase_spark.datasource.options.described import OPTIONS, Fits
+from twophase_spark.datasource.options.read_options import OPTIONS as SOURCE_OPTIONS
 from twophase_spark.datasource.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
+from twophase_spark.fleet import OPTIONS as AUDIT_OPTIONS
+from twophase_spark.locations import PARAMETERS
+from twophase_spark.option_table import Option
 from twophase_spark.rules.taxonomy import MEANINGS
-from twophase_spark.sink.described import OPTIONS as SINK_OPTIONS
+from twophase_spark.sink.options import OPTIONS as SINK_OPTIONS
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -183,17 +186,16 @@ def shared_table() -> str:
     return _table(*setups.shared_table())
 
 
-def source_options_table() -> str:
-    """Return every option of the Spark source."""
-    rows = [(f"`{one.name}`", one.fits.value, one.default, one.meaning) for one in OPTIONS]
+def options_table(options: Sequence[Option]) -> str:
+    """Return every option of a table of options."""
+    rows = [(f"`{one.name}`", one.takers or "any", one.default_shown, one.meaning) for one in options]
     return _table(("Option", "For", "Default", "What it does"), rows)
 
 
-def sink_options_table() -> str:
-    """Return every option of the Spark sink."""
-    fits = {Fits.ANY: "any", Fits.BATCH: "write"}
-    rows = [(f"`{one.name}`", fits[one.fits], one.default, one.meaning) for one in SINK_OPTIONS]
-    return _table(("Option", "For", "Default", "What it does"), rows)
+def audit_options_table() -> str:
+    """Return every option of an audit."""
+    rows = [(f"`{one.name}`", one.default_shown, one.meaning) for one in AUDIT_OPTIONS]
+    return _table(("Option", "Default", "What it does"), rows)
 
 
 def source_columns_table() -> str:
@@ -250,8 +252,10 @@ GENERATORS = {
     "queue_routes": queue_routes_table,
     "audit": audit_table,
     "situations": situations_table,
-    "source_options": source_options_table,
-    "sink_options": sink_options_table,
+    "audit_options": audit_options_table,
+    "location_options": lambda: options_table(PARAMETERS),
+    "source_options": lambda: options_table(SOURCE_OPTIONS),
+    "sink_options": lambda: options_table(SINK_OPTIONS),
     "source_columns": source_columns_table,
     "failpoints": failpoints_list,
     "clients": clients_table,

@@ -25,8 +25,7 @@ from tests.spark.truth import LATE_S, nowadays
 from tests.support.secret_files import secret_in
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
-from twophase_spark.fleet import Options
-from twophase_spark.inputs.plan import Plan, merged, plan_of
+from twophase_spark.inputs.plan import Plan, plan_of
 from twophase_spark.locations import Role
 from twophase_spark.rules.taxonomy import VIOLATIONS
 from twophase_spark.schemas import BRANCHES_UNKNOWN
@@ -58,8 +57,7 @@ class Planted(msgspec.Struct, frozen=True):
     @property
     def plan(self) -> Plan:
         """Return the plan of an audit."""
-        options, locations = merged(Options(late=LATE_S), self.locations, None)
-        return plan_of(options, locations, cores=2)
+        return plan_of({"late": LATE_S}, self.locations, None, cores=2)
 
 
 def plant(folder: Path, server: PostgresServer, messages: int) -> Planted:

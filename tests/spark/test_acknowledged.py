@@ -18,6 +18,7 @@ from tests.spark.truth import nowadays
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
+from twophase_spark.fleet import Moment
 from twophase_spark.inputs import baseline as baselines
 from twophase_spark.inputs.baseline import read_baseline
 from twophase_spark.inputs.plan import Plan
@@ -106,7 +107,7 @@ def test_a_message_of_before_need_not_be_known(spark: SparkSession, system: Syst
     now_ms = nowadays([Case("now", "")])[0].created_ms
     system.execute(system.bank_a, "update barrier set prepared_at = ? where gid = 'dropped'", now_ms - 1)
 
-    report = audited(spark, system, since_ms=now_ms)
+    report = audited(spark, system, since_ms=Moment(now_ms))
 
     assert report.result.primary == {"missing_effect": 1}
     assert report.result.unknown == {"older than history": 1}

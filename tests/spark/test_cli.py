@@ -149,6 +149,10 @@ def test_doctor_names_a_library_that_is_too_new(monkeypatch: pytest.MonkeyPatch)
     [
         (["--coordinator=sqlite:///none.db", "--producer=a=sqlite:///a.db"], "there is no file none.db"),
         (["--coordinator=mongo://x"], "must begin with"),
+        (
+            ["--coordinator=sqlite:///x.db", "--consumer=b=sqlite:///b.db#barrier?where=1"],
+            "TP-7000: --consumer b: Option",
+        ),
         (["--coordinator=sqlite:///x.db", "--producer=sqlite:///a.db"], "NAME=URL"),
         (["--coordinator=sqlite:///x.db", "--ledger=b=sqlite:///b.db#ledger"], "no --consumer b"),
         (["--coordinator=sqlite:///x.db", "--producer=a=sqlite:///a.db", "--html=/no/x.html"], "no folder /no;"),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.fleet import read_fleet
+from twophase_spark.fleet import options_of, read_fleet
+from twophase_spark.inputs.plan import plan_of
 from twophase_spark.locations import Role
 
 WHOLE = """
@@ -37,6 +38,9 @@ name = "old"
 url = "sqlite:///old.db"
 """
 
+SOUND = '[[coordinator]]\nurl = "sqlite:///s.db"\n[[producer]]\nname = "a"\nurl = "sqlite:///a.db"\n'
+SERVICE = '[[service]]\nname = "a"\nurl = "sqlite:///a.db"\nconsumer = true\n'
+
 
 def read(folder: Path, text: str, **environment: str) -> object:
     path = folder / "audit.toml"
@@ -51,7 +55,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
         tmp_path / "audit.toml", {"AUDIT_PASSWORD": "p@ss/w#rd", "BANK_A": "postgresql://a:b@db/bank?sslmode=require"}
     )
 
-    assert (fleet.options.grace, fleet.options.html) == (2.5, "report.html")
+    assert fleet.options == {"grace": 2.5, "html": "report.html"}
     by_role = {(one.role, one.name): one for one in fleet.locations}
     assert set(by_role) == {
         (Role.COORDINATOR, "east"),
@@ -76,9 +80,22 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
     ("text", "said"),
     [
         ("[audit", "is no TOML"),
-        ("[audit]\ngrase = 1", "in [audit]: Object contains unknown field `grase`"),
+        ("[audit]\ngrase = 1", "in [audit]: There is no option 'grase' of [audit]. Did you mean grace?"),
         ('[audit]\ngrace = "long"', "in [audit], grace: Expected `float"),
-        ('[[producer]]\nname = "a"\nulr = "x"', "in [[producer]] number 1: Object contains unknown field `ulr`"),
+        ("[audit]\ngrace = -1", "in [audit], grace: Expected `float` >= 0"),
+        ("[audit]\nmemory = 1", "in [audit], memory: Expected `int` >= 512"),
+        ("[audit]\ncores = 0", "in [audit], cores: Expected `int` >= 1"),
+        ('[audit]\nsince = "soon"', "in [audit], since: 'soon' is no time such as 2026-11-01"),
+        ("[audit]\nhtml = 1", "in [audit], html: Expected `str`, got `int`"),
+        (
+            '[[producer]]\nname = "a"\nulr = "x"',
+            "in [[producer]] number 1: There is no option 'ulr' of [producer]. Did",
+        ),
+        ('[[consumer]]\nname = "a"\nwhere = "x"', "no option 'where' of [consumer]. Known: name, url, table, urls."),
+        (SERVICE + 'ledger = { table = "t", agres = "x" }', "of [service.ledger]. Did you mean agrees?"),
+        (SERVICE + 'ledger = { table = "t", rows_per_effect = 0 }', "rows_per_effect is a whole number from 1 to 9999"),
+        (SERVICE + 'ledger = { table = "t", where = "a; b" }', "where: a condition holds no ? and no ;."),
+        (SERVICE + 'check_urls = ["http://a/"]', "check_urls means nothing without producer = true"),
         ('[[producer]]\nname = "a"', "in [[producer]] number 1: Object missing required field `url`"),
         ('[[producer]]\nname = "a"\nurl = "${NOT_SET}"', "the environment variable NOT_SET is not set"),
         (
@@ -87,7 +104,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
         ),
         ('[[producer]]\nname = "a"\nurl = "sqlite:///a.db#barrier"', "no # in url here"),
         ('[[service]]\nname = "a"\nurl = "sqlite:///a.db"', "set producer = true or consumer = true"),
-        ('[[consumer]]\nname = "a"\nurl = "sqlite:///a.db"\ntable = "x;y"', "no table or column name"),
+        ('[[consumer]]\nname = "a"\nurl = "sqlite:///a.db"\ntable = "x;y"', "no name of a table or column"),
         ("[[queue]]\nname = 1", "unknown field `queue`"),
     ],
 )
@@ -109,3 +126,17 @@ def test_no_secret_stands_in_an_error(tmp_path: Path) -> None:
         read(tmp_path, '[[producer]]\nname = "a"\nurl = "redis://u:${PW}@h/x"', PW="s3cret")
 
     assert "s3cret" not in str(raised.value)
+
+
+def test_the_command_wins_over_the_file_and_the_file_over_what_is_usual(tmp_path: Path) -> None:
+    (tmp_path / "audit.toml").write_text("[audit]\ngrace = 2.5\nlate = 7\nsince = 1970-01-02\n" + SOUND)
+
+    plan = plan_of({"grace": 1}, {}, tmp_path / "audit.toml", cores=3)
+
+    assert (plan.grace_s, plan.late_s, plan.overlap_s, plan.cores, plan.since_ms) == (1, 7, 900, 3, 86_400_000)
+
+
+@pytest.mark.parametrize(("name", "value"), [("grace", -1), ("cores", 0), ("since", "soon"), ("every", "x")])
+def test_what_is_asked_for_has_the_bounds_of_the_file(name: str, value: object) -> None:
+    with pytest.raises(ConfigurationError, match=f"^TP-7000: {name}: "):
+        options_of({name: value})

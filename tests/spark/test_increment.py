@@ -17,8 +17,7 @@ from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
-from twophase_spark.cli.audit import perform, read_order
-from twophase_spark.fleet import Options
+from twophase_spark.cli.audit import perform, read_plan
 from twophase_spark.inputs.increment import (
     CARRIED_MAX,
     Run,
@@ -310,8 +309,8 @@ def test_rounds_find_what_comes_and_stop_when_asked(
     system = make_system(tmp_path)
     plant(system, nowadays(GOOD))
     bank_a_is_away = tmp_path / "away.db"
-    options = Options(grace=0, late=1e12, overlap=0, every=0.001, cores=1, state=str(tmp_path / "state"))
-    order = read_order(options, {Role.COORDINATOR: [], Role.PRODUCER: []}, _config(tmp_path, system))
+    asked = {"grace": 0, "late": 1e12, "overlap": 0, "every": 0.001, "cores": 1, "state": tmp_path / "state"}
+    plan = read_plan(asked, {Role.COORDINATOR: [], Role.PRODUCER: []}, _config(tmp_path, system))
     reports: list[Report] = []
     said: list[str] = []
     before = signal.getsignal(signal.SIGTERM)
@@ -329,7 +328,7 @@ def test_rounds_find_what_comes_and_stop_when_asked(
             bank_a_is_away.rename(system.bank_a)
             plant(system, nowadays([Case("lost", "lost", None, "msg", NONE, ())]))
 
-    assert perform(order, ReportFiles(), say, show) == 1
+    assert perform(plan, ReportFiles(), say, show) == 1
 
     assert [report.verdict for report in reports] == [Verdict.CLEAN, Verdict.VIOLATIONS]
     assert reports[1].result.messages == 1

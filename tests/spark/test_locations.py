@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.locations import Location, Role, parse_coordinator, parse_named, require_distinct
+from twophase_spark import audit
+from twophase_spark.inputs.plan import plan_of
+from twophase_spark.locations import (
+    PARAMETERS,
+    Location,
+    Role,
+    parameters_of,
+    parse_coordinator,
+    parse_named,
+    require_distinct,
+)
 
 
 def test_a_driver_in_the_scheme_is_dropped() -> None:
@@ -39,16 +51,51 @@ def test_several_coordinators_may_be_named() -> None:
         (Role.PRODUCER, "a=redis://x", "must begin with"),
         (Role.PRODUCER, "a=/tmp/a.db", "must begin with"),
         (Role.PRODUCER, "a=sqlite://a.db", "sqlite:///relative.db"),
-        (Role.PRODUCER, "a=sqlite:///a.db#x;drop table y", "no table or column"),
+        (Role.PRODUCER, "a=sqlite:///a.db#x;drop table y", "no name of a table or column"),
         (Role.LEDGER, "a=sqlite:///a.db", "name the table"),
-        (Role.LEDGER, "a=sqlite:///a.db#t?gid=1;--", "no table or column"),
-        (Role.LEDGER, "a=sqlite:///a.db#t?colour=red", "unknown ['colour']"),
+        (Role.LEDGER, "a=sqlite:///a.db#t?gid=1;--", "no name of a table or column"),
+        (
+            Role.LEDGER,
+            "a=sqlite:///a.db#t?colour=red",
+            "--ledger a: There is no option 'colour' of a ledger. Known: gid",
+        ),
+        (Role.LEDGER, "a=sqlite:///a.db#t?agress=1", "Did you mean agrees?"),
+        (Role.LEDGER, "a=sqlite:///a.db#t?where=x&where=y", "Option where is given 2 times"),
+        (Role.LEDGER, "a=sqlite:///a.db#t?rows_per_effect=0", "whole number from 1 to 9999"),
     ],
 )
 def test_a_wrong_location_is_refused_with_what_is_expected(role: Role, text: str, said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         parse_named(role, text)
     assert said in raised.value.message
+
+
+MEANINGLESS = [
+    *((role, f"{name}=1") for role in (Role.PRODUCER, Role.CONSUMER) for name in parameters_of(Role.LEDGER)),
+    (Role.LEDGER, "urls=http://b/"),
+    *((Role.COORDINATOR, f"{option.name}=1") for option in PARAMETERS),
+]
+
+
+@pytest.mark.parametrize(("role", "given"), MEANINGLESS)
+def test_a_parameter_is_refused_where_it_means_nothing(role: Role, given: str) -> None:
+    name, _, _ = given.partition("=")
+    text = f"a=sqlite:///a.db#{'' if role is Role.COORDINATOR else 't'}?{given}"
+    texts = {role: [text]}
+
+    with pytest.raises(ConfigurationError) as raised:
+        plan_of({}, texts, None, cores=1)
+    for_whom = "producer, consumer" if name == "urls" else "ledger"
+    assert f"--{role} a: Option {name} is not one of a {role}; it is for {for_whom}." in raised.value.message
+    assert (raised.value.code, raised.value.remedy) == ("TP-7000", ConfigurationError.remedy)
+
+
+@pytest.mark.parametrize("condition", ["where=1", "rows_per_effect=2", "agrees=true"])
+def test_the_python_interface_refuses_a_parameter_that_means_nothing(condition: str) -> None:
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(defaultParallelism=2))
+    with pytest.raises(ConfigurationError, match="is not one of a consumer; it is for ledger") as raised:
+        audit(session, ["sqlite:///x.db"], consumers=[f"b=sqlite:///b.db#barrier?{condition}"])
+    assert raised.value.code == "TP-7000"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_an_audit_whose_database_is_away(files: ReportFiles, tmp_path: Path) -> 
     ("wrong", "why"),
     [
         ('[[coordinator]]\nurl = "postgresql://a:${NOWHERE_SET}@db/t"', "NOWHERE_SET is not set"),
-        ('[[coordinator]]\nulr = "sqlite:///c.db"', "unknown field"),
+        ('[[coordinator]]\nulr = "sqlite:///c.db"', "Did you mean url?"),
         ('[[coordinator]]\nurl = "mongo://x"', "must begin with"),
         ("findings = 5", "in [audit], findings"),
         ("", "No coordinator is named"),
@@ -166,7 +166,7 @@ def test_a_report_that_could_not_be_shown_stands(files: ReportFiles, monkeypatch
         if "could not check" in text:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert spark_audit._rounds(nothing, order_of(files), files, say, show, Lineage(None)) == 2
+    assert spark_audit._rounds(nothing, plan_of(files), files, say, show, Lineage(None)) == 2
     assert any("No space left" in text for text in stop)
     assert files.html is not None
     assert files.html.read_text() == "clean"
@@ -185,9 +185,8 @@ def fail(*_: object, **__: object) -> None:
     raise CannotRead(AWAY)
 
 
-def order_of(files: ReportFiles) -> spark_audit.Order:
-    plan = Plan((), html=files.html, json=files.json, junit=files.junit)
-    return spark_audit.Order(plan, memory_mb=512, cores=1, every_s=0.001)
+def plan_of(files: ReportFiles) -> Plan:
+    return Plan((), html=files.html, json=files.json, junit=files.junit, memory_mb=512, cores=1, every_s=0.001)
 
 
 def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +198,7 @@ def test_a_round_that_could_not_be_made(files: ReportFiles, monkeypatch: pytest.
         if "could not check" in text:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert spark_audit._rounds(nothing, order_of(files), files, say, nothing, Lineage(None)) == 2
+    assert spark_audit._rounds(nothing, plan_of(files), files, say, nothing, Lineage(None)) == 2
     require_not_made(files, AWAY)
 
 
@@ -216,7 +215,7 @@ def test_a_stop_cuts_no_grace_time_short(files: ReportFiles, monkeypatch: pytest
     nothing: Any = None
     said: list[str] = []
 
-    assert spark_audit._rounds(nothing, order_of(files), files, said.append, nothing, Lineage(None)) == 2
+    assert spark_audit._rounds(nothing, plan_of(files), files, said.append, nothing, Lineage(None)) == 2
     assert said == ["stopped"], "no round failed, and none was shown"
 
 

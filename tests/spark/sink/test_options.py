@@ -79,3 +79,19 @@ def test_what_is_none_may_stand_there(options: dict[str, str]) -> None:
 def test_what_belongs_to_the_coordinator_is_refused_before_a_row_is_read(options: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError, match=r"coordinator|only a check address|twice"):
         parse({**NEEDED, **options})
+
+
+def test_what_spark_adds_of_its_own_is_no_option_of_ours() -> None:
+    added = {"path": "/x", "checkpointLocation": "/y", "queryName": "orders"}
+
+    assert parse({**NEEDED, "topic": "orders", **added}, streaming=True) == parse({**NEEDED, "topic": "orders"})
+
+
+def test_a_topic_is_the_address_of_every_row() -> None:
+    assert parse({**NEEDED, "topic": "orders"}).url == "topic://orders"
+
+
+def test_an_option_without_text_is_not_given() -> None:
+    given = {"delay": "", "durability": "", "payloadColumns": "", "ca": ""}
+
+    assert parse({**NEEDED, "topic": "orders", **given}) == parse({**NEEDED, "topic": "orders"})

@@ -36,6 +36,7 @@ GROWING = (
     "read_decision",
     "read_gid",
     "read_key_columns",
+    "read_latest",
     "read_page",
     "read_unpublished",
     "read_winners",

@@ -239,8 +239,8 @@ def test_addresses_payloads_and_headers(spark: SparkSession, sqlite_scene: Harne
         ({"checkAfter": "0"}, "checkAfter"),
         ({"speed": "9"}, "no option 'speed'"),
         ({"payloadColumn": "amount"}, "text is needed"),
-        ({"onFailure": "panic"}, "keep or abandon"),
-        ({"durability": "none"}, "submit or check-back"),
+        ({"onFailure": "panic"}, "one of keep, abandon"),
+        ({"durability": "none"}, "one of submit, check-back"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_row_is_read(

@@ -155,7 +155,7 @@ def test_the_audit_log_is_read_with_its_chain_and_filtered_by_time(store: StoreU
     assert read == written
     assert [recomputed(row) for row in read] == [row.hash for row in read]
     assert later == [{"target": "g2"}]
-    with pytest.raises(ConfigurationError, match="gids is not one of table audit_log"):
+    with pytest.raises(ConfigurationError, match="gids is not one of read of table audit_log"):
         reads.batch(url=store.url, table="audit_log", gids="g1")
 
 

@@ -5,9 +5,9 @@ The tests cover load, schema, SQL, streams with checkpoints, and one cut over ta
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -28,7 +28,7 @@ from tests.spark.source.stores import (
     live,
     remove,
 )
-from twophase_spark import consistent_cut, register
+from twophase_spark import consistent_cut, register, stream_lag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -194,15 +194,26 @@ def test_progress_says_how_far_a_stream_is_behind(
     with_source: SparkSession, sqlite_store: SqliteUnderTest, tmp_path: Path
 ) -> None:
     finish(sqlite_store, 1, 1, 10)
+    sqlite_store.many("update history set finished_ms = ?", [(1_000_000_000_000,)])  # long ago
     reader = with_source.readStream.format("twophase").options(url=sqlite_store.url, maxRowsPerBatch="4")
     writer = reader.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path)).queryName("lagging")
 
     query = ended_by_itself(writer.trigger(availableNow=True))
 
     reports = [progress for progress in query.recentProgress if progress.numInputRows]
-    lags = [json.loads(progress.sources[0].latestOffset)["lag"]["rows"] for progress in reports]
+    lags = [stream_lag(cast(StreamingQuery, SimpleNamespace(lastProgress=progress))) for progress in reports]
     assert [progress.numInputRows for progress in reports] == [4, 4, 2]
-    assert lags == [6, 2, 0]
+    assert [(lag.rows, lag.seconds > 0) for lag in lags if lag is not None] == [(6, True), (2, True), (0, False)]
+    last = stream_lag(query)
+    assert last is not None
+    assert (last.rows, last.seconds) == (0, 0)
+
+
+def test_a_query_without_our_source_or_a_report_has_no_lag() -> None:
+    other = SimpleNamespace(sources=[SimpleNamespace(latestOffset=text) for text in ("None", '{"1": 7}', None)])
+
+    assert stream_lag(cast(StreamingQuery, SimpleNamespace(lastProgress=None))) is None
+    assert stream_lag(cast(StreamingQuery, SimpleNamespace(lastProgress=other))) is None
 
 
 def test_a_gap_ends_the_stream_or_stands_in_it(

@@ -10,7 +10,8 @@ DataFrames. The packages:
 * `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
 * `cluster`: what executors need.
 
-Around them: `locations` and `fleet` (the databases to audit), `session`, `doctor`, `progress`, `notebook`, `slo`.
+Around them: `locations` and `fleet` (the databases to audit), `option_table`, `session`, `doctor`, `progress`, `lag`,
+`notebook`, `slo`.
 
 In a notebook:
 
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
+    from twophase_spark.lag import StreamLag
     from twophase_spark.notebook import Outcome
+    from twophase_spark.sink.progress import SinkProgress
 
-__all__ = ["audit", "consistent_cut", "register"]
+__all__ = ["audit", "consistent_cut", "register", "sink_progress", "stream_lag"]
 
 
 def register(spark: SparkSession) -> SparkSession:
@@ -60,6 +64,56 @@ def consistent_cut(url: str) -> AbstractContextManager[dict[str, str]]:
     from twophase_spark.datasource.cut import consistent_cut as cut  # noqa: PLC0415 -- PySpark is slow to import
 
     return cut(url)
+
+
+def stream_lag(query: StreamingQuery) -> StreamLag | None:
+    """Return how far a query is behind the store that it follows, as it reported last.
+
+    Arguments:
+        query: a stream of the source "twophase", perhaps with other sources; also of Spark Connect.
+
+    Returns:
+        `rows` that it has not read, `seconds` since the oldest of them was written (0 without one), and `reported_at`:
+        a query that waits for a database or a coordinator makes no report. Before the first report, and for a query
+        without such a source, it returns None.
+
+    >>> from types import SimpleNamespace
+    >>> source = SimpleNamespace(latestOffset='{"1": 90, "lag": {"rows": 4, "ms": 1500}}')
+    >>> report = SimpleNamespace(sources=[source], timestamp="2026-11-26T17:36:27.005Z")
+    >>> lag = stream_lag(SimpleNamespace(lastProgress=report))
+    >>> lag.rows, lag.seconds
+    (4, 1.5)
+    """
+    from twophase_spark.lag import stream_lag as lag  # noqa: PLC0415 -- costs nothing when it is not called
+
+    return lag(query)
+
+
+def sink_progress(ledger: str, publisher: str, query: StreamingQuery | None = None) -> SinkProgress | None:
+    """Return the state of a publisher's latest batch, from its ledger.
+
+    It is known while the coordinator does not answer, too.
+
+    Arguments:
+        ledger: as the sink's option: env:NAME, file:PATH, or a URL without password.
+        publisher: the sink's option.
+        query: the query that publishes, for the number of rows that were left out.
+
+    Returns:
+        The batch with its decision, messages and times; see `sink.progress.SinkProgress`. None before the first batch.
+
+    Raises:
+        LedgerUnavailable: the database cannot be read, or is no ledger.
+        ConfigurationError: `ledger` carries a password, or names nothing.
+
+    Example:
+        progress = sink_progress("env:LEDGER_URL", "orders", query)
+        if progress is not None and progress.waiting_s > 60:
+            print(f"batch {progress.batch} is {progress.decision} for {progress.waiting_s:.0f} s")
+    """
+    from twophase_spark.sink.progress import sink_progress as progress  # noqa: PLC0415 -- SQLAlchemy is slow to import
+
+    return progress(ledger, publisher, query)
 
 
 def audit(
@@ -99,8 +153,7 @@ def audit(
         ConfigurationError: a location cannot be understood, or there is nothing to compare.
         CannotRead: a database cannot be read.
     """
-    from twophase_spark.fleet import Options  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.locations import Role  # noqa: PLC0415 -- the same
+    from twophase_spark.locations import Role  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.notebook import audit as whole  # noqa: PLC0415 -- the same
 
     texts = {
@@ -109,12 +162,6 @@ def audit(
         Role.CONSUMER: consumers,
         Role.LEDGER: ledgers,
     }
-    asked = Options(
-        grace=grace_s,
-        late=late_s,
-        since=since,
-        cores=cores,
-        state=None if state is None else str(state),
-        baseline=None if baseline is None else str(baseline),
-    )
-    return whole(spark, texts, asked, None if config is None else Path(config))
+    asked = {"grace": grace_s, "late": late_s, "since": since, "cores": cores, "state": state, "baseline": baseline}
+    given = {name: value for name, value in asked.items() if value is not None}
+    return whole(spark, texts, given, None if config is None else Path(config))

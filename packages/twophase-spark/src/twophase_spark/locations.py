@@ -9,13 +9,25 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import msgspec
 
-from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.core.credentials import is_reference, secret_of
-from twophase.core.errors import ConfigurationError, TwophaseError
+from twophase.core.errors import ConfigurationError
+from twophase_spark.option_table import (
+    Option,
+    identifier,
+    identifier_or_none,
+    require_fitting,
+    table_of,
+    unknown,
+    values_of,
+    whole,
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _SCHEMES = {
@@ -25,7 +37,6 @@ _SCHEMES = {
     "mysql": "mysql",
     "mariadb": "mysql",
 }
-_PARAMETERS = {"gid", "branch", "urls", "key", "where", "rows_per_effect", "agrees"}
 
 
 class Role(enum.StrEnum):
@@ -37,16 +48,29 @@ class Role(enum.StrEnum):
     LEDGER = "ledger"
 
 
-class Location(msgspec.Struct, frozen=True):
-    """One database table to read.
+def _condition(option: str, text: str) -> str:
+    if any(sign in text for sign in "?;"):
+        raise ConfigurationError(f"Option {option}: a condition holds no ? and no ;.")
+    return text
+
+
+_OF_LEDGER, _CALLED = ((Role.LEDGER,),), ((Role.PRODUCER, Role.CONSUMER),)
+
+
+class Location(msgspec.Struct, frozen=True, kw_only=True):
+    """One database table to read; the options behind its `#` are
+
+    urls: The beginning of the branches' addresses that a consumer serves, or of the check addresses that a producer
+        answers; several may be named.
+    gid: The column of the gid.
+    branch: The column of the branch id.
+    key: An indexed integer that grows with every row; with it a later run reads only new rows.
+    where: A condition in SQL on the rows that count, such as `voided_at is null`, without `?` and `;`.
+    rows_per_effect: The number of rows of each effect, such as 2 in double-entry bookkeeping; 1 to 9999.
+    agrees: A condition in Spark's SQL on payload and row, see [below](#payloads-and-rows).
 
     `name` is the service's; `engine` is sqlite, postgresql or mysql; `url` is without `+driver` and `#…`; `table` is
-    empty for a coordinator; `urls`: the beginnings of the branches that this consumer serves, empty for every one, or
-    of the check addresses that this producer answers;
-    `key_column`: of a ledger, an indexed integer that grows with every row, by which it is cut and followed; empty for
-    none; `where`: a condition in SQL on the ledger's rows that count, empty for all; `rows_per_effect`: how many rows a
-    ledger has for each effect; `agrees`: a condition in Spark's SQL on the payload and the ledger's row of an effect,
-    empty for none.
+    empty for a coordinator; `urls` is empty for every one.
     """
 
     role: Role
@@ -54,13 +78,13 @@ class Location(msgspec.Struct, frozen=True):
     engine: str
     url: str
     table: str = ""
-    gid_column: str = "gid"
-    branch_column: str = "branch_id"
-    urls: tuple[str, ...] = ()
-    key_column: str = ""
-    where: str = ""
-    rows_per_effect: int = 1
-    agrees: str = ""
+    urls: Annotated[tuple[str, ...], Option(fits=_CALLED, shown="all")] = ()
+    gid_column: Annotated[str, Option(identifier, _OF_LEDGER, "gid")] = "gid"
+    branch_column: Annotated[str, Option(identifier, _OF_LEDGER, "branch")] = "branch_id"
+    key_column: Annotated[str, Option(identifier_or_none, _OF_LEDGER, "key")] = ""
+    where: Annotated[str, Option(_condition, _OF_LEDGER)] = ""
+    rows_per_effect: Annotated[int, Option(whole(1, 9999), _OF_LEDGER)] = 1
+    agrees: Annotated[str, Option(fits=_OF_LEDGER)] = ""
 
     @property
     def shown(self) -> str:
@@ -89,6 +113,18 @@ class Location(msgspec.Struct, frozen=True):
         return unquote(urlsplit(self.url).path)[1:]
 
 
+PARAMETERS = table_of(Location)
+
+
+def parameters_of(role: Role) -> list[str]:
+    """Return the parameters that a location of this role may have.
+
+    >>> parameters_of(Role.CONSUMER)
+    ['urls']
+    """
+    return [option.name for option in PARAMETERS if role in option.fits[0]]
+
+
 def parse_coordinator(text: str) -> Location:
     """Parse `[NAME=]URL` of a coordinator's store.
 
@@ -99,13 +135,7 @@ def parse_coordinator(text: str) -> Location:
         ConfigurationError: not such a text, saying what is expected.
     """
     named = re.match(r"([A-Za-z0-9_.-]+)=(.*)", text, re.DOTALL)
-    name, url = (named[1], named[2]) if named else ("coordinator", text)
-    location = _parse(Role.COORDINATOR, name, url)
-    if location.table:
-        raise ConfigurationError(
-            f"--coordinator {location.shown}: a coordinator's tables have fixed names; drop the #."
-        )
-    return location
+    return _parsed(Role.COORDINATOR, *((named[1], named[2]) if named else (Role.COORDINATOR.value, text)))
 
 
 def parse_named(role: Role, text: str) -> Location:
@@ -120,78 +150,72 @@ def parse_named(role: Role, text: str) -> Location:
     Raises:
         ConfigurationError: not such a text, saying what is expected.
     """
-    name, equals, url = text.partition("=")
-    if not equals or not _NAME.fullmatch(name):
-        # The text is not repeated: without its NAME= it is a URL, perhaps with a password.
-        raise ConfigurationError(f"--{role} expects NAME=URL, for example bank-a=sqlite:///bank-a.db.")
-    location = _parse(role, name, url)
-    if location.table:
-        return location
-    if role is Role.LEDGER:
-        raise ConfigurationError(
-            f"--ledger {name}: name the table behind #, for example …#ledger?gid=gid&branch=branch_id."
-        )
-    return msgspec.structs.replace(location, table=DEFAULT_TABLE)
+    name, _, url = text.partition("=")
+    return _parsed(role, name, url)
 
 
-def _parse(role: Role, name: str, text: str) -> Location:
-    given, _, fragment = text.partition("#")
-    url = secret_of(given)
-    scheme = urlsplit(url).scheme
-    engine = _SCHEMES.get(scheme.partition("+")[0])
-    if is_reference(given) and (engine is None or "#" in url):
-        raise ConfigurationError(
-            f"--{role} {name}: {given} holds no URL of a database (it is not shown here); # and the table stand behind "
-            "its name."
-        )
-    if engine is None:
-        raise ConfigurationError(
-            f"--{role} {name}: the URL must begin with sqlite:, postgresql: or mysql:, not {scheme!r}."
-        )
-    if engine == "sqlite" and not url.startswith(f"{scheme}:///"):
-        raise ConfigurationError(f"--{role} {name}: a SQLite URL is sqlite:///relative.db or sqlite:////absolute.db.")
-    if "@" in fragment and "@" not in url and engine != "sqlite":  # the rest of a password, which must not be repeated
+def _parsed(role: Role, name: str, text: str) -> Location:
+    url, _, fragment = text.partition("#")
+    is_login = "@" in fragment and "@" not in url and not is_reference(url) and not url.startswith("sqlite")
+    if _NAME.fullmatch(name) and is_login:  # the rest of a password, which must not be repeated
         raise ConfigurationError(f"--{role} {name}: a # or @ inside of a URL's login is written %23 or %40.")
     table, _, query = fragment.partition("?")
-    parameters = parse_qs(query, keep_blank_values=True)
-    unknown = set(parameters) - _PARAMETERS
-    if unknown:
+    return location_of(role, name, url, table, parse_qs(query, keep_blank_values=True))
+
+
+def location_of(role: Role, name: str, url: str, table: str, given: Mapping[str, Sequence[str]]) -> Location:
+    """Return the location, checked.
+
+    Arguments:
+        role: the part of the database.
+        name: the service's.
+        url: of the database, without `#…`; or `env:NAME` or `file:PATH`, where it stands.
+        table: in the database; empty for the usual one.
+        given: the texts of each of `PARAMETERS` that is given; of `urls` there may be several.
+
+    Raises:
+        ConfigurationError: something is unknown, means nothing in this role, or cannot be understood.
+    """
+    if not _NAME.fullmatch(name):
+        # Nothing is repeated: without its NAME= a text is a URL, perhaps with a password.
+        raise ConfigurationError(f"--{role} expects NAME=URL, for example bank-a=sqlite:///bank-a.db.")
+    try:
+        return _checked(role, name, url, table, given)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--{role} {name}: {error.message}", remedy=error.remedy) from None
+
+
+def _checked(role: Role, name: str, reference: str, table: str, given: Mapping[str, Sequence[str]]) -> Location:
+    url = secret_of(reference)
+    scheme = urlsplit(url).scheme
+    engine = _SCHEMES.get(scheme.partition("+")[0])
+    if is_reference(reference) and (engine is None or "#" in url):
         raise ConfigurationError(
-            f"--{role} {name}: unknown {sorted(unknown)} behind the table; known: {', '.join(sorted(_PARAMETERS))}."
+            f"{reference} holds no URL of a database (it is not shown here); # and the table stand behind its name."
         )
+    if engine is None:
+        raise ConfigurationError(f"the URL must begin with sqlite:, postgresql: or mysql:, not {scheme!r}.")
+    if engine == "sqlite" and not url.startswith(f"{scheme}:///"):
+        raise ConfigurationError("a SQLite URL is sqlite:///relative.db or sqlite:////absolute.db.")
+    if role is Role.COORDINATOR and table:
+        raise ConfigurationError("a coordinator's tables have fixed names; drop the #.")
+    if role is Role.LEDGER and not table:
+        raise ConfigurationError("name the table behind #, for example …#ledger?gid=gid&branch=branch_id.")
+    for parameter, texts in given.items():
+        if parameter not in {option.name for option in PARAMETERS}:
+            raise unknown(parameter, parameters_of(role), f"a {role}")
+        if len(texts) > 1 and parameter != "urls":
+            raise ConfigurationError(f"Option {parameter} is given {len(texts)} times; give it once.")
+    require_fitting(PARAMETERS, given, (role,), f"a {role}")
+    values = values_of(PARAMETERS, {parameter: texts[0].strip() for parameter, texts in given.items() if texts})
     return Location(
         role=role,
         name=name,
         engine=engine,
         url=url.replace(scheme, scheme.partition("+")[0], 1),
-        table=_identifier(role, name, table) if table else "",
-        gid_column=_identifier(role, name, parameters.get("gid", ["gid"])[0]),
-        branch_column=_identifier(role, name, parameters.get("branch", ["branch_id"])[0]),
-        urls=tuple(parameters.get("urls", ())),
-        key_column=_identifier(role, name, parameters["key"][0]) if "key" in parameters else "",
-        where=_condition(role, name, parameters.get("where", [""])[0]),
-        rows_per_effect=_row_count(role, name, parameters.get("rows_per_effect", ["1"])[0]),
-        agrees=parameters.get("agrees", [""])[0].strip(),
+        table=identifier("table", table or DEFAULT_TABLE) if role is not Role.COORDINATOR else "",
+        **{**values, "urls": tuple(given.get("urls", ()))},
     )
-
-
-def _condition(role: Role, name: str, text: str) -> str:
-    if any(sign in text for sign in "?;"):
-        raise ConfigurationError(f"--{role} {name}: a condition in where= holds no ? and no ;.")
-    return text
-
-
-def _row_count(role: Role, name: str, text: str) -> int:
-    if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise ConfigurationError(f"--{role} {name}: rows_per_effect={text!r} is no number from 1 to 9999.")
-    return int(text)
-
-
-def _identifier(role: Role, name: str, text: str) -> str:
-    try:
-        return validate_table(text)
-    except TwophaseError as error:
-        raise ConfigurationError(f"--{role} {name}: {text!r} is no table or column name.") from error
 
 
 def require_comparable(locations: list[Location]) -> None:

@@ -16,9 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase_spark.auditing.run import examine, look_into
-from twophase_spark.fleet import Options
 from twophase_spark.inputs.increment import VerifiedPoint, write_state
-from twophase_spark.inputs.plan import merged, plan_of
+from twophase_spark.inputs.plan import plan_of
 from twophase_spark.lineage.sending import lineage_sent
 from twophase_spark.locations import Role
 from twophase_spark.reports.report import Report
@@ -102,10 +101,11 @@ class Outcome(tuple[Report, DataFrame]):
             self.accept()
 
 
-def audit(spark: SparkSession, texts: Mapping[Role, Sequence[str]], asked: Options, config: Path | None) -> Outcome:
+def audit(
+    spark: SparkSession, texts: Mapping[Role, Sequence[str]], asked: Mapping[str, object], config: Path | None
+) -> Outcome:
     """See `twophase_spark.audit`."""
-    options, locations = merged(asked, texts, config)
-    plan = plan_of(options, locations, options.cores or _cores_of(spark))
+    plan = plan_of(asked, texts, config, cores=_cores_of(spark))
     with lineage_sent(logging.getLogger(__name__).warning) as lineage, lineage.run(plan) as told:
         report, audited, after = examine(spark, plan, look_into(plan), run_id=told.run_id)
         told.checked(report)

@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from twophase.core.errors import ConfigurationError, SparkUnavailable
 from twophase_spark.cli.ending import EXIT_NOT_CHECKED, last_line, warn
-from twophase_spark.fleet import Options, reports_named
-from twophase_spark.inputs.plan import Plan, merged, plan_of
+from twophase_spark.fleet import reports_named
+from twophase_spark.inputs.plan import Plan, plan_of
 from twophase_spark.locations import Role
 from twophase_spark.reports.unmade import ReportFiles
 
@@ -34,28 +32,19 @@ Say = Callable[[str], None]
 Show = Callable[["Report", Path | None], None]
 
 
-class Order(msgspec.Struct, frozen=True):
-    """A plan, and the size of its Spark.
-
-    `every_s`: again and again, None for once.
-    """
-
-    plan: Plan
-    memory_mb: int
-    cores: int
-    every_s: float | None
-
-
-def read_order(asked: Options, texts: Mapping[Role, Sequence[str]], config: Path | None) -> Order:
-    """Merge options and file: an option wins over the file, and locations add up.
+def read_plan(asked: Mapping[str, object], texts: Mapping[Role, Sequence[str]], config: Path | None) -> Plan:
+    """Return the plan of options and file, checked.
 
     Raises:
         ConfigurationError: something is missing, contradictory, or not to be understood.
     """
-    options, locations = merged(asked, texts, config)
-    _require_sound(options)
-    cores = options.cores or min(os.cpu_count() or 1, 8)
-    return Order(plan_of(options, locations, cores), options.memory or 2048, cores, options.every)
+    plan = plan_of(asked, texts, config, cores=min(os.cpu_count() or 1, 8))
+    for path in (plan.html, plan.json, plan.junit, plan.state, plan.findings, plan.write_baseline):
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")
+    if plan.every_s is not None and plan.state is None:
+        raise ConfigurationError("--every needs --state: without it every round would read everything again.")
+    return plan
 
 
 def files_of(asked: ReportFiles, config: Path | None) -> ReportFiles:
@@ -69,7 +58,7 @@ def files_of(asked: ReportFiles, config: Path | None) -> ReportFiles:
     )
 
 
-def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
+def perform(plan: Plan, files: ReportFiles, say: Say, show: Show) -> int:
     """Audit, once or until stopped; return the exit code of the last complete round.
 
     A round that was given up does not count. `files`, those of the plan, know from then on whether they hold what was
@@ -83,31 +72,30 @@ def perform(order: Order, files: ReportFiles, say: Say, show: Show) -> int:
     from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
 
     with lineage_sent(warn) as lineage:
-        if order.every_s is None:
-            return _once(order, files, say, show, lineage)
-        rows = rows_to_read(order.plan, look_into(order.plan))  # later rounds read less
+        if plan.every_s is None:
+            return _once(plan, files, say, show, lineage)
+        rows = rows_to_read(plan, look_into(plan))  # later rounds read less
         say("starting Spark")
-        with open_session(_settings(order, rows)) as spark:
-            return _rounds(spark, order, files, say, show, lineage)
+        with open_session(_settings(plan, rows)) as spark:
+            return _rounds(spark, plan, files, say, show, lineage)
 
 
-def _settings(order: Order, rows: int) -> SessionSettings:
+def _settings(plan: Plan, rows: int) -> SessionSettings:
     from twophase_spark.session import SessionSettings  # noqa: PLC0415 -- PySpark is slow to import
 
-    return SessionSettings(cores=order.cores, memory_mb=order.memory_mb, name="twophase audit", rows=rows)
+    return SessionSettings(cores=plan.cores, memory_mb=plan.memory_mb, name="twophase audit", rows=rows)
 
 
-def _once(order: Order, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
+def _once(plan: Plan, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
     from twophase_spark.auditing.run import look_into, rows_to_read, run  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- the same
     from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
 
-    plan = order.plan
     with lineage.run(plan) as told:
         sources = look_into(plan)
         rows = rows_to_read(plan, sources)
         say("starting Spark")
-        with open_session(_settings(order, rows)) as spark:
+        with open_session(_settings(plan, rows)) as spark:
             with progress_shown(spark, say):
                 report = run(spark, plan, sources, say, run_id=told.run_id)
             files.made = True
@@ -129,7 +117,7 @@ class _Given(BaseException):
     """
 
 
-def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
+def _rounds(spark: SparkSession, plan: Plan, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
     """Audit until SIGINT or SIGTERM, which end a wait at once, and a round at its end.
 
     A round that waits for the grace time is given up: what it would call a violation may only be late to arrive.
@@ -138,7 +126,7 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.session import fitted  # noqa: PLC0415 -- the same
 
-    assert order.every_s is not None, "called for many rounds only"
+    assert plan.every_s is not None, "called for many rounds only"
     code = EXIT_NOT_CHECKED
     with _stop_requested() as stop:
 
@@ -150,14 +138,14 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
             started = time.monotonic()
             files.made = False
             try:
-                with lineage.run(order.plan) as told:
-                    sources = look_into(order.plan)
-                    rows = rows_to_read(order.plan, sources)
-                    with progress_shown(spark, say), fitted(spark, rows, order.cores):
-                        report = run(spark, order.plan, sources, say, pause=wait, run_id=told.run_id)
+                with lineage.run(plan) as told:
+                    sources = look_into(plan)
+                    rows = rows_to_read(plan, sources)
+                    with progress_shown(spark, say), fitted(spark, rows, plan.cores):
+                        report = run(spark, plan, sources, say, pause=wait, run_id=told.run_id)
                     files.made = True
                     told.checked(report)
-                    show(report, order.plan.html)
+                    show(report, plan.html)
                     code = report.verdict.exit_code
             except _Given:
                 pass
@@ -166,7 +154,7 @@ def _rounds(spark: SparkSession, order: Order, files: ReportFiles, say: Say, sho
             except Exception as error:  # noqa: BLE001 -- a database that is away now may be back in the next round
                 code = EXIT_NOT_CHECKED
                 _not_checked(files, error, say)
-            if stop.wait(max(0.0, order.every_s - (time.monotonic() - started))):
+            if stop.wait(max(0.0, plan.every_s - (time.monotonic() - started))):
                 say("stopped")
                 return code
 
@@ -186,18 +174,3 @@ def _stop_requested() -> Iterator[threading.Event]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _require_sound(options: Options) -> None:
-    for path in (
-        options.html,
-        options.json,
-        options.junit,
-        options.state,
-        options.findings,
-        options.write_baseline,
-    ):
-        if path is not None and not Path(path).absolute().parent.is_dir():
-            raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")
-    if options.every is not None and options.state is None:
-        raise ConfigurationError("--every needs --state: without it every round would read everything again.")

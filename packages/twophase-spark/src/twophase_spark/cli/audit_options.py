@@ -1,11 +1,17 @@
-"""The options of `twophase spark audit`, each once, and the end of its help."""
+"""The options of `twophase spark audit`, from the tables, and the end of its help."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_args
 
+import msgspec
 import typer
+
+from twophase_spark.fleet import OPTIONS, Moment, Options
+from twophase_spark.locations import Role
 
 AUDIT_EXAMPLES: Final = """\b
 Examples:
@@ -33,50 +39,50 @@ Locations:
   file:PATH. Quote what contains ? or &.
   --config FILE  the same in TOML, with ${NAME} for the environment"""
 
-Coordinator = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LOCATION", help="A coordinator's store; name every one that calls these consumers."),
-]
-Producer = Annotated[list[str] | None, typer.Option(metavar="LOCATION", help="A producer's barrier; may be repeated.")]
-Consumer = Annotated[list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's barrier; may be repeated.")]
-Ledger = Annotated[
-    list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
-]
-Config = Annotated[Path | None, typer.Option(help="A TOML file with these options; the command line wins.")]
-Grace = Annotated[
-    float | None, typer.Option(min=0, help="Seconds before suspicious messages are read again.", show_default="5")
-]
-Late = Annotated[
-    float | None,
-    typer.Option(min=0, help="Seconds after which an unfinished message counts as late.", show_default="3600"),
-]
-Html = Annotated[Path | None, typer.Option(help="Write the report as a page to this file.")]
-Json = Annotated[Path | None, typer.Option(help="Write the report as JSON to this file.")]
-Junit = Annotated[Path | None, typer.Option(help="Write the report as JUnit XML to this file.")]
-Findings = Annotated[
-    str | None, typer.Option(metavar="PLACE", help="Append every finding to this Delta table: a folder, or a URL.")
-]
-Baseline = Annotated[
-    Path | None, typer.Option(help="Broken messages that this file acknowledges fail no audit; see --write-baseline.")
-]
-WriteBaseline = Annotated[
-    Path | None, typer.Option(help="Write a file for --baseline that acknowledges all that is broken now.")
-]
-Since = Annotated[
-    str | None,
-    typer.Option(metavar="TIME", help="Do not expect coordinators to know what was born before, such as 2026-11-01."),
-]
-State = Annotated[
-    Path | None, typer.Option(help="Audit only what came since the run that wrote this file, and update it.")
-]
-Every = Annotated[
-    float | None, typer.Option(min=0, help="With --state: repeat after this many seconds, until stopped.")
-]
-Overlap = Annotated[
-    float | None,
-    typer.Option(min=0, help="Seconds a transaction may stay open, with --state.", show_default="900"),
-]
-Complete = Annotated[bool | None, typer.Option("--complete", help="Exit with 2 if anything could not be checked.")]
-AllowEmpty = Annotated[bool | None, typer.Option("--allow-empty", help="Accept databases without any message.")]
-Memory = Annotated[int | None, typer.Option(min=512, help="Memory for Spark in MiB.", show_default="2048")]
-Cores = Annotated[int | None, typer.Option(min=1, help="Cores for Spark.", show_default="all, at most 8")]
+_LOCATIONS: Final = {
+    Role.COORDINATOR: "A coordinator's store; name every one that calls these consumers.",
+    Role.PRODUCER: "A producer's barrier; may be repeated.",
+    Role.CONSUMER: "A consumer's barrier; may be repeated.",
+    Role.LEDGER: "A consumer's business table; may be repeated.",
+}
+_METAVARS: Final = {"findings": "PLACE", "since": "TIME"}
+Command = Callable[..., None]
+
+
+def with_options(command: Command) -> Command:
+    """Give a command the options of an audit: locations, file, and terms."""
+    hints = {field.name: field.type for field in msgspec.structs.fields(Options)}
+    parameters = [
+        _parameter(role.value, list[str], typer.Option(metavar="LOCATION", help=text))
+        for role, text in _LOCATIONS.items()
+    ]
+    parameters.append(
+        _parameter("config", Path, typer.Option(help="A TOML file with these options; the command line wins."))
+    )
+    for option in OPTIONS:
+        kind, least = _type_of(hints[option.field])
+        flag = (f"--{option.name.replace('_', '-')}",) if kind is bool else ()
+        made = typer.Option(
+            *flag,
+            min=least,
+            metavar=_METAVARS.get(option.name),
+            help=option.meaning,
+            show_default=(kind in {int, float} and option.default_shown.strip("`")) or False,
+        )
+        parameters.append(_parameter(option.name, str if kind is Moment else kind, made))
+    setattr(command, "__signature__", inspect.Signature(parameters))  # noqa: B010 -- typer reads it; a function has none
+    return command
+
+
+def _type_of(hint: Any) -> tuple[Any, Any]:
+    """Return the bare type of an option, and the least number that it may be."""
+    kind, *notes = get_args(hint)
+    member = next((one for one in get_args(kind) if one is not type(None)), kind)
+    bare, *bounds = get_args(member) or (member,)
+    return bare, next((note.ge for note in (*notes, *bounds) if isinstance(note, msgspec.Meta)), None)
+
+
+def _parameter(name: str, kind: Any, option: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
+    )

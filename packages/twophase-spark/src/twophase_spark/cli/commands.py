@@ -7,7 +7,7 @@ Exit codes are for machines: 0 clean, 1 a promise is broken, 2 could not check. 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -17,15 +17,14 @@ from twophase.cli.console import echo, plain_console
 from twophase.cli.findings import Finding, Level, show
 from twophase.core.errors import ConfigurationError
 from twophase.core.printable import printable
-from twophase_spark.cli import audit_options as options
 from twophase_spark.cli.archive import ARCHIVE_EXAMPLES, archive, reference_of
-from twophase_spark.cli.audit import files_of, perform, read_order
+from twophase_spark.cli.audit import files_of, perform, read_plan
+from twophase_spark.cli.audit_options import AUDIT_EXAMPLES, with_options
 from twophase_spark.cli.bundle import BUNDLE_EXAMPLES, bundle
 from twophase_spark.cli.ending import EXIT_NOT_CHECKED, exit_codes, say
 from twophase_spark.cli.query import QUERY_EXAMPLES, query
 from twophase_spark.cli.sink import ABANDON_EXAMPLES, CHECKBACK_EXAMPLES, abandon, checkback
 from twophase_spark.cli.slo import SLO_EXAMPLES, slo
-from twophase_spark.fleet import Options as AuditOptions
 from twophase_spark.locations import Role
 from twophase_spark.reports.unmade import ReportFiles
 
@@ -44,61 +43,23 @@ _SAMPLES_SHOWN = 5
 _COLOURS = {"bad": "bold red", "wait": "yellow", "good": "green"}
 
 
-@app.command(epilog=options.AUDIT_EXAMPLES)
-def audit(
-    coordinator: options.Coordinator = None,
-    producer: options.Producer = None,
-    consumer: options.Consumer = None,
-    ledger: options.Ledger = None,
-    config: options.Config = None,
-    grace: options.Grace = None,
-    late: options.Late = None,
-    html: options.Html = None,
-    json: options.Json = None,
-    junit: options.Junit = None,
-    findings: options.Findings = None,
-    state: options.State = None,
-    baseline: options.Baseline = None,
-    write_baseline: options.WriteBaseline = None,
-    since: options.Since = None,
-    every: options.Every = None,
-    overlap: options.Overlap = None,
-    complete: options.Complete = None,
-    allow_empty: options.AllowEmpty = None,
-    memory: options.Memory = None,
-    cores: options.Cores = None,
-) -> None:
+@app.command(epilog=AUDIT_EXAMPLES)
+@with_options
+def audit(**given: Any) -> None:
     """Compare coordinators, producers, consumers and ledgers.
 
     Finds lost, ghost, duplicate, missing, contrary and late messages. Reads only.
 
     Exit code 0: clean; 1: a promise is broken; 2: could not check; 130: stopped by Ctrl-C.
     """
-    texts = {
-        Role.COORDINATOR: coordinator or [],
-        Role.PRODUCER: producer or [],
-        Role.CONSUMER: consumer or [],
-        Role.LEDGER: ledger or [],
-    }
-    paths = {"html": html, "json": json, "junit": junit, "state": state, "findings": findings}
-    paths |= {"baseline": baseline, "write_baseline": write_baseline}
-    given = AuditOptions(
-        grace=grace,
-        late=late,
-        memory=memory,
-        cores=cores,
-        overlap=overlap,
-        every=every,
-        complete=complete,
-        allow_empty=allow_empty,
-        since=since,
-        **{name: str(path) for name, path in paths.items() if path is not None},
-    )
-    files = ReportFiles(html, json, junit)
+    texts = {role: given.pop(role.value) or [] for role in Role}
+    config = given.pop("config")
+    asked = {name: value for name, value in given.items() if value is not None}
+    files = ReportFiles(given["html"], given["json"], given["junit"])
     with exit_codes(files):
         files = files_of(files, config)
     with exit_codes(files):
-        code = perform(read_order(given, texts, config), files, say, _show)
+        code = perform(read_plan(asked, texts, config), files, say, _show)
     if code:
         raise typer.Exit(code)
 

@@ -11,9 +11,8 @@ from pyspark.sql.types import StructType
 from twophase.core.errors import ConfigurationError
 from twophase_spark.datasource.batch import BatchReader
 from twophase_spark.datasource.options.choosing import schema_of
-from twophase_spark.datasource.options.described import KNOWN
 from twophase_spark.datasource.options.given import given_options, is_of_table, kept_in, kept_options
-from twophase_spark.datasource.options.read_options import STREAM_ONLY, parse
+from twophase_spark.datasource.options.read_options import OPTIONS, STREAM_ONLY, parse
 from twophase_spark.datasource.stream import StreamReader
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ class TwophaseSource(DataSource):
         may_stream = "table" not in words or bool(words.intersection(name.lower() for name in STREAM_ONLY))
         options = parse(self.options, streaming=may_stream)
         schema = schema_of(options)
-        return kept_in(schema, given_options(self.options, KNOWN, "source")) if is_of_table(self.options) else schema
+        return kept_in(schema, given_options(self.options, OPTIONS, "source")) if is_of_table(self.options) else schema
 
     def reader(self, schema: StructType) -> BatchReader:
         """Return the reader for `read`."""

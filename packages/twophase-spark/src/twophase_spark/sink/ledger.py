@@ -59,7 +59,8 @@ class Batch(msgspec.Struct, frozen=True):
 class ListedBatch(msgspec.Struct, frozen=True):
     """A batch as the ledger knows it.
 
-    Times in milliseconds since 1970, None where it has not happened.
+    Times in milliseconds since 1970, None where it has not happened. `contrary`: how many of its messages had failed
+    before, where that was read.
     """
 
     publisher: str
@@ -71,6 +72,7 @@ class ListedBatch(msgspec.Struct, frozen=True):
     published_ms: int | None
     given_up_ms: int | None
     decision: Decision
+    contrary: int = 0
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -244,6 +246,11 @@ class Ledger:
                 return _listed(run(connection, "list_all_batches", rows_max=rows_max))
             return _listed(run(connection, "list_batches", publisher=publisher, rows_max=rows_max))
 
+    def latest(self, publisher: str) -> ListedBatch | None:
+        """Return the latest batch of a publisher; None without one."""
+        with speaking(), self._engine.connect() as connection:
+            return next(iter(_listed(run(connection, "read_latest", publisher=publisher))), None)
+
     def find(self, publisher: str, wanted: str, rows_max: int = ROWS_SHOWN) -> list[ListedBatch]:
         """Return a publisher's batches with this id or number, undecided ones first.
 
@@ -287,9 +294,9 @@ class Ledger:
 def _listed(rows: Sequence[Any]) -> list[ListedBatch]:
     return [
         ListedBatch(
-            publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, _OF_REASON.get(reason, _OPEN)
+            publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, _OF_REASON.get(reason, _OPEN), *more
         )
-        for publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, reason in rows
+        for publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, reason, *more in rows
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -17,128 +17,21 @@ from twophase.core.address import why_reserved
 from twophase.core.credentials import is_reference
 from twophase.core.errors import ConfigurationError
 from twophase.core.headers import why_no_header
-from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
+from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX, Limit
 from twophase.core.many import MESSAGES_MAX
-from twophase.core.options import Durability
+from twophase.core.options import DURABILITIES, Durability
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
 from twophase_spark.datasource.options.given import given_options
+from twophase_spark.option_table import Option, Read, one_of, require_fitting, table_of, values_of, whole
 from twophase_spark.sink.database import checked_reference
-from twophase_spark.sink.described import KNOWN
 from twophase_spark.sink.secret import require_no_secret_header, require_no_secret_in
 
-FAIL: Final = "fail"
-SKIP: Final = "skip"
-KEEP: Final = "keep"
-ABANDON: Final = "abandon"
-SUBMIT: Final = "submit"
-CHECK_BACK: Final = "check-back"
+WRITE: Final = "write"
 PLACEHOLDER: Final = re.compile(r"\$\{([^{}]+)\}")
-_PUBLISHER_CHARACTERS_MAX: Final = 128
-_CONNECTIONS_MAX: Final = 32
 _ADDRESSES: Final = ("url", "urlColumn", "urlTemplate", "topic")
+_ONE: Final = "one of these"
 _PAYLOADS: Final = ("payloadColumn", "payloadColumns", "payloadTemplate")
-_REQUIRED: Final = {
-    "coordinator": "the coordinator's address, http://host:36789.",
-    "ledger": "the database in which batches are decided: sqlite:///file.db, postgresql://user@host/db, env:NAME.",
-    "publisher": "a name that stays the same for ever, also when a checkpoint is lost.",
-    "keyColumns": "the columns that name a row; a key is published exactly once.",
-    "checkUrl": "the address of `twophase spark checkback`, as the coordinator reaches it.",
-}
-
-
-class Publishing(msgspec.Struct, frozen=True):
-    """The treatment of each row.
-
-    The fields are names of columns, templates and references; empty where an option was not given.
-    """
-
-    coordinator: str
-    ledger: str
-    publisher: str
-    key_columns: tuple[str, ...]
-    check_url: str
-    url: str = ""
-    url_column: str = ""
-    url_template: str = ""
-    payload_column: str = ""
-    payload_columns: tuple[str, ...] = ()
-    payload_template: str = ""
-    headers: tuple[tuple[str, str], ...] = ()
-    authorization: str = ""
-    ca: str | None = None
-    client_certificate: str | None = None
-    client_key: str | None = None
-    check_after_ms: int = 60_000
-    delay_ms: int = 0
-    durability: Durability = Durability.SUBMIT
-    skips_abandoned: bool = False
-    abandons_failed: bool = False
-    rows_per_request: int = MESSAGES_MAX
-    connections: int = 4
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Every column that is named."""
-        templates = PLACEHOLDER.findall(self.url_template) + PLACEHOLDER.findall(self.payload_template)
-        single = [name for name in (self.url_column, self.payload_column) if name]
-        return (*self.key_columns, *self.payload_columns, *single, *templates)
-
-
-def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
-    """Parse the options of `write` or `writeStream`; their names in any case.
-
-    Raises:
-        ConfigurationError: naming the option and what it may be; never its value where that may be a secret.
-    """
-    given = _given(options, streaming=streaming)
-    for name, what in _REQUIRED.items():
-        if not given.get(name):
-            raise ConfigurationError(f"Option {name} is missing: {what}")
-    _one_at_most(given, _PAYLOADS)
-    if not _one_at_most(given, _ADDRESSES):
-        raise ConfigurationError(f"Whom do the rows call? Give one of the options {', '.join(_ADDRESSES)}.")
-    authorization = given.get("authorization", "")
-    if authorization and not is_reference(authorization):
-        raise ConfigurationError("Option authorization is env:NAME or file:PATH, because Spark shows options.")
-    return Publishing(
-        coordinator=_address("coordinator", given["coordinator"]),
-        ledger=checked_reference(given["ledger"]),
-        publisher=_publisher(given["publisher"]),
-        key_columns=_columns("keyColumns", given["keyColumns"]),
-        check_url=_require_unreserved("checkUrl", _address("checkUrl", given["checkUrl"])),
-        url=_topic(given["topic"]) if given.get("topic") else _branch_address("url", given.get("url", "")),
-        url_column=given.get("urlColumn", ""),
-        url_template=_branch_address("urlTemplate", _template("urlTemplate", given.get("urlTemplate", ""))),
-        payload_column=given.get("payloadColumn", ""),
-        payload_columns=_columns("payloadColumns", given["payloadColumns"]) if given.get("payloadColumns") else (),
-        payload_template=_template("payloadTemplate", given.get("payloadTemplate", "")),
-        headers=_headers(given.get("branchHeaders", "")),
-        authorization=authorization,
-        ca=given.get("ca"),
-        client_certificate=given.get("clientCertificate"),
-        client_key=given.get("clientKey"),
-        check_after_ms=1_000 * _number(given, "checkAfter", 60, TIMEOUT_TO_FAIL_MS_MAX.value // 1_000),
-        delay_ms=1_000 * _number(given, "delay", 0, DELAY_MS_MAX.value // 1_000, least=0),
-        durability=Durability.CHECK_BACK if _one_of(given, "durability", SUBMIT, CHECK_BACK) else Durability.SUBMIT,
-        skips_abandoned=_one_of(given, "onAbandoned", FAIL, SKIP),
-        abandons_failed=_one_of(given, "onFailure", KEEP, ABANDON),
-        rows_per_request=_number(given, "rowsPerRequest", MESSAGES_MAX, MESSAGES_MAX),
-        connections=_number(given, "connections", 4, _CONNECTIONS_MAX),
-    )
-
-
-def _given(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
-    given = given_options(options, KNOWN, "sink", ("path", "checkpointlocation"))  # Spark's own
-    if streaming and "onFailure" in given:
-        raise ConfigurationError("Option onFailure is one of write: a streaming batch that failed always comes back.")
-    return given
-
-
-def _one_at_most(given: Mapping[str, str], names: tuple[str, ...]) -> str:
-    given_names = [name for name in names if given.get(name)]
-    if len(given_names) > 1:
-        raise ConfigurationError(f"Options {' and '.join(given_names)} exclude each other.")
-    return given_names[0] if given_names else ""
+_PUBLISHER_CHARACTERS_MAX: Final = 128
 
 
 def _address(option: str, url: str) -> str:
@@ -148,6 +41,14 @@ def _address(option: str, url: str) -> str:
     except ConfigurationError:
         raise ConfigurationError(f"Option {option} is no http:// or https:// address.") from None
     return url
+
+
+def _ledger(_: str, text: str) -> str:
+    return checked_reference(text)
+
+
+def _check_address(option: str, url: str) -> str:
+    return _require_unreserved(option, _address(option, url))
 
 
 def _branch_address(option: str, url: str) -> str:
@@ -161,14 +62,14 @@ def _require_unreserved(option: str, url: str) -> str:
     return url
 
 
-def _publisher(name: str) -> str:
+def _publisher(_: str, name: str) -> str:
     if not name.isprintable() or len(name) > _PUBLISHER_CHARACTERS_MAX:
         raise ConfigurationError(f"Option publisher is at most {_PUBLISHER_CHARACTERS_MAX} printable characters.")
     return name
 
 
 def _columns(option: str, text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(","))
+    names = tuple(name.strip() for name in text.split(",")) if text else ()
     if not all(names) or len(set(names)) != len(names):
         raise ConfigurationError(f"Option {option}: column names separated by commas, each once, not {text!r}.")
     return names
@@ -180,18 +81,20 @@ def _template(option: str, text: str) -> str:
     return text
 
 
-def _topic(name: str) -> str:
+def _address_template(option: str, text: str) -> str:
+    return _branch_address(option, _template(option, text))
+
+
+def _topic(_: str, name: str) -> str:
     try:
-        return TOPIC_PREFIX + validate_topic(name, "topic")
+        return TOPIC_PREFIX + validate_topic(name, "topic") if name else ""
     except Exception as error:
         raise ConfigurationError(f"Option topic: {name!r} is no topic's name.") from error
 
 
-def _headers(text: str) -> tuple[tuple[str, str], ...]:
-    if not text:
-        return ()
+def _headers(_: str, text: str) -> tuple[tuple[str, str], ...]:
     try:
-        headers = msgspec.json.decode(text, type=dict[str, str])
+        headers = msgspec.json.decode(text or "{}", type=dict[str, str])
     except msgspec.MsgspecError:
         raise ConfigurationError('Option branchHeaders is a JSON object of texts: {"x-tenant":"7"}.') from None
     for name, value in headers.items():
@@ -203,16 +106,117 @@ def _headers(text: str) -> tuple[tuple[str, str], ...]:
     return tuple(headers.items())
 
 
-def _number(given: Mapping[str, str], option: str, default: int, most: int, *, least: int = 1) -> int:
-    text = given.get(option) or str(default)
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise ConfigurationError(f"Option {option} is a whole number from {least} to {most}, not {text!r}.")
-    return int(text)
+def _authorization(_: str, text: str) -> str:
+    if text and not is_reference(text):
+        raise ConfigurationError("Option authorization is env:NAME or file:PATH, because Spark shows options.")
+    return text
 
 
-def _one_of(given: Mapping[str, str], option: str, usual: str, other: str) -> bool:
-    """Return True when the other value is given."""
-    word = (given.get(option) or usual).lower()
-    if word not in {usual, other}:
-        raise ConfigurationError(f"Option {option} is {usual} or {other}, not {word!r}.")
-    return word == other
+def _seconds(least: int, most_ms: Limit) -> Read:
+    read = whole(least, most_ms.value // 1_000)
+    return lambda option, text: 1_000 * read(option, text)
+
+
+def _switch(usual: str, other: str) -> Read:
+    return one_of((usual, other), lambda word: word == other)
+
+
+class Publishing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The treatment of each row; the options that make it are
+
+    coordinator: Its address, `http://host:36789`.
+    ledger: SQLite or PostgreSQL, never with a password: `env:NAME` or `file:PATH` (where the whole URL stands), or a
+        URL without one. Batches are decided there; tables are made where they are missing.
+    publisher: A name that stays, also when a checkpoint is lost: part of every gid.
+    keyColumns: The columns that name a row, comma-separated; part of every gid. A key is published once.
+    checkUrl: Where the coordinator asks: the address of `twophase spark checkback`.
+    url: Whom every row calls, `http://…` or any address a branch may have.
+    urlColumn: The column in which each row's address stands.
+    urlTemplate: An address with `${column}` in it, which are put in percent-encoded.
+    topic: A topic's name, the same as `url` with `topic://` before it.
+    payloadColumn: The column, text or bytes of UTF-8, that is sent as it is.
+    payloadColumns: The columns that are sent, as one JSON object; comma-separated.
+    payloadTemplate: JSON with `${column}` in it, each of which becomes its JSON: `{"id":${id}}`.
+    branchHeaders: Headers of the calls, a JSON object: `{"x-tenant":"7"}`. A value may be `env:NAME` or `file:PATH`;
+        one that is a credential, by the header's name or its own first word, must be.
+    authorization: The `Authorization` for the coordinator: `env:NAME` or `file:PATH` only.
+    ca: PEM file of the authority of an https coordinator, on driver and executors.
+    clientCertificate: PEM file of the certificate that is shown to the coordinator, there too.
+    clientKey: PEM file of its key, of mode 0600; the key may stand in the certificate's file.
+    checkAfter: Seconds after which the coordinator asks about a prepared message, 1 to 86400.
+    delay: Seconds between the prepare of a message and its first call, at least; up to the coordinator's bound.
+    durability: `submit`: the coordinator stores a submit before it answers and calls. `check-back`: it answers and
+        calls at once, a change of its store less a message, and asks `checkUrl` if it dies before the outcome is
+        stored.
+    onAbandoned: A row whose message was given up: `fail`, or `skip` to leave it out.
+    onFailure: What `write` does with what it prepared when it fails: `keep` it for another try of the same rows, or
+        `abandon` it, so that these keys can never be published. A streaming batch that failed always comes back.
+    rowsPerRequest: Messages in one request, 1 to 500.
+    connections: Requests of one task under way at once, 1 to 32.
+
+    The fields are names of columns, templates and references; empty where an option was not given.
+    """
+
+    coordinator: Annotated[str, Option(_address)]
+    ledger: Annotated[str, Option(_ledger)]
+    publisher: Annotated[str, Option(_publisher)]
+    key_columns: Annotated[tuple[str, ...], Option(_columns)]
+    check_url: Annotated[str, Option(_check_address)]
+    url: Annotated[str, Option(_branch_address, shown=_ONE)] = ""
+    url_column: Annotated[str, Option(shown=_ONE)] = ""
+    url_template: Annotated[str, Option(_address_template, shown=_ONE)] = ""
+    topic: Annotated[str, Option(_topic, shown=_ONE)] = ""
+    payload_column: Annotated[str, Option()] = ""
+    payload_columns: Annotated[tuple[str, ...], Option(_columns, shown="all columns")] = ()
+    payload_template: Annotated[str, Option(_template)] = ""
+    headers: Annotated[tuple[tuple[str, str], ...], Option(_headers, name="branchHeaders")] = ()
+    authorization: Annotated[str, Option(_authorization)] = ""
+    ca: Annotated[str | None, Option(shown="`TWOPHASE_CA`, or the system's")] = None
+    client_certificate: Annotated[str | None, Option(shown="`TWOPHASE_CLIENT_CERTIFICATE`")] = None
+    client_key: Annotated[str | None, Option(shown="`TWOPHASE_CLIENT_KEY`")] = None
+    check_after_ms: Annotated[int, Option(_seconds(1, TIMEOUT_TO_FAIL_MS_MAX), name="checkAfter", shown="`60`")] = (
+        60_000
+    )
+    delay_ms: Annotated[int, Option(_seconds(0, DELAY_MS_MAX), name="delay")] = 0
+    durability: Annotated[Durability, Option(one_of(DURABILITIES, DURABILITIES.__getitem__), shown="`submit`")] = (
+        Durability.SUBMIT
+    )
+    skips_abandoned: Annotated[bool, Option(_switch("fail", "skip"), name="onAbandoned", shown="`fail`")] = False
+    abandons_failed: Annotated[bool, Option(_switch("keep", "abandon"), ((WRITE,),), "onFailure", "`keep`")] = False
+    rows_per_request: Annotated[int, Option(whole(1, MESSAGES_MAX))] = MESSAGES_MAX
+    connections: Annotated[int, Option(whole(1, 32))] = 4
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every column that is named."""
+        templates = PLACEHOLDER.findall(self.url_template) + PLACEHOLDER.findall(self.payload_template)
+        single = [name for name in (self.url_column, self.payload_column) if name]
+        return (*self.key_columns, *self.payload_columns, *single, *templates)
+
+
+OPTIONS = table_of(Publishing)
+
+
+def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
+    """Parse the options of `write` or `writeStream`; their names in any case.
+
+    Raises:
+        ConfigurationError: naming the option and what it may be; never its value where that may be a secret.
+    """
+    given = given_options(options, OPTIONS, "sink", ("path", "checkpointlocation", "queryname"))  # Spark's own
+    given = {name: text for name, text in given.items() if text}
+    require_fitting(OPTIONS, given, ("writeStream" if streaming else WRITE,), "writeStream")
+    values = values_of(OPTIONS, given)
+    _one_at_most(given, _PAYLOADS)
+    if not _one_at_most(given, _ADDRESSES):
+        raise ConfigurationError(f"Whom do the rows call? Give one of the options {', '.join(_ADDRESSES)}.")
+    if "topic" in values:
+        values["url"] = values["topic"]
+    return Publishing(**values)
+
+
+def _one_at_most(given: Mapping[str, str], names: tuple[str, ...]) -> str:
+    given_names = [name for name in names if name in given]
+    if len(given_names) > 1:
+        raise ConfigurationError(f"Options {' and '.join(given_names)} exclude each other.")
+    return given_names[0] if given_names else ""

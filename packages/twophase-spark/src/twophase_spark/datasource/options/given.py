@@ -5,11 +5,11 @@ They come out by the names that the source and the sink know.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from twophase.core.errors import ConfigurationError
+from twophase_spark.option_table import Option, unknown
 
 _OF_TABLE = "option."
 _KEPT = "twophase"
@@ -42,14 +42,14 @@ def kept_options(schema: StructType, options: Mapping[str, str]) -> dict[str, st
 
 
 def given_options(
-    options: Mapping[str, str], known: Collection[str], user: str, ignored: Collection[str] = ()
+    options: Mapping[str, str], known: Iterable[Option], user: str, ignored: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the options by their names in `known`, written in any case.
+    """Return the texts of options by the names in `known`, written in any case.
 
     A table that was made with `using twophase` brings its options as `option.NAME` too, and the properties that every
     table has.
 
-    >>> given_options({"URL": " u ", "option.url": "u", "owner": "me"}, ["url"], "source")
+    >>> given_options({"URL": " u ", "option.url": "u", "owner": "me"}, [Option(name="url")], "source")
     {'url': 'u'}
 
     Arguments:
@@ -61,7 +61,7 @@ def given_options(
     Raises:
         ConfigurationError: an unknown one.
     """
-    names = {name.lower(): name for name in known}
+    names = {option.name.lower(): option.name for option in known}
     of_table = {key for key in options if key.lower().startswith(_OF_TABLE)}
     skipped = {*ignored, *(_RESERVED if of_table else ())}
     given: dict[str, str] = {}
@@ -70,6 +70,6 @@ def given_options(
         if name in skipped:
             continue
         if name not in names:
-            raise ConfigurationError(f"There is no option {key!r} of this {user}; known: {', '.join(known)}.")
+            raise unknown(key, tuple(names.values()), f"this {user}")
         given[names[name]] = str(value).strip()
     return given

@@ -9,62 +9,146 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, Final
 
 import msgspec
 
-from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import STORED
 from twophase_spark.datasource.options.address import require_no_secret
-from twophase_spark.datasource.options.described import KNOWN, Fits, names_of
 from twophase_spark.datasource.options.given import given_options
 from twophase_spark.datasource.schema.tables import HAS_STATE, OF_COORDINATOR, PLACES, TIME_OF_CREATION, Kind
+from twophase_spark.option_table import (
+    Option,
+    identifier,
+    identifier_or_none,
+    one_of,
+    require_fitting,
+    table_of,
+    values_of,
+    whole,
+    words,
+)
 from twophase_spark.readers.snapshot import ADBC, AUTO, PYTHON
 
-PARTITIONS_DEFAULT = 8
-PARTITIONS_MAX = 1024
-GIDS_MAX = 1000
+GIDS_MAX: Final = 1000
+ROWS_MAX: Final = 2**31 - 1
 EARLIEST, LATEST, BEGINNING = "earliest", "latest", "beginning"
 FAIL, REPORT = "fail", "report"
-_Value = TypeVar("_Value")
+READ, STREAM = "read", "readStream"
 _QUEUE = re.compile(r".+/[0-9]{1,9}")
 _SNAPSHOT = re.compile(r"[0-9A-Fa-f-]{1,64}")
 _STATES = {state.name.lower(): int(state) for state in STORED}
-STREAM_ONLY = names_of(Fits.STREAM)
+_one_state = one_of(_STATES, _STATES.__getitem__)
 
 
-class ReadOptions(msgspec.Struct, frozen=True):
-    """The request of a read.
+def _reference(_: str, text: str) -> str:
+    return require_no_secret(text)
 
-    Times are milliseconds since 1970; an option that was not given is empty or None. `as_of_seqs`: the last seq of each
-    node, instead of a time; `start_seqs`: where a stream begins, instead of a word, by the name of a node or queue.
+
+def _states(option: str, text: str) -> frozenset[int]:
+    return frozenset(_one_state(option, word) for word in words(option, text))
+
+
+def _gids(option: str, text: str) -> tuple[str, ...]:
+    gids = tuple(dict.fromkeys(words(option, text)))
+    if len(gids) > GIDS_MAX:
+        raise ConfigurationError(f"Option gids names {len(gids)} gids; at most {GIDS_MAX} are looked up. Join instead.")
+    return gids
+
+
+def time_ms(option: str, text: str) -> int:
+    """Return a time in milliseconds since 1970.
+
+    The text is that number, or ISO 8601 (UTC where it names no zone).
+
+    >>> time_ms("asOf", "1970-01-02"), time_ms("asOf", "86400000")
+    (86400000, 86400000)
+    """
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(
+            f"Option {option} is a time: 2026-11-21T20:00:00Z or milliseconds since 1970, not {text!r}."
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _snapshot(_: str, text: str) -> str:
+    if text and not _SNAPSHOT.fullmatch(text):
+        raise ConfigurationError("Option snapshot is what pg_export_snapshot() returned.")
+    return text
+
+
+_OF_STREAM, _OF_BUSINESS, _OF_LEDGER = ((STREAM,),), ((Kind.BARRIER, Kind.LEDGER),), ((Kind.LEDGER,),)
+_STATEFUL = (tuple(kind for kind in Kind if kind in HAS_STATE),)
+_TIMED = (tuple(TIME_OF_CREATION),)
+_WITH_GIDS = (tuple(kind for kind in Kind if kind not in {Kind.AUDIT_LOG, Kind.QUEUE_PROGRESS}),)
+
+
+class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The request of a read; the options that make it are
+
+    url: The database, never with a password: `env:NAME` or `file:PATH` (where the whole URL stands), or
+        `sqlite:///file.db`, `postgresql://user@host/db`, `mysql://user@host/db`.
+    table: One of the tables below.
+    name: What errors call the database.
+    columns: Which columns, comma-separated. What is not named is not read; Spark alone would read all.
+    states: Of messages: any of `prepared,submitted,succeeded,failed`.
+    createdAfter: Created at or after this time; of other tables, made then.
+    createdBefore: Created before this time.
+    gidPrefix: Gids that begin so.
+    gids: These gids, comma-separated, at most 1000; looked up by the index of the table.
+    partitions: Tasks at most (1 to 1024); small tables get fewer.
+    driver: `adbc` or `python` insists on one; `auto` takes ADBC where it is installed and fits.
+    asOf: The cut: a time that has passed, or of `history` a map from node to seq, `{"1": 4711}`.
+    snapshot: Of PostgreSQL: a snapshot that another session has exported.
+    maxRowsPerBatch: Rows a micro-batch takes at most, shared by the nodes or queues.
+    start: Where a stream without checkpoint begins: `earliest` row that stands, `latest`, the `beginning` (what is gone
+        is a gap), or a map from node to the seq behind which it begins; of `queue_entry` from topic and queue to the
+        number with which it begins, `{"orders/0": 4711}`.
+    onGap: Rows that were removed before they were read: `fail` ends the stream with TP-8003, `report` puts a row in
+        their place.
+    tableName: `table` or `schema.table` in the database.
+    keyColumn: An indexed whole number or text by which the table is cut.
+    gidColumn: Where the gid stands.
+    branchColumn: Where the branch id stands; empty for nowhere.
+
+    Times are milliseconds since 1970; an option that was not given is empty or None. `as_of_seqs` is the last seq of
+    each node, instead of a time; `start_seqs` where a stream begins, instead of a word, by the name of a node or queue.
     """
 
-    url: str
-    kind: Kind
-    name: str = "source"
-    relation: str = ""
-    gid_column: str = "gid"
-    branch_column: str = "branch_id"
-    key_column: str = ""
-    columns: tuple[str, ...] = ()
-    states: frozenset[int] = frozenset()
-    created_after_ms: int | None = None
-    created_before_ms: int | None = None
-    gid_prefix: str = ""
-    gids: tuple[str, ...] = ()
-    as_of_ms: int | None = None
+    url: Annotated[str, Option(_reference)]
+    kind: Annotated[Kind, Option(one_of(Kind, Kind), name="table", shown="required; `history` for a stream")]
+    name: Annotated[str, Option(identifier)] = "source"
+    columns: Annotated[
+        tuple[str, ...], Option(words, shown="all but those of a body; of a ledger `gid,branch_id`")
+    ] = ()
+    states: Annotated[frozenset[int], Option(_states, _STATEFUL, shown="all")] = frozenset()
+    created_after_ms: Annotated[int | None, Option(time_ms, _TIMED, "createdAfter")] = None
+    created_before_ms: Annotated[int | None, Option(time_ms, _TIMED, "createdBefore")] = None
+    gid_prefix: Annotated[str, Option(fits=_WITH_GIDS)] = ""
+    gids: Annotated[tuple[str, ...], Option(_gids, _WITH_GIDS, shown="all")] = ()
+    as_of_ms: Annotated[int | None, Option(fits=((READ,), *_TIMED), name="asOf", shown="now")] = None
     as_of_seqs: dict[int, int] | None = None
-    snapshot: str = ""
-    partitions: int = PARTITIONS_DEFAULT
-    driver: str = AUTO
-    rows_per_batch_max: int = 0
-    start: str = EARLIEST
+    snapshot: Annotated[str, Option(_snapshot, ((READ,),))] = ""
+    partitions: Annotated[int, Option(whole(1, 1024))] = 8
+    driver: Annotated[str, Option(one_of((AUTO, ADBC, PYTHON)))] = AUTO
+    rows_per_batch_max: Annotated[int, Option(whole(0, ROWS_MAX), _OF_STREAM, "maxRowsPerBatch", "no limit")] = 0
+    start: Annotated[str, Option(fits=_OF_STREAM)] = EARLIEST
     start_seqs: dict[str, int] | None = None
-    on_gap: str = FAIL
+    on_gap: Annotated[str, Option(one_of((FAIL, REPORT)), _OF_STREAM)] = FAIL
+    relation: Annotated[
+        str, Option(identifier, _OF_BUSINESS, "tableName", f"`{DEFAULT_TABLE}`; of a ledger required")
+    ] = DEFAULT_TABLE
+    key_column: Annotated[str, Option(identifier_or_none, _OF_BUSINESS, shown="see below")] = ""
+    gid_column: Annotated[str, Option(identifier, _OF_LEDGER)] = "gid"
+    branch_column: Annotated[str, Option(identifier_or_none, _OF_LEDGER)] = "branch_id"
 
     @property
     def filters(self) -> bool:
@@ -72,6 +156,10 @@ class ReadOptions(msgspec.Struct, frozen=True):
         return bool(self.states or self.gid_prefix or self.gids) or any(
             bound is not None for bound in (self.created_after_ms, self.created_before_ms, self.as_of_ms)
         )
+
+
+OPTIONS = table_of(ReadOptions)
+STREAM_ONLY = tuple(option.name for option in OPTIONS if option.fits == _OF_STREAM)
 
 
 def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
@@ -85,40 +173,14 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions
     Raises:
         ConfigurationError: naming the option and what it may be.
     """
-    given = given_options(options, KNOWN, "source")
-    if "url" not in given:
-        raise ConfigurationError(
-            "Option url is missing: sqlite:///file.db, postgresql://user@host/db, env:NAME or file:PATH."
-        )
-    url = require_no_secret(given["url"])
-    kind = _one_of("table", given.get("table", Kind.HISTORY if streaming else ""), tuple(Kind), Kind)
+    given = given_options(options, OPTIONS, "source")
+    values = values_of(OPTIONS, {"table": Kind.HISTORY if streaming else "", **given})
+    kind = values["kind"]
     _require_fitting(given, kind, streaming=streaming)
-    as_of_ms, as_of_seqs = _moment(given, kind)
-    start, start_seqs = _start(given.get("start", EARLIEST), kind)
-    return ReadOptions(
-        url=url,
-        kind=kind,
-        name=_name("name", given.get("name", "source")),
-        relation=_relation(given, kind),
-        gid_column=_name("gidColumn", given.get("gidColumn", "gid")),
-        branch_column=_name_or_none("branchColumn", given.get("branchColumn", "branch_id")),
-        key_column=_name_or_none("keyColumn", given.get("keyColumn", "")),
-        columns=tuple(_list(given.get("columns", ""))),
-        states=_states(given.get("states", "")),
-        created_after_ms=_time("createdAfter", given.get("createdAfter")),
-        created_before_ms=_time("createdBefore", given.get("createdBefore")),
-        gid_prefix=given.get("gidPrefix", ""),
-        gids=_gids(given.get("gids", "")),
-        as_of_ms=as_of_ms,
-        as_of_seqs=as_of_seqs,
-        snapshot=_snapshot(given.get("snapshot", "")),
-        partitions=_number("partitions", given.get("partitions", str(PARTITIONS_DEFAULT)), 1, PARTITIONS_MAX),
-        driver=_one_of("driver", given.get("driver", AUTO), (AUTO, ADBC, PYTHON), str),
-        rows_per_batch_max=_number("maxRowsPerBatch", given.get("maxRowsPerBatch", "0"), 0, 2**31 - 1),
-        start=start,
-        start_seqs=start_seqs,
-        on_gap=_one_of("onGap", given.get("onGap", FAIL), (FAIL, REPORT), str),
-    )
+    values |= _moment(given.get("asOf"), kind) | _start(given.get("start", EARLIEST), kind)
+    if kind in OF_COORDINATOR:
+        values["relation"] = ""
+    return ReadOptions(**values)
 
 
 def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -> None:
@@ -128,104 +190,23 @@ def _require_fitting(given: Mapping[str, str], kind: Kind, *, streaming: bool) -
             f"Only tables history and queue_entry can be followed as a stream, not {kind}: they are those whose rows "
             "never change."
         )
-    _refuse(given, names_of(Fits.BATCH) if streaming else STREAM_ONLY, f"of {'readStream' if streaming else 'read'}")
-    if kind in OF_COORDINATOR:
-        _refuse(given, names_of(Fits.BUSINESS, Fits.LEDGER), f"of table {kind}")
-    if kind not in HAS_STATE:
-        _refuse(given, ("states",), f"of table {kind}")
-    if kind not in TIME_OF_CREATION:
-        _refuse(
-            given, ("createdAfter", "createdBefore", "asOf"), f"of table {kind}: which column is the time is not known"
-        )
-    if kind in {Kind.AUDIT_LOG, Kind.QUEUE_PROGRESS}:
-        _refuse(given, ("gids", "gidPrefix"), f"of table {kind}")
-    if kind is Kind.BARRIER:
-        _refuse(given, names_of(Fits.LEDGER), f"of table {kind}")
-
-
-def _refuse(given: Mapping[str, str], names: Iterable[str], where: str) -> None:
-    for name in names:
-        if name in given:
-            raise ConfigurationError(f"Option {name} is not one {where}.")
-
-
-def _relation(given: Mapping[str, str], kind: Kind) -> str:
-    if kind in OF_COORDINATOR:
-        return ""
+    use = STREAM if streaming else READ
+    require_fitting(OPTIONS, given, (use, kind), f"{use} of table {kind}")
     if "tableName" not in given and kind is Kind.LEDGER:
         raise ConfigurationError("Option tableName is missing: the name of the ledger in its database.")
-    return _name("tableName", given.get("tableName", DEFAULT_TABLE))
 
 
-def _name(option: str, text: str) -> str:
-    try:
-        return validate_table(text)
-    except ConfigurationError:
-        raise ConfigurationError(f"Option {option}: {text!r} is not a name of letters, digits and _.") from None
-
-
-def _name_or_none(option: str, text: str) -> str:
-    return _name(option, text) if text else ""
-
-
-def _states(text: str) -> frozenset[int]:
-    return frozenset(_one_of("states", word, _STATES, _STATES.__getitem__) for word in _list(text))
-
-
-def _one_of(option: str, text: str, known: Iterable[str], made: Callable[[str], _Value]) -> _Value:
-    words = {str(word).lower(): str(word) for word in known}
-    if text.lower() not in words:
-        raise ConfigurationError(f"Option {option} is one of {', '.join(words)}, not {text!r}.")
-    return made(words[text.lower()])
-
-
-def _list(text: str) -> list[str]:
-    return [word for word in (part.strip() for part in text.split(",")) if word]
-
-
-def _gids(text: str) -> tuple[str, ...]:
-    gids = tuple(dict.fromkeys(_list(text)))
-    if len(gids) > GIDS_MAX:
-        raise ConfigurationError(f"Option gids names {len(gids)} gids; at most {GIDS_MAX} are looked up. Join instead.")
-    return gids
-
-
-def _number(option: str, text: str, least: int, most: int) -> int:
-    if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-        raise ConfigurationError(f"Option {option} is a whole number from {least} to {most}, not {text!r}.")
-    return int(text)
-
-
-def _time(option: str, text: str | None) -> int | None:
-    """Return a time in milliseconds since 1970.
-
-    The text is that number, or ISO 8601 (UTC where it names no zone).
-    """
-    if text is None:
-        return None
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(
-            f"Option {option} is a time: 2026-11-21T20:00:00Z or milliseconds since 1970, not {text!r}."
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-def _moment(given: Mapping[str, str], kind: Kind) -> tuple[int | None, dict[int, int] | None]:
-    text = given.get("asOf")
+def _moment(text: str | None, kind: Kind) -> dict[str, Any]:
     if text is None or not text.startswith("{"):
-        moment = _time("asOf", text)
+        moment = None if text is None else time_ms("asOf", text)
         if moment is not None and moment > now_ms():
             raise ConfigurationError(
                 f"Option asOf is in the future: {text!r}; a cut is made at a time that has passed."
             )
-        return moment, None
+        return {"as_of_ms": moment, "as_of_seqs": None}
     if kind is not Kind.HISTORY:
         raise ConfigurationError("Option asOf as a map of nodes is for table history; others take a time.")
-    return None, _seqs("asOf", text)
+    return {"as_of_ms": None, "as_of_seqs": _seqs("asOf", text)}
 
 
 def now_ms() -> int:
@@ -233,12 +214,12 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _start(text: str, kind: Kind) -> tuple[str, dict[str, int] | None]:
-    if text.startswith("{"):
-        if kind is Kind.QUEUE_ENTRY:
-            return BEGINNING, _numbers(text)
-        return BEGINNING, {str(node): seq for node, seq in _seqs("start", text).items()}
-    return _one_of("start", text, (EARLIEST, LATEST, BEGINNING), str), None
+def _start(text: str, kind: Kind) -> dict[str, Any]:
+    if not text.startswith("{"):
+        return {"start": one_of((EARLIEST, LATEST, BEGINNING))("start", text), "start_seqs": None}
+    if kind is Kind.QUEUE_ENTRY:
+        return {"start": BEGINNING, "start_seqs": _numbers(text)}
+    return {"start": BEGINNING, "start_seqs": {str(node): seq for node, seq in _seqs("start", text).items()}}
 
 
 def _seqs(option: str, text: str) -> dict[int, int]:
@@ -259,9 +240,3 @@ def _numbers(text: str) -> dict[str, int]:
     if not all(_QUEUE.fullmatch(name) for name in numbers):
         raise ConfigurationError('Option start as a map is JSON, topic and queue to number: {"orders/0": 4711}.')
     return numbers
-
-
-def _snapshot(text: str) -> str:
-    if text and not _SNAPSHOT.fullmatch(text):
-        raise ConfigurationError("Option snapshot is what pg_export_snapshot() returned.")
-    return text

@@ -1,2 +1,2 @@
--- Serves list_batches, find_batches and read_unpublished.
+-- Serves list_batches, find_batches, read_latest and read_unpublished.
 create index if not exists twophase_spark_batch_publisher on twophase_spark_batch (publisher, begun_ms)
