@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
+from tests.conformance.engines import Engine
 from tests.support.items import LONE_SURROGATE, SetClock, abort, final, live, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
@@ -207,6 +209,21 @@ async def test_the_weights_of_entries_are_the_bytes_of_their_messages(store: Sto
         Weight(1, 0, stored_ms, 5),
     ]
     assert (await store.queue_weights("orders", [])).entries == []
+
+
+async def test_an_archive_that_has_not_got_an_entry_keeps_it_and_is_told_with_the_weights(
+    store: Store, clock: SetClock, engine: Engine, tmp_path: Path
+) -> None:
+    await put(store, Complete("a", 1, b""))
+    clock.time_ms += 10_000
+    await put(store, Complete("b", 1, b""))
+    until_ms = clock.time_ms
+    engine.archived(tmp_path, until_ms)
+    clock.time_ms += 10_000
+
+    assert await store.purge_queues(0, 100, {"orders": clock.time_ms}) == 1
+    assert await queued(store) == [(1, "b")]
+    assert (await store.queue_weights("orders", [(0, 1)])).archived_until_ms == until_ms
 
 
 async def test_a_clock_that_was_ahead_makes_no_hole(store: Store, clock: SetClock) -> None:

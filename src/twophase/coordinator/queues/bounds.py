@@ -44,7 +44,8 @@ class Bounds:
 
     async def begin(self, now_ms: int) -> None:
         """Weigh the topics that have a bound, before entries are removed."""
-        await self._definitions.load()  # another node may have changed some
+        if self._store.shared:
+            await self._definitions.load()  # another node may have changed some
         weighed = await self._weigh_all(now_ms)
         self._cuts = {topic: (one.bytes_max, one.cut_ms) for topic, one in weighed.items() if one.cut_ms}
 
