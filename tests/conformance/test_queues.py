@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
+from tests.conformance.engines import Engine
 from tests.support.items import LONE_SURROGATE, SetClock, abort, final, live, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Complete, Decide, Finish, FlushResult, Item
-from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress, Weight
 
 ORDERS = Append("orders", 0, 0)
 
@@ -174,6 +176,54 @@ async def test_cleaning_keeps_what_a_group_has_not_done_and_what_is_young(store:
     assert await store.purge_queues(clock.time_ms - 1, 1) == 1
     assert await store.purge_queues(clock.time_ms - 1, 100) == 1
     assert await queued(store) == [(3, "young")]
+
+
+async def test_cleaning_keeps_a_queue_of_which_a_group_of_the_topic_has_done_nothing(
+    store: Store, clock: SetClock
+) -> None:
+    await put(store, Complete("a", 3, b""), appends=(ORDERS, Append("orders", 1, 1)))
+    clock.time_ms += 10_000
+    await store.flush(Batch([], [], progress=[Progress("group", "orders", 0, 1, b"")]))
+
+    assert await store.purge_queues(clock.time_ms - 1, 100) == 1
+    assert await queued(store, queue=1) == [(0, "a")]
+
+    await store.flush(Batch([], [], progress=[Progress("group", "orders", 1, 1, b"")]))
+    assert await store.purge_queues(clock.time_ms - 1, 100) == 1
+
+
+async def test_the_weights_of_entries_are_the_bytes_of_their_messages(store: Store, clock: SetClock) -> None:
+    stored_ms = clock.time_ms
+    large = bytes(1024 * 1024)
+    await put(store, Complete("a", 1, b"123"), Complete("b", 1, large))
+    await put(store, prepare("c", body=b"12345"), appends=())
+    await put(store, Decide("c", 1, 0, "submit"), appends=(Append("orders", 1, 0),))
+    await put(store, Complete("d", 1, b"1"), appends=(Append("bills", 0, 0),))
+
+    found = await store.queue_weights("orders", [(0, 1), (1, 0), (0, 0), (0, 7), (5, 0)])
+
+    assert found.archived_until_ms is None
+    assert sorted(found.entries, key=lambda one: (one.queue, one.number)) == [
+        Weight(0, 0, stored_ms, 3),
+        Weight(0, 1, stored_ms, len(large)),
+        Weight(1, 0, stored_ms, 5),
+    ]
+    assert (await store.queue_weights("orders", [])).entries == []
+
+
+async def test_an_archive_that_has_not_got_an_entry_keeps_it_and_is_told_with_the_weights(
+    store: Store, clock: SetClock, engine: Engine, tmp_path: Path
+) -> None:
+    await put(store, Complete("a", 1, b""))
+    clock.time_ms += 10_000
+    await put(store, Complete("b", 1, b""))
+    until_ms = clock.time_ms
+    engine.archived(tmp_path, until_ms)
+    clock.time_ms += 10_000
+
+    assert await store.purge_queues(0, 100, {"orders": clock.time_ms}) == 1
+    assert await queued(store) == [(1, "b")]
+    assert (await store.queue_weights("orders", [(0, 1)])).archived_until_ms == until_ms
 
 
 async def test_a_clock_that_was_ahead_makes_no_hole(store: Store, clock: SetClock) -> None:

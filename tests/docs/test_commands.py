@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.docs.pages import ROOT, fences, pages
 from twophase.cli.app import app
-from twophase.coordinator.gauges import Gauges, QueueGauge
+from twophase.coordinator.gauges import Gauges, KeptGauge, QueueGauge
 from twophase.server.metrics import Metrics, Snapshot
 from twophase.stores.base import Overview, Purged
 
@@ -67,8 +67,9 @@ def test_every_metric_is_documented() -> None:
     metrics.check_back_answered("committed", 0.1)
     metrics.flush_failed("TP-4004")
     metrics.purged(Purged(1, 0, more=False, horizon_ms=1, oldest_ms=1))
-    numbers: dict[str, Any] = dict.fromkeys(set(Gauges.__struct_fields__) - {"queues", "halves"}, 0)
-    gauges = Gauges(**numbers, queues=(QueueGauge("billing", "orders", 1, 1),))
+    numbers: dict[str, Any] = dict.fromkeys(set(Gauges.__struct_fields__) - {"queues", "halves", "kept"}, 0)
+    kept = KeptGauge("orders", 1, 1, 1, {"group": 1})
+    gauges = Gauges(**numbers, queues=(QueueGauge("billing", "orders", 1, 1),), kept=(kept,))
     overview = Overview(1, 1, 0, 1, 1)
     text = metrics.render(Snapshot(overview, gauges, 0, 2, ready=True)).decode()
     shown = {

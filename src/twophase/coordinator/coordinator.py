@@ -31,6 +31,7 @@ from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
 from twophase.coordinator.page_turns import PageTurns
+from twophase.coordinator.queues.bounds import Bounds
 from twophase.coordinator.queues.operating import QueueOperator
 from twophase.coordinator.queues.service import Queues
 from twophase.coordinator.runtime import Runtime
@@ -115,7 +116,8 @@ class Coordinator:
             memory, machine, self._admission, self._dispatcher, self._ownership, self._recovery, self.tick
         )
         self._membership = Membership(runtime, self._node, self._store_clock, self._lease, self._recovery.hurry)
-        self._retention = Retention(runtime, self.queues.definitions.retentions)
+        self._bounds = Bounds(runtime, self.queues.definitions)
+        self._retention = Retention(runtime, self._bounds)
         self._counting = Counting(runtime)
         self._horizon_turns = PageTurns()
         self.owners = runtime.owners
@@ -395,6 +397,7 @@ class Coordinator:
             self.queues.serving.redelivered,
             self.queues.serving.gauges(),
             self._dispatcher.producers.waiting_by_age(),
+            self._bounds.gauges(),
         )
 
     def parked(self, active: ActiveMessage, trigger: Trigger) -> None:

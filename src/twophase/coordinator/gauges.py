@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 
@@ -16,6 +18,19 @@ class QueueGauge(msgspec.Struct, frozen=True):
     lag: int
     in_flight: int
     behind: int = 0
+
+
+class KeptGauge(msgspec.Struct, frozen=True):
+    """The messages that a topic with a bound of bytes had after the last cleaning.
+
+    `held`: the bytes beyond the bound, by what holds them; the bytes are estimated.
+    """
+
+    topic: str
+    messages: int
+    bytes: int
+    bytes_max: int
+    held: Mapping[str, int]
 
 
 class Gauges(msgspec.Struct, frozen=True):
@@ -40,3 +55,4 @@ class Gauges(msgspec.Struct, frozen=True):
 
     The ages have the bounds `producers.AGES_MS`.
     """
+    kept: tuple[KeptGauge, ...] = ()

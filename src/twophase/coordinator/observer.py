@@ -109,5 +109,14 @@ class Observer(Protocol):
     def cleaning_failed(self, code: str, what: str = "") -> None:
         """A cleaning has failed with this error code; the next one continues."""
 
+    def topic_over(self, topic: str, why: str, remedy: str) -> None:
+        """A topic of queues keeps more bytes than its bound.
+
+        It does since now, or for another reason than before.
+        """
+
+    def topic_within(self, topic: str) -> None:
+        """A topic that was reported keeps no more than its bound."""
+
     def topics_failed(self, code: str, what: str = "") -> None:
         """The store did not answer whether topics have changed; it is asked again."""

@@ -120,6 +120,11 @@ class CoordinatorSettings(msgspec.Struct, frozen=True):
     """History and attempts older than this are removed; 0 keeps them for ever."""
     retention_interval_ms: int = 600_000
     """From the beginning of one cleaning to that of the next."""
+    queue_retention_bytes: int = 0
+    """Bytes of a topic of queues beyond which its messages go with history.
+
+    It counts for topics with a retention of their own and no bound of their own; 0: no bound.
+    """
     purge_rows: int = 200
     """Rows removed in one step.
 

@@ -56,6 +56,10 @@ class ShownTopic(msgspec.Struct, frozen=True):
         is_defined: False for a topic with messages whose settings are the default ones, because nothing has made it.
         parts: its queues that have had a message.
         lags: the positions of the groups that read it.
+        retention_bytes: beyond these bytes its messages are kept as long as history only; 0: no bound.
+        bytes: of its messages, estimated.
+        over_bytes: of those that are beyond the bound and stay.
+        why_over: what holds these, and what to do; empty when nothing does.
     """
 
     name: str
@@ -65,6 +69,10 @@ class ShownTopic(msgspec.Struct, frozen=True):
     is_defined: bool
     parts: list[ShownQueue]
     lags: list[ShownLag]
+    retention_bytes: int = 0
+    bytes: int = 0
+    over_bytes: int = 0
+    why_over: str = ""
 
 
 class ShownGroup(msgspec.Struct, frozen=True):
@@ -125,6 +133,7 @@ class DefineTopic(ActRequest):
     queues: int | None = None
     kinds: list[str] | None = None
     retention_ms: int | None = None
+    retention_bytes: int | None = None
     dry_run: bool = False
 
 

@@ -117,6 +117,14 @@ class LogObserver:
         """The lease was not renewed."""
         _log.warning("the store did not answer this node's heartbeat; it is tried again", code=code, what=what)
 
+    def topic_over(self, topic: str, why: str, remedy: str) -> None:
+        """Report a topic of queues that grows beyond its bound."""
+        _log.warning("this topic keeps more messages than its bound of bytes", topic=topic, why=why, remedy=remedy)
+
+    def topic_within(self, topic: str) -> None:
+        """Log that a reported topic is back within its bound."""
+        _log.info("this topic keeps no more messages than its bound of bytes again", topic=topic)
+
     def topics_failed(self, code: str, what: str = "") -> None:
         """The store's topics could not be read."""
         _log.warning("the store did not say whether topics have changed; it is asked again", code=code, what=what)
@@ -143,6 +151,8 @@ class CountedAndLogged:
         self.check_address_well = log.check_address_well
         self.cleaned = log.cleaned
         self.cleaning_failed = log.cleaning_failed
+        self.topic_over = log.topic_over
+        self.topic_within = log.topic_within
 
     def flush_failed(self, code: str, what: str = "") -> None:
         """See `coordinator.observer.Observer`, as for all of these."""

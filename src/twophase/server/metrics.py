@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from twophase.coordinator.gauges import Gauges
+from twophase.coordinator.gauges import Gauges, KeptGauge
 from twophase.core.lifecycle import State
 from twophase.stores.base import Overview, Purged
 
@@ -365,9 +365,26 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
         lag.add_metric([queue.group, queue.topic], queue.lag)
         taken.add_metric([queue.group, queue.topic], queue.in_flight)
         behind.add_metric([queue.group, queue.topic], queue.behind)
-    yield from (lag, taken, behind)
+    yield from (lag, taken, behind, *_kept_by_topics(gauges.kept))
     text = "Half messages that are due and have no answer, by their age."
     halves = GaugeMetricFamily("twophase_halves_unanswered", text, labels=["age"])
     for age, count in zip(_AGES, gauges.halves or (0,) * len(_AGES), strict=True):
         halves.add_metric([age], count)
     yield halves
+
+
+def _kept_by_topics(topics: Iterable[KeptGauge]) -> Iterator[Metric]:
+    """Yield what topics with a bound had after this node's last cleaning."""
+    text = "Messages that a topic with a bound of bytes keeps."
+    messages = GaugeMetricFamily("twophase_queue_kept_messages", text, labels=["topic"])
+    size = GaugeMetricFamily("twophase_queue_kept_bytes", "Bytes of these messages, estimated.", labels=["topic"])
+    bound = GaugeMetricFamily("twophase_queue_bytes_max", "The bound of a topic's bytes.", labels=["topic"])
+    text = "Bytes of messages beyond the bound, by what holds them."
+    over = GaugeMetricFamily("twophase_queue_over_bytes", text, labels=["topic", "held_by"])
+    for one in topics:
+        messages.add_metric([one.topic], one.messages)
+        size.add_metric([one.topic], one.bytes)
+        bound.add_metric([one.topic], one.bytes_max)
+        for hold, held in one.held.items():
+            over.add_metric([one.topic, hold], held)
+    yield from (messages, size, bound, over)

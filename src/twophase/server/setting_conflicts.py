@@ -46,6 +46,8 @@ def why_not_together(settings: Settings) -> str | None:
         )
     if 0 < settings.retention_ms < _RETENTION_LEAST_MS:
         return f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."
+    if settings.queue_retention_bytes and not settings.retention_ms:
+        return "queue_retention_bytes: retention_ms is 0, so history keeps every message for ever. Set both, or none."
     for first, cap in (("retry_first_ms", "retry_cap_ms"), ("check_back_first_ms", "check_back_cap_ms")):
         if getattr(settings, first) > getattr(settings, cap):
             return f"{first}: is greater than {cap}, which bounds it."

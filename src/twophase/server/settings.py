@@ -31,6 +31,7 @@ from twophase.server.codecs.trace import DEFAULT_NAMES
 from twophase.server.destinations import FIELDS_SHOWN, AllowedDestination, allow_list_of
 from twophase.server.http_port.port import Timeouts
 from twophase.server.setting_conflicts import why_not_together
+from twophase.server.setting_kinds import Age, Bytes, Count, Lease, Milliseconds, Size, Text
 from twophase.server.setting_refusals import Port, meant, why_not
 
 PREFIX: Final = "TWOPHASE_"
@@ -46,14 +47,6 @@ _MAY_BE_REFERENCES: Final = frozenset({"store", "alert_webhook"})
 """Addresses that hold a secret. Each may be `env:NAME` or `file:PATH` instead."""
 _BOUNDS: Final = CoordinatorSettings()
 WORKERS_MAX: Final = 64
-
-Text = Annotated[str, Meta(min_length=1)]
-Count = Annotated[int, Meta(ge=1, le=100_000_000)]
-Milliseconds = Annotated[int, Meta(ge=1, le=24 * 3600 * 1000)]
-Age = Annotated[int, Meta(ge=0, le=100 * 366 * 24 * 3600 * 1000)]
-Lease = Annotated[int, Meta(ge=500, le=3600 * 1000)]
-Bytes = Annotated[int, Meta(ge=1024, le=1 << 40)]
-Size = Annotated[int, Meta(ge=0, le=1 << 50)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -336,6 +329,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retention_interval_ms: Annotated[
         Milliseconds, Meta(description="how often finished messages older than that are removed")
     ] = _BOUNDS.retention_interval_ms
+    queue_retention_bytes: Annotated[
+        Size,
+        Meta(
+            description="bytes beyond which a topic of queues with a retention of its own keeps messages only as long"
+            " as history (retention_ms), unless it has a bound of its own; 0: no bound"
+        ),
+    ] = _BOUNDS.queue_retention_bytes
     answer_bytes_max: Annotated[
         Bytes, Meta(description="how much of a branch's or check-back's answer is read at most")
     ] = 1024 * 1024

@@ -52,6 +52,28 @@ class Span(msgspec.Struct, frozen=True):
     first_stored_ms: int | None
 
 
+class Weight(msgspec.Struct, frozen=True):
+    """The bytes of an entry's message, with all its branches.
+
+    `stored_ms`: when the entry was stored.
+    """
+
+    queue: int
+    number: int
+    stored_ms: int
+    bytes: int
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """The weights of some entries, and how far an archive has history.
+
+    `archived_until_ms`: None without an archive.
+    """
+
+    entries: list[Weight]
+    archived_until_ms: int | None
+
+
 class Reader(msgspec.Struct, frozen=True):
     """The position of a group in a queue, without what is unfinished.
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span, Weights
 
 if TYPE_CHECKING:
     from twophase.core.audit_log import AuditEntry
@@ -124,6 +124,17 @@ class QueueStore(Protocol):
         """
         ...
 
+    async def queue_weights(self, topic: str, places: Sequence[tuple[int, int]]) -> Weights:
+        """Return the bytes of some entries of a topic; their bodies are not read.
+
+        Those that were cleaned are left out. Served by indexes.
+
+        Arguments:
+            topic: its name.
+            places: (queue, number) of each.
+        """
+        ...
+
     async def queue_readers(self, topic: str = "", group: str = "") -> Sequence[Reader]:
         """Return where groups stand; an empty name stands for all. There are few."""
         ...
@@ -155,7 +166,7 @@ class QueueStore(Protocol):
     async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Mapping[str, int] | None = None) -> int:
         """Remove at most `limit` older entries of each queue; return how many.
 
-        An entry stays until every group that reads its queue has done it, and while an archive needs its history.
+        An entry stays until every group that reads its topic has done it, and while an archive needs its history.
         `own_before_ms`: the bound of each topic that has one of its own.
         """
         ...

@@ -111,6 +111,7 @@ async def _queue(store: Store, name: str, size: int) -> None:
     await store.queue_spans()
     await store.queue_spans("orders")
     await store.queue_first("orders", 0, 0)
+    await store.queue_weights("orders", [(0, 0), (0, 1)])
     await store.queue_readers("orders", "group")
     act = AuditEntry("eve", "::1", "change-queue", name)
     made, changed = Definition("group", name, "one"), Definition("group", name, "two")

@@ -160,6 +160,17 @@ class Watcher(NullObserver):
         self.check_addresses: list[tuple[str, str]] = []
         self.not_done_attempts: list[Attempt] = []
         self.overdue_messages = 0
+        self.topics: list[tuple[str, str, str]] = []
+        """Name, reason and remedy of each topic that kept more than its bound.
+
+        Reason and remedy are empty for one that does not any more.
+        """
+
+    def topic_over(self, topic: str, why: str, remedy: str) -> None:
+        self.topics.append((topic, why, remedy))
+
+    def topic_within(self, topic: str) -> None:
+        self.topics.append((topic, "", ""))
 
     def probed(self, result: str) -> None:
         self.probes.append(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import structlog
 
-from twophase.coordinator.gauges import Gauges
+from twophase.coordinator.gauges import Gauges, KeptGauge
 from twophase.coordinator.observer import Observer
 from twophase.core.lifecycle import State
 from twophase.server.log_observer import CountedAndLogged, LogObserver
@@ -193,3 +193,30 @@ def test_a_destination_called_before_the_names_were_taken_keeps_its_name() -> No
         metrics.branch_answered("succeeded", f"http://host-{number}", 0.001)
     assert "http://first" in _named(metrics)
     assert len(_named(metrics)) == 101
+
+
+def test_a_topic_with_a_bound_shows_what_it_keeps_and_what_holds_the_rest(metrics: Metrics) -> None:
+    kept = KeptGauge("orders", 12, 9_000, 5_000, {"history": 0, "group": 3_000, "archive": 0})
+    gauges = Gauges(1, 2, 3, 4, 5, 6, 7, 0, 0, kept=(kept,))
+
+    shown = metrics.render(Snapshot(None, gauges, 8, NOW_MS, ready=True)).decode()
+
+    for line in (
+        'twophase_queue_kept_messages{topic="orders"} 12.0',
+        'twophase_queue_kept_bytes{topic="orders"} 9000.0',
+        'twophase_queue_bytes_max{topic="orders"} 5000.0',
+        'twophase_queue_over_bytes{held_by="group",topic="orders"} 3000.0',
+        'twophase_queue_over_bytes{held_by="archive",topic="orders"} 0.0',
+    ):
+        assert line in shown, line
+
+
+def test_a_topic_beyond_its_bound_is_logged_with_the_remedy(observer: Observer) -> None:
+    with structlog.testing.capture_logs() as logs:
+        observer.topic_over("orders", "group 'billing' has not done 7 bytes of them", "start its consumers")
+        observer.topic_within("orders")
+
+    assert [(one["log_level"], one["topic"], one.get("remedy")) for one in logs] == [
+        ("warning", "orders", "start its consumers"),
+        ("info", "orders", None),
+    ]

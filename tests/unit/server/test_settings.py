@@ -55,6 +55,8 @@ def test_every_setting_can_be_given_as_text() -> None:
         ({"retry_first_ms": 10, "retry_cap_ms": 5}, {}, "retry_first_ms"),
         ({"check_back_first_ms": 10, "check_back_cap_ms": 5}, {}, "check_back_first_ms"),
         ({"in_flight_max": 1}, {}, "in_flight_per_destination_max"),
+        ({"queue_retention_bytes": -1}, {}, "queue_retention_bytes"),
+        ({"queue_retention_bytes": 1_000_000, "retention_ms": 0}, {}, "queue_retention_bytes: retention_ms is 0"),
         ({"bytes_under_way_max": 1024 * 1024}, {}, "bytes_under_way_max: must be at least"),
         ({"answer_bytes_max": 100 * 1024 * 1024}, {}, "bytes_under_way_max: must be at least"),
         ({"attempts_max": -1}, {}, "attempts_max"),

@@ -81,3 +81,11 @@ async def test_a_worker_that_does_not_answer_is_left_out(tmp_path: Path) -> None
     await asked[0].wait_closed()
     silent.close()
     await first.stop()
+
+
+def test_what_a_topic_keeps_is_not_added_up_as_every_worker_weighs_it() -> None:
+    line = 'twophase_queue_over_bytes{{held_by="group",topic="orders"}} {}'
+
+    text = merged({number: _scrape(line.format(size)) for number, size in ((1, 3_000), (2, 3_100), (3, 0))})
+
+    assert line.format(3100.0) in _samples(text)

@@ -35,6 +35,7 @@ WhyOption = Annotated[str, typer.Option("--reason", help="Why you do it; recorde
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
 PAGE_ROWS: Final = "100"
 _PREFIX: Final = "queue://"
+_UNIT: Final = 1_000
 
 _LIST_EXAMPLES: Final = """\b
 Examples:
@@ -60,7 +61,7 @@ def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
     if not topics:
         echo("There are no topics of queues. A first message makes one, and so does: twophase queues create NAME")
         return
-    rows: list[tuple[str, ...]] = [("TOPIC", "QUEUES", "MESSAGES", "OLDEST", "GROUPS", "NOT DONE")]
+    rows: list[tuple[str, ...]] = [("TOPIC", "QUEUES", "MESSAGES", "BYTES", "BEYOND", "OLDEST", "GROUPS", "NOT DONE")]
     rows += [_row(topic, now_ms) for topic in topics]
     print_table(rows)
 
@@ -73,6 +74,8 @@ def _row(topic: ShownTopic, now_ms: int) -> tuple[str, ...]:
         topic.name,
         str(topic.queues),
         str(messages),
+        size(topic.bytes),
+        size(topic.over_bytes) if topic.over_bytes else "-",
         span(now_ms - min(oldest)) if oldest else "-",
         str(len(groups)),
         str(sum(lag.lag for lag in topic.lags)),
@@ -94,8 +97,14 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
         return
     topic = found.topic
     kept = span(topic.retention_ms) if topic.retention_ms else "as long as history"
+    if topic.retention_bytes:
+        kept += f", beyond {size(topic.retention_bytes)} as long as history"
     made = "" if topic.is_defined else " Nothing has made it: these are the default settings."
     echo(f"queue://{topic.name}: {topic.queues} queues, takes {', '.join(topic.kinds)}, keeps messages {kept}.{made}")
+    if topic.why_over:
+        echo(f"{size(topic.over_bytes)} of its {size(topic.bytes)} stay beyond that bound: {topic.why_over}")
+    elif topic.bytes:
+        echo(f"Its messages have about {size(topic.bytes)}.")
     rows = [("QUEUE", "FIRST", "NEXT", "MESSAGES", "OLDEST")]
     rows += [
         (
@@ -113,6 +122,21 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
         print_table(lag_rows(topic.lags, found.now_ms))
     else:
         echo("No group reads it.")
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as people read it.
+
+    >>> [size(count) for count in (0, 999, 1_000, 1_549_999, 10_000_000_000, 7_200_000_000_000)]
+    ['0 B', '999 B', '1.0 kB', '1.5 MB', '10.0 GB', '7200.0 GB']
+    """
+    if count < _UNIT:
+        return f"{count} B"
+    for unit in ("kB", "MB"):
+        if count < _UNIT * _UNIT:
+            return f"{count / _UNIT:.1f} {unit}"
+        count //= _UNIT
+    return f"{count / _UNIT:.1f} GB"
 
 
 def lag_rows(lags: list[ShownLag], now_ms: int) -> list[tuple[str, ...]]:
@@ -145,7 +169,8 @@ _CREATE_EXAMPLES: Final = """\b
 Examples:
   twophase queues create orders
   twophase queues create orders --queues 4 --kinds normal,transaction
-  twophase queues create shop/orders --retention-days 90 --dry-run"""
+  twophase queues create shop/orders --retention-days 90 --dry-run
+  twophase queues create clicks --retention-days 60 --retention-bytes 50000000000"""
 _CHANGE_EXAMPLES: Final = """\b
 Examples:
   twophase queues change orders --queues 8
@@ -162,6 +187,13 @@ RetentionOption = Annotated[
     int | None,
     typer.Option("--retention-days", help="Keep its messages so many days at least; 0: as long as history."),
 ]
+BytesOption = Annotated[
+    int | None,
+    typer.Option(
+        "--retention-bytes",
+        help="Beyond these bytes keep them as long as history only; 0: the server's queue_retention_bytes.",
+    ),
+]
 _DAY_MS: Final = 24 * 3600 * 1000
 
 
@@ -171,6 +203,7 @@ def create(
     queues: QueuesOption = None,
     kinds: KindsOption = None,
     retention_days: RetentionOption = None,
+    retention_bytes: BytesOption = None,
     reason: WhyOption = "",
     by: ByOption = "",
     server: ServerOption = DEFAULT_SERVER,
@@ -179,9 +212,8 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Make a topic before its first use."""
-    _define(
-        name, DefineTopic(by or me(), reason, False, queues, _kinds(kinds), _ms(retention_days), dry_run), server, json
-    )
+    asked = DefineTopic(by or me(), reason, False, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run)
+    _define(name, asked, server, json)
 
 
 @app.command(epilog=_CHANGE_EXAMPLES)
@@ -190,6 +222,7 @@ def change(
     queues: QueuesOption = None,
     kinds: KindsOption = None,
     retention_days: RetentionOption = None,
+    retention_bytes: BytesOption = None,
     reason: WhyOption = "",
     by: ByOption = "",
     server: ServerOption = DEFAULT_SERVER,
@@ -201,7 +234,9 @@ def change(
     json: JsonOption = False,
 ) -> None:
     """Change the settings of a topic; those that are left out stay."""
-    asked = DefineTopic(by or me(), reason, override, queues, _kinds(kinds), _ms(retention_days), dry_run)
+    asked = DefineTopic(
+        by or me(), reason, override, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run
+    )
     Api(server).get(path_of("queue-topics", _name(name)), OneTopic)  # a misspelt name makes no topic
     _define(name, asked, server, json)
 

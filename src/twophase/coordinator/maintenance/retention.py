@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from twophase.coordinator.background import Background, rest
 from twophase.coordinator.runtime import Runtime
@@ -33,6 +34,25 @@ _FEWER = 4
 _DIVISOR_MAX = 4_096
 
 
+class Bounds(Protocol):
+    """The bounds of what topics of queues keep, in one cleaning."""
+
+    async def begin(self, now_ms: int) -> None:
+        """Look at the topics before their entries are removed.
+
+        `now_ms`: the store's clock.
+        """
+        ...
+
+    def before_ms(self, now_ms: int) -> Mapping[str, int]:
+        """Return the time before which entries go, of each topic that has one of its own."""
+        ...
+
+    async def end(self, now_ms: int) -> None:
+        """Look at what the topics have now."""
+        ...
+
+
 class Retention:
     """Runs every `retention_interval_ms`, in the background.
 
@@ -40,11 +60,11 @@ class Retention:
 
     Arguments:
         runtime: the surroundings.
-        of_topics: returns the retention of each topic of queues that has one of its own, in milliseconds.
+        bounds: of the topics of queues.
     """
 
-    def __init__(self, runtime: Runtime, of_topics: Callable[[], Mapping[str, int]] = dict) -> None:
-        self._of_topics = of_topics
+    def __init__(self, runtime: Runtime, bounds: Bounds | None = None) -> None:
+        self._bounds = bounds
         self._store = runtime.store
         self._settings = runtime.settings
         self._clock = runtime.clock
@@ -102,10 +122,12 @@ class Retention:
             return
         began_s = time.monotonic()
         history = attempts = 0
+        if self._bounds is not None:
+            await self._bounds.begin(now_ms)
         more = True
         while more:
             step_s = time.monotonic()
-            own_ms = {topic: now_ms - kept_ms for topic, kept_ms in self._of_topics().items()}
+            own_ms = {} if self._bounds is None else self._bounds.before_ms(now_ms)
             more = bool(await self._store.purge_queues(before_ms, settings.purge_rows, own_ms))
             await asyncio.sleep((time.monotonic() - step_s) * (1 / settings.purge_share - 1))
         more = True
@@ -122,6 +144,8 @@ class Retention:
                 share = _SHARE_WHEN_BEHIND if behind else settings.purge_share
                 await asyncio.sleep(took_s / share - took_s)
         self._observer.cleaned(history, attempts, time.monotonic() - began_s)
+        if self._bounds is not None:
+            await self._bounds.end(now_ms)
 
     async def _purge(self, before_ms: int, rows: int) -> Purged:
         """Remove one step's rows.

@@ -40,6 +40,8 @@ _STEPS_MAX: Final = 100
 _PAGES_MAX: Final = 20
 """Pages of messages that are looked through for those that go to a topic."""
 _RETENTION_MS_MAX: Final = 100 * 366 * 24 * 3600 * 1000
+_RETENTION_BYTES_LEAST: Final = 1024
+_RETENTION_BYTES_MAX: Final = 1 << 50
 _PAUSE_MS_MAX: Final = 24 * 3600 * 1000
 _PAUSES_MAX: Final = 64
 _DELIVERIES_MAX: Final = 1_000
@@ -79,7 +81,14 @@ class Changing:
                 raise InvalidRequest(f"queues: topic {name!r} has {known.queues}, and their number only grows.")
             kinds = known.kinds if asked.kinds is None else tuple(kind for kind in KINDS if kind in asked.kinds)
             retention_ms = known.retention_ms if asked.retention_ms is None else asked.retention_ms
-            return TopicSettings(queues, kinds, retention_ms)
+            bytes_max = known.retention_bytes if asked.retention_bytes is None else asked.retention_bytes
+            if bytes_max and retention_ms <= self._settings.retention_ms:
+                raise InvalidRequest(
+                    f"retention_bytes: topic {name!r} keeps its messages as long as history, and no longer, so a bound"
+                    " in bytes would remove nothing earlier.",
+                    remedy="Give it a longer time as well (--retention-days), or no bound (--retention-bytes 0).",
+                )
+            return TopicSettings(queues, kinds, retention_ms, bytes_max)
 
         await self._definitions.load()
         before = self._definitions.topic_settings(name)
@@ -115,6 +124,12 @@ class Changing:
             raise InvalidRequest(f"queues: a topic has 1 to {QUEUES_MAX}.")
         if asked.kinds is not None and (not asked.kinds or not set(asked.kinds) <= set(KINDS)):
             raise InvalidRequest(f"kinds: some of {', '.join(KINDS)} are needed.")
+        bytes_max = asked.retention_bytes
+        if bytes_max and not _RETENTION_BYTES_LEAST <= bytes_max <= _RETENTION_BYTES_MAX:
+            raise InvalidRequest(
+                f"retention_bytes: 0, or {_RETENTION_BYTES_LEAST} to {_RETENTION_BYTES_MAX} bytes are possible; 0"
+                " stands for the server's queue_retention_bytes."
+            )
         kept_ms, least_ms = asked.retention_ms, self._settings.retention_ms
         if kept_ms and (not least_ms or not least_ms <= kept_ms <= _RETENTION_MS_MAX):
             how_long = f"for {least_ms} ms (retention_ms)" if least_ms else "for ever (retention_ms is 0)"

@@ -109,6 +109,8 @@ class Cursor:
         self.held_bytes = 0
         self.changed = False
         """True when there is something to store that was not reported yet."""
+        self.is_new = False
+        """True while the store has no row of it, and nothing was given out."""
         self.exhausted = False
         """True when there was nothing behind `read_to` at the last reading."""
 

@@ -38,11 +38,13 @@ class TopicSettings(msgspec.Struct, frozen=True):
     """The stored settings of a topic.
 
     `retention_ms`: how long its entries are kept at least; 0 for the coordinator's retention.
+    `retention_bytes`: beyond these bytes they are kept as long as history only; 0 for the coordinator's bound.
     """
 
     queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] = 1
     kinds: tuple[str, ...] = KINDS
     retention_ms: int = 0
+    retention_bytes: int = 0
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
@@ -62,6 +64,7 @@ class Definitions:
         self._store = runtime.store
         self._clock = runtime.clock
         self._made_on_use = runtime.settings.queues_made_on_use
+        self._bytes_max = runtime.settings.queue_retention_bytes
         self._counts = runtime.queue_counts
         self._texts: dict[tuple[str, str], str] = {}
         self._known: dict[tuple[str, str], TopicSettings | GroupSettings] = {}
@@ -184,6 +187,19 @@ class Definitions:
         """Return the retention of each topic that has one of its own, in milliseconds."""
         topics = {name: one for (_, name), one in self._known.items() if isinstance(one, TopicSettings)}
         return {name: one.retention_ms for name, one in topics.items() if one.retention_ms}
+
+    def bytes_max(self) -> Mapping[str, int]:
+        """Return the bound in bytes of each topic that has one.
+
+        Without a retention of its own a topic has none: its messages go with history.
+        """
+        topics = {name: one for (_, name), one in self._known.items() if isinstance(one, TopicSettings)}
+        bounds = {name: self.bytes_max_of(one) for name, one in topics.items()}
+        return {name: bound for name, bound in bounds.items() if bound}
+
+    def bytes_max_of(self, topic: TopicSettings) -> int:
+        """Return the bound in bytes of a topic with these settings; 0 for none."""
+        return (topic.retention_bytes or self._bytes_max) if topic.retention_ms else 0
 
     def take(self, one: Definition) -> None:
         """Take note of a definition that stands in the store."""

@@ -11,10 +11,11 @@ from typing import Final
 from twophase.coordinator.queues.cursor import Cursor, done_of
 from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.serving import Serving
+from twophase.coordinator.queues.weighing import SAMPLES_MAX, SAMPLES_OF_MANY, Weighing, why_held
+from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import QueueNotFound
 from twophase.core.queue_message import DEAD_LETTERS
 from twophase.core.queue_operating import ShownGroup, ShownLag, ShownQueue, ShownTopic
-from twophase.stores.base import Store
 from twophase.stores.queue_rows import Progress, Span
 
 PAGE_MAX: Final = 100
@@ -28,11 +29,14 @@ class Lags:
     """See the module.
 
     Arguments:
-        store, definitions, serving: of the node.
+        runtime: the surroundings.
+        definitions, serving: of the node.
     """
 
-    def __init__(self, store: Store, definitions: Definitions, serving: Serving) -> None:
-        self._store = store
+    def __init__(self, runtime: Runtime, definitions: Definitions, serving: Serving) -> None:
+        self._store = runtime.store
+        self._clock = runtime.clock
+        self._weighing = Weighing(runtime)
         self._definitions = definitions
         self._serving = serving
 
@@ -45,7 +49,8 @@ class Lags:
         spans = await self._store.queue_spans()
         names = {*self._definitions.names("topic"), *(one.topic for one in spans if one.first < one.end)}
         page, following = _page([name for name in names if allowed(name)], position, limit)
-        return [await self._topic(name, [one for one in spans if one.topic == name]) for name in page], following
+        shown = [await self._topic(name, [one for one in spans if one.topic == name], SAMPLES_OF_MANY) for name in page]
+        return shown, following
 
     async def topic(self, name: str) -> ShownTopic:
         """Return a topic.
@@ -59,8 +64,11 @@ class Lags:
             raise QueueNotFound(f"there is no topic {name!r}.", remedy="See `twophase queues list`.")
         return await self._topic(name, spans)
 
-    async def _topic(self, name: str, spans: Sequence[Span]) -> ShownTopic:
+    async def _topic(self, name: str, spans: Sequence[Span], samples_max: int = SAMPLES_MAX) -> ShownTopic:
         settings = self._definitions.topic_settings(name)
+        bytes_max = self._definitions.bytes_max_of(settings)
+        weighed = await self._weighing.weigh(name, bytes_max, self._clock.now_ms(), spans, samples_max)
+        why, remedy = why_held(name, weighed)
         groups = {one.group for one in await self._store.queue_readers(name)}
         groups |= {group for group, _ in self._serving.served(topic=name)}
         return ShownTopic(
@@ -71,6 +79,10 @@ class Lags:
             self._definitions.known("topic", name) is not None,
             [ShownQueue(one.queue, one.first, one.end, one.first_stored_ms or 0) for one in spans],
             [lag for group in sorted(groups) for lag in await self.of(group, name, spans)],
+            bytes_max,
+            weighed.bytes,
+            sum(weighed.held.values()),
+            f"{why}: {remedy}" if why else "",
         )
 
     async def groups(self, position: str, limit: int, allowed: Allowed) -> tuple[list[ShownGroup], str]:

@@ -51,7 +51,7 @@ class QueueOperator:
         self._clock = runtime.clock
         self._turns = runtime.page_turns
         definitions, serving = queues.definitions, queues.serving
-        self._lags = Lags(runtime.store, definitions, serving)
+        self._lags = Lags(runtime, definitions, serving)
         self._changing = Changing(runtime, definitions, serving, self._lags)
         self._resetting = Resetting(runtime.store, definitions, serving, self._lags)
         self._letters = Letters(runtime.store, queues.append, acts)

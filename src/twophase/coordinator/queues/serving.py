@@ -37,10 +37,7 @@ _UNATTACHED_MS: Final = 60_000
 _UNSURE_S: Final = 0.05
 """Pause while this node does not know whether it has its slot."""
 _WRITES_MAX: Final = 10
-"""Times that progress is written before a topic is handed over.
-
-It is written again while acknowledgements come.
-"""
+"""Times that progress is written, as acknowledgements come, before a handover."""
 _SUBSCRIPTIONS_MAX: Final = 10_000
 
 
@@ -162,7 +159,8 @@ class Serving(Subscriptions):
         until_ms = self.now_ms() + (invisible_ms or hold_ms)
         if one.attempts:
             self.redelivered += 1
-            cursor.changed = True
+        if one.attempts or cursor.is_new:
+            cursor.is_new, cursor.changed = False, True  # from its first message on, cleaning waits for a group
         receipt = self._receipts.next()
         attempt = cursor.give_out(number, receipt, until_ms, client_id if renewed is not None else "")
         _, _, queue = cursor.key
@@ -194,9 +192,9 @@ class Serving(Subscriptions):
 
         Until then the owner before may have written some. A group that is served gets the queues that are new.
         """
-        progress = {queue: Progress(group, topic, queue, 0, b"", term) for queue in range(queues)}
-        for one in await self._store.queue_progress(group, topic):
-            progress[one.queue] = msgspec.structs.replace(one, term=term)
+        rows = await self._store.queue_progress(group, topic)
+        stored = {one.queue: msgspec.structs.replace(one, term=term) for one in rows}
+        progress = {queue: Progress(group, topic, queue, 0, b"", term) for queue in range(queues)} | stored
         if self._owners.term(topic) != term:
             return  # another node may have written some since
         found = self._subscriptions.get((group, topic))
@@ -205,6 +203,8 @@ class Serving(Subscriptions):
             self._subscriptions[group, topic] = found
             self._by_topic.setdefault(topic, []).append(found)
         found.add(progress)
+        for queue in progress.keys() - stored.keys():
+            found.cursors[queue].is_new = True
         # Known from here on, so that no append is missed between the reading and the first look.
         for queue, end in (await self._store.queue_ends(topic)).items():
             found.appended(queue, end)

@@ -26,6 +26,8 @@ _OF_THE_STORE: Final = frozenset(
     {
         *("twophase_messages", "twophase_oldest_prepared_seconds", "twophase_oldest_undelivered_seconds"),
         *("twophase_history_horizon_seconds", "twophase_oldest_history_seconds", "python_info"),
+        *("twophase_queue_kept_messages", "twophase_queue_kept_bytes"),
+        *("twophase_queue_bytes_max", "twophase_queue_over_bytes"),
         "twophase_anonymous",
     }
 )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from twophase.stores.batch import Complete, Item
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.connection import Connection
-from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress, Weight, Weights
 
 QueueColumns = tuple[list[Any] | None, ...]
 """The arrays of `append.sql`."""
@@ -124,6 +124,14 @@ async def place(connection: Connection, gid: str, branch: int) -> Place | None:
 async def progress(connection: Connection, group: str, topic: str) -> list[Progress]:
     """Return a group's progress in the queues of a topic."""
     return [Progress(*row) for row in await connection.fetch(statements.QUEUE_PROGRESS, group, topic)]
+
+
+async def weights(connection: Connection, topic: str, places: Sequence[tuple[int, int]]) -> Weights:
+    """Return the bytes of some entries, and how far an archive has history."""
+    _, archived_until_ms, _ = await connection.fetchrow(statements.BOUNDS)
+    wanted = [queue for queue, _ in places], [number for _, number in places]
+    rows = await connection.fetch(statements.QUEUE_WEIGHTS, topic, *wanted)
+    return Weights([Weight(*row) for row in rows], archived_until_ms)
 
 
 async def forget(connection: Connection, before_ms: int, limit: int, own_before_ms: Mapping[str, int]) -> int:

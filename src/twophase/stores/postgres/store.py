@@ -2,7 +2,6 @@
 
 Any number of nodes share it.
 
-
 Four connections a node: one writes, two read, so that a look-up never waits behind a flush's fsync, and one hears the
 notices of other nodes. Nothing is held between calls, no session setting, no session lock, no open transaction.
 """
@@ -25,7 +24,7 @@ from twophase.stores.postgres.migrating import make_ready
 from twophase.stores.postgres.reconnecting import Outage, Readers, ReconnectingConnection
 from twophase.stores.postgres.waking import CHANNEL, Waking
 from twophase.stores.postgres.writer import Writer
-from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span, Weights
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Secrets, Subscriber, Topics
 from twophase.stores.search import Found, Search
 from twophase.stores.topic_rows import subscribers_text
@@ -362,6 +361,11 @@ class PostgresStore:
         """See `QueueStore.queue_first`."""
         readers = await self._settled_readers()
         return await readers.ask(lambda connection: queue_acts.first(connection, topic, queue, least))
+
+    async def queue_weights(self, topic: str, places: Sequence[tuple[int, int]]) -> Weights:
+        """See `QueueStore.queue_weights`."""
+        readers = await self._settled_readers()
+        return await readers.ask(lambda connection: queueing.weights(connection, topic, places))
 
     async def queue_readers(self, topic: str = "", group: str = "") -> Sequence[Reader]:
         """See `QueueStore.queue_readers`."""

@@ -13,7 +13,7 @@ from contextlib import closing
 from functools import partial
 
 from twophase.stores.batch import Item
-from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress
+from twophase.stores.queue_rows import PAGE_BYTES_MAX, Append, Definition, Entry, Place, Progress, Weight, Weights
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
 
@@ -115,6 +115,13 @@ def place(connection: sqlite3.Connection, gid: str, branch: int) -> Place | None
 def progress(connection: sqlite3.Connection, group: str, topic: str) -> list[Progress]:
     """Return a group's progress in the queues of a topic."""
     return [Progress(*row) for row in connection.execute(statements.QUEUE_PROGRESS, (group, topic))]
+
+
+def weights(connection: sqlite3.Connection, topic: str, places: Sequence[tuple[int, int]]) -> Weights:
+    """Return the bytes of some entries, and how far an archive has history."""
+    _, archived_until_ms, _ = connection.execute(statements.HORIZON).fetchone()
+    rows = connection.execute(statements.QUEUE_WEIGHTS, (topic, json.dumps(list(places))))
+    return Weights([Weight(*row) for row in rows], archived_until_ms)
 
 
 def old(connection: sqlite3.Connection, before_ms: int, limit: int, own_before_ms: Mapping[str, int]) -> list[Old]:

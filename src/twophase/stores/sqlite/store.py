@@ -20,7 +20,7 @@ from twophase.core.errors import ConfigurationError, StoreError, StoreFenced
 from twophase.core.hooks import Clock, WallClock
 from twophase.stores.base import ATTEMPTS_SHOWN, DUE_EVER_MS, Overview, Purged
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span
+from twophase.stores.queue_rows import Definition, Entry, Place, Progress, Reader, Span, Weights
 from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscriber, Topics
 from twophase.stores.search import Found, Search
 from twophase.stores.sqlite import auditing, purge, queue_acts, queueing, reader, schema, searching
@@ -317,6 +317,10 @@ class SqliteStore:
     async def queue_first(self, topic: str, queue: int, least: int) -> tuple[int, int] | None:
         """See `QueueStore.queue_first`."""
         return await self._read(lambda connection: queue_acts.first(connection, topic, queue, least))
+
+    async def queue_weights(self, topic: str, places: Sequence[tuple[int, int]]) -> Weights:
+        """See `QueueStore.queue_weights`."""
+        return await self._read(lambda connection: queueing.weights(connection, topic, places), is_page=True)
 
     async def queue_readers(self, topic: str = "", group: str = "") -> Sequence[Reader]:
         """See `QueueStore.queue_readers`."""

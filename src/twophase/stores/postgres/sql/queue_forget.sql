@@ -1,4 +1,5 @@
 -- Removes entries at the old end of each queue that nothing needs, up to the first that is younger: no clock makes a hole.
+-- A group that reads the topic, and has done nothing of a queue, needs all of it.
 -- In the same commit it raises the time before which entries may be gone. $1 before, $2 limit of a queue, $3 topics with a
 -- bound of their own, $4 these bounds.
 -- Served by: queue_counter whole (a row a queue), the primary keys of queue_entry, queue_progress and store_meta.
@@ -12,8 +13,15 @@ with old as (
             where topic = counter.topic and queue = counter.queue
                 and number < coalesce(
                     (
-                        select min(progress.next_number) from queue_progress as progress
-                        where progress.topic = counter.topic and progress.queue = counter.queue
+                        select min(coalesce(
+                            (
+                                select own.next_number from queue_progress as own
+                                where own.topic = counter.topic and own.queue = counter.queue
+                                    and own.consumers = reader.consumers
+                            ),
+                            0
+                        ))
+                        from queue_progress as reader where reader.topic = counter.topic
                     ),
                     counter.next_number
                 )
