@@ -75,7 +75,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[audit", "is no TOML"),
+        ("[audit", "is not TOML"),
         ("[audit]\ngrase = 1", "in [audit]: Object contains unknown field `grase`"),
         ('[audit]\ngrace = "long"', "in [audit], grace: Expected `float"),
         ('[[producer]]\nname = "a"\nulr = "x"', "in [[producer]] number 1: Object contains unknown field `ulr`"),
@@ -87,7 +87,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
         ),
         ('[[producer]]\nname = "a"\nurl = "sqlite:///a.db#barrier"', "no # in url here"),
         ('[[service]]\nname = "a"\nurl = "sqlite:///a.db"', "set producer = true or consumer = true"),
-        ('[[consumer]]\nname = "a"\nurl = "sqlite:///a.db"\ntable = "x;y"', "no table or column name"),
+        ('[[consumer]]\nname = "a"\nurl = "sqlite:///a.db"\ntable = "x;y"', "not a table or column name"),
         ("[[queue]]\nname = 1", "unknown field `queue`"),
     ],
 )

@@ -183,7 +183,7 @@ def _condition(role: Role, name: str, text: str) -> str:
 
 def _row_count(role: Role, name: str, text: str) -> int:
     if not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise ConfigurationError(f"--{role} {name}: rows_per_effect={text!r} is no number from 1 to 9999.")
+        raise ConfigurationError(f"--{role} {name}: rows_per_effect={text!r} is not a number from 1 to 9999.")
     return int(text)
 
 
@@ -191,7 +191,7 @@ def _identifier(role: Role, name: str, text: str) -> str:
     try:
         return validate_table(text)
     except TwophaseError as error:
-        raise ConfigurationError(f"--{role} {name}: {text!r} is no table or column name.") from error
+        raise ConfigurationError(f"--{role} {name}: {text!r} is not a table or column name.") from error
 
 
 def require_comparable(locations: list[Location]) -> None:

@@ -42,7 +42,7 @@ Consumer = Annotated[list[str] | None, typer.Option(metavar="LOCATION", help="A 
 Ledger = Annotated[
     list[str] | None, typer.Option(metavar="LOCATION", help="A consumer's business table; may be repeated.")
 ]
-Config = Annotated[Path | None, typer.Option(help="A TOML file with these options; the command line wins.")]
+Config = Annotated[Path | None, typer.Option(help="A TOML file with these options; the command line takes precedence.")]
 Grace = Annotated[
     float | None, typer.Option(min=0, help="Seconds before suspicious messages are read again.", show_default="5")
 ]
@@ -67,7 +67,7 @@ Since = Annotated[
     typer.Option(metavar="TIME", help="Do not expect coordinators to know what was born before, such as 2026-11-01."),
 ]
 State = Annotated[
-    Path | None, typer.Option(help="Audit only what came since the run that wrote this file, and update it.")
+    Path | None, typer.Option(help="Audit only what is new since the run that wrote this file, and update it.")
 ]
 Every = Annotated[
     float | None, typer.Option(min=0, help="With --state: repeat after this many seconds, until stopped.")

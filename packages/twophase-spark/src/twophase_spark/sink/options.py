@@ -96,7 +96,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
             raise ConfigurationError(f"Option {name} is missing: {what}")
     _one_at_most(given, _PAYLOADS)
     if not _one_at_most(given, _ADDRESSES):
-        raise ConfigurationError(f"Whom do the rows call? Give one of the options {', '.join(_ADDRESSES)}.")
+        raise ConfigurationError(f"Which address do the rows call? Give one of the options {', '.join(_ADDRESSES)}.")
     authorization = given.get("authorization", "")
     if authorization and not is_reference(authorization):
         raise ConfigurationError("Option authorization is env:NAME or file:PATH, because Spark shows options.")
@@ -130,7 +130,7 @@ def parse(options: Mapping[str, str], *, streaming: bool = False) -> Publishing:
 def _given(options: Mapping[str, str], *, streaming: bool) -> dict[str, str]:
     given = given_options(options, KNOWN, "sink", ("path", "checkpointlocation"))  # Spark's own
     if streaming and "onFailure" in given:
-        raise ConfigurationError("Option onFailure is one of write: a streaming batch that failed always comes back.")
+        raise ConfigurationError("Option onFailure is only for write: a streaming batch that failed always comes back.")
     return given
 
 
@@ -146,7 +146,7 @@ def _address(option: str, url: str) -> str:
     try:
         address_of(url.partition("?")[0])
     except ConfigurationError:
-        raise ConfigurationError(f"Option {option} is no http:// or https:// address.") from None
+        raise ConfigurationError(f"Option {option} is not an http:// or https:// address.") from None
     return url
 
 
@@ -184,7 +184,7 @@ def _topic(name: str) -> str:
     try:
         return TOPIC_PREFIX + validate_topic(name, "topic")
     except Exception as error:
-        raise ConfigurationError(f"Option topic: {name!r} is no topic's name.") from error
+        raise ConfigurationError(f"Option topic: {name!r} is not a topic's name.") from error
 
 
 def _headers(text: str) -> tuple[tuple[str, str], ...]:

@@ -34,58 +34,63 @@ OPTIONS = (
         "url",
         Fits.ANY,
         "required",
-        "The database, never with a password: `env:NAME` or `file:PATH` (where the whole URL stands), or "
+        "The database, never with a password: `env:NAME` or `file:PATH` (with the whole URL), or "
         "`sqlite:///file.db`, `postgresql://user@host/db`, `mysql://user@host/db`.",
     ),
     Option("table", Fits.ANY, "required; `history` for a stream", "One of the tables below."),
-    Option("name", Fits.ANY, "`source`", "What errors call the database."),
+    Option("name", Fits.ANY, "`source`", "The database's name in errors."),
     Option(
         "columns",
         Fits.ANY,
-        "all but those of a body; of a ledger `gid,branch_id`",
-        "Which columns, comma-separated. What is not named is not read; Spark alone would read all.",
+        "all except those of a body; for a ledger `gid,branch_id`",
+        "The columns, comma-separated. Other columns are not read; Spark alone would read all.",
     ),
-    Option("states", Fits.ANY, "all", "Of messages: any of `prepared,submitted,succeeded,failed`."),
-    Option("createdAfter", Fits.ANY, "", "Created at or after this time; of other tables, made then."),
-    Option("createdBefore", Fits.ANY, "", "Created before this time."),
-    Option("gidPrefix", Fits.ANY, "", "Gids that begin so."),
-    Option("gids", Fits.ANY, "all", "These gids, comma-separated, at most 1000; looked up by the index of the table."),
-    Option("partitions", Fits.ANY, "8", "Tasks at most (1 to 1024); small tables get fewer."),
+    Option("states", Fits.ANY, "all", "For messages: any of `prepared,submitted,succeeded,failed`."),
+    Option("createdAfter", Fits.ANY, "", "Only rows created at or after this time."),
+    Option("createdBefore", Fits.ANY, "", "Only rows created before this time."),
+    Option("gidPrefix", Fits.ANY, "", "Only gids with this beginning."),
+    Option("gids", Fits.ANY, "all", "Only these gids, comma-separated, at most 1000; looked up by the table's index."),
+    Option("partitions", Fits.ANY, "8", "Most tasks (1 to 1024); small tables get fewer."),
     Option(
         "driver",
         Fits.ANY,
         "`auto`",
-        "`adbc` or `python` insists on one; `auto` takes ADBC where it is installed and fits.",
+        "`adbc` or `python` forces one; `auto` uses ADBC if it is installed and fits.",
     ),
     Option(
         "asOf",
         Fits.BATCH,
         "now",
-        'The cut: a time that has passed, or of `history` a map from node to seq, `{"1": 4711}`.',
+        'The cut: a past time, or for `history` a map from node to seq, `{"1": 4711}`.',
     ),
-    Option("snapshot", Fits.BATCH, "", "Of PostgreSQL: a snapshot that another session has exported."),
-    Option(
-        "maxRowsPerBatch", Fits.STREAM, "no limit", "Rows a micro-batch takes at most, shared by the nodes or queues."
-    ),
+    Option("snapshot", Fits.BATCH, "", "For PostgreSQL: a snapshot that another session has exported."),
+    Option("maxRowsPerBatch", Fits.STREAM, "no limit", "Most rows of a micro-batch, shared by the nodes or queues."),
     Option(
         "start",
         Fits.STREAM,
         "`earliest`",
-        "Where a stream without checkpoint begins: `earliest` row that stands, `latest`, the `beginning` (what is "
-        "gone is a gap), or a map from node to the seq behind which it begins; of `queue_entry` from topic and queue "
-        'to the number with which it begins, `{"orders/0": 4711}`.',
+        "Where a stream without checkpoint begins: at the `earliest` existing row, the `latest`, the `beginning` "
+        "(removed rows are a gap), or a map from node to the last seq before it; for `queue_entry` a map from topic "
+        'and queue to its first number, `{"orders/0": 4711}`.',
     ),
     Option(
         "onGap",
         Fits.STREAM,
         "`fail`",
-        "Rows that were removed before they were read: `fail` ends the stream with TP-8003, `report` puts a row in "
-        "their place.",
+        "Rows that were removed before they were read: `fail` ends the stream with TP-8003, `report` replaces them by "
+        "a row.",
     ),
-    Option("tableName", Fits.BUSINESS, "`barrier`; of a ledger required", "`table` or `schema.table` in the database."),
-    Option("keyColumn", Fits.BUSINESS, "see below", "An indexed whole number or text by which the table is cut."),
-    Option("gidColumn", Fits.LEDGER, "`gid`", "Where the gid stands."),
-    Option("branchColumn", Fits.LEDGER, "`branch_id`", "Where the branch id stands; empty for nowhere."),
+    Option(
+        "tableName", Fits.BUSINESS, "`barrier`; required for a ledger", "`table` or `schema.table` in the database."
+    ),
+    Option("keyColumn", Fits.BUSINESS, "see below", "An indexed integer or text by which the table is split."),
+    Option("gidColumn", Fits.LEDGER, "`gid`", "The column with the gid."),
+    Option(
+        "branchColumn",
+        Fits.LEDGER,
+        "`branch_id`",
+        "The column with the branch id; empty if the ledger has no such column.",
+    ),
 )
 KNOWN = tuple(option.name for option in OPTIONS)
 
