@@ -14,6 +14,7 @@ import pytest
 from benchmarks.servers.ports import KeptPort
 from tests.servers.database import Database
 from tests.support.server_process import BranchService, ServerProcess, branch_service
+from tests.support.waiting import until
 from twophase import AsyncClient, AsyncMessage, RetryPolicy
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
@@ -59,15 +60,13 @@ class Producers:
             count += 1
 
     async def _until(self, count: int) -> None:
-        async with asyncio.timeout(_WAIT_S):
-            while len(self.acknowledged) < count:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(self.acknowledged) >= count, _WAIT_S)
 
     async def until_delivered(self) -> None:
         """Wait until every acknowledged message has reached its branch."""
-        async with asyncio.timeout(_WAIT_S):
-            while not set(self.acknowledged) <= {gid for path, gid in self._branch.calls if path == "/in"}:
-                await asyncio.sleep(0.05)
+        await until(
+            lambda: set(self.acknowledged) <= {gid for path, gid in self._branch.calls if path == "/in"}, _WAIT_S
+        )
 
 
 async def test_groups_outlive_a_killed_server(tmp_path: Path) -> None:

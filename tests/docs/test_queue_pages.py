@@ -9,8 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import sqlalchemy
 from sqlalchemy import text
 
 from tests.docs.pages import ROOT, examples
+from tests.support.waiting import blocked_until, until
 from twophase import Client, State, queue_address
 from twophase.barrier import install
 from twophase.queues import Consumer, Decision, Half
@@ -51,13 +51,6 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def rows(file: Path, sql: str) -> list[Any]:
     with contextlib.closing(sqlite3.connect(file)) as connection:
         return connection.execute(sql).fetchall()
-
-
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def sent(client: Client, *payloads: Any, tag: str = "paid") -> None:
@@ -100,7 +93,7 @@ def test_a_service_consumes_as_long_as_it_runs(
         exec(CONSUME["service"], names)
         app = names["app"]
         async with app.router.lifespan_context(app):
-            await asyncio.to_thread(until, lambda: rows(database, "select article, pieces from bills") == [(7, 2)])
+            await until(lambda: rows(database, "select article, pieces from bills") == [(7, 2)])
             await asyncio.to_thread(reasons)
         await names["engine"].dispose()
 
@@ -125,7 +118,7 @@ def test_a_worker_process_consumes_until_it_is_stopped(
     try:
         with Client(coordinator.url) as client:
             sent(client, {"article": 7, "pieces": 2})
-        until(lambda: rows(database, "select article, pieces from bills"))
+        blocked_until(lambda: rows(database, "select article, pieces from bills"))
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE_S) == 0
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -105,10 +104,3 @@ async def queue_api_of(port: int, client: str = "me", token: str = "") -> AsyncI
         yield api
     finally:
         await api.close()
-
-
-async def until(condition: Any) -> None:
-    """Wait until a condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)

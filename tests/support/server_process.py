@@ -22,6 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from tests.support.fake_coordinator import Client, Response, get, post
+from tests.support.waiting import until
 
 _MAIN = "from twophase.cli.app import main; main()"
 _START_S = 60.0
@@ -186,9 +187,7 @@ class BranchService:
 
     async def until_called(self, path: str, gid: str, *, times: int = 1) -> None:
         """Wait until this call has arrived `times` times."""
-        async with asyncio.timeout(_PATIENCE_S):
-            while self.calls.count((path, gid)) < times:
-                await asyncio.sleep(0.01)
+        await until(lambda: self.calls.count((path, gid)) >= times)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

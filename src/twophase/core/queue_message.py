@@ -7,6 +7,7 @@ the engine stores a message of a queue as it stores every other.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import zlib
@@ -26,6 +27,8 @@ ANSWERS_NO_CHECK: Final = "a queue answers no check-back"
 DEAD_LETTERS: Final = "%DLQ%"
 """The topic of a group's dead letters: this, then the group's name."""
 NAME_CHARACTERS_MAX: Final = 255
+_NAMES_MAX: Final = 4096
+"""Names that are not looked at again."""
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_.~-]*", re.ASCII)
 """Text that an address has as it is; looking costs a tenth of quoting."""
@@ -70,6 +73,7 @@ class QueueMessage(msgspec.Struct, frozen=True):
     only_group: str = ""
 
 
+@functools.lru_cache(_NAMES_MAX)
 def full_name(namespace: str, name: str) -> str:
     """Return the name of a topic or group as it is stored.
 
@@ -186,7 +190,12 @@ def topic_of(url: str) -> tuple[str, str]:
     """
     if not url.startswith(QUEUE_PREFIX):
         raise InvalidRequest(f"the address of a queue begins with {QUEUE_PREFIX}, in small letters.")
-    namespace, _, topic = url.partition("?")[0][len(QUEUE_PREFIX) :].rpartition("/")
+    return _topic_at(url.partition("?")[0])
+
+
+@functools.lru_cache(_NAMES_MAX)
+def _topic_at(url: str) -> tuple[str, str]:
+    namespace, _, topic = url[len(QUEUE_PREFIX) :].rpartition("/")
     namespace, topic = unquote(namespace), unquote(topic)
     full_name(namespace, topic)
     return namespace, topic

@@ -72,7 +72,7 @@ def parse_send(raw: bytes) -> list[WireMessage]:
     messages = parsed("SendMessageRequest", raw).messages
     if len(messages) > MESSAGES_MAX:
         raise BrokenMessage(f"the request has {len(messages)} messages, more than {MESSAGES_MAX}")
-    return [_message(message) for message in messages]
+    return [_message(messages[index]) for index in range(len(messages))]
 
 
 def parse_end(raw: bytes) -> EndRequest:
@@ -176,8 +176,8 @@ def _message(message: Any) -> WireMessage:
         system.message_type,
         system.body_encoding,
         system.tag if system.HasField("tag") else None,
-        tuple(system.keys),
-        tuple(message.user_properties.items()),
+        tuple(system.keys) if system.keys else (),
+        tuple(message.user_properties.items()) if message.user_properties else (),
         system.message_group if system.HasField("message_group") else None,
         _ms_if_set(system, "delivery_timestamp"),
         _ms(system.born_timestamp),

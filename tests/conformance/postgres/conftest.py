@@ -17,6 +17,7 @@ import pytest
 from tests.conformance.engines import PostgresEngine
 from tests.servers.postgres import PostgresServer
 from tests.support.items import SetClock
+from tests.support.waiting import until
 from twophase.stores.postgres import PostgresStore
 
 LEASE_MS = 10_000
@@ -63,11 +64,11 @@ def raw(url: str) -> Iterator[Raw]:
 
 async def somebody_waits_for(raw: Raw) -> None:
     """Return when another session waits for a lock of this connection's transaction."""
-    async with asyncio.timeout(60):
-        while not raw.execute(
+    await until(
+        lambda: raw.execute(
             "select from pg_locks where not granted and pg_backend_pid() = any (pg_blocking_pids(pid))"
-        ).fetchall():
-            await asyncio.sleep(0.01)
+        ).fetchall()
+    )
 
 
 @contextlib.asynccontextmanager

@@ -17,6 +17,7 @@ from tests.conformance.postgres.conftest import PATIENT_MS, Join, Raw, somebody_
 from tests.servers.proxy import Cut, Proxy
 from tests.support.hurry import in_a_hurry
 from tests.support.items import SetClock, abort, failed_call, final, flush, live, prepare
+from tests.support.waiting import until
 from twophase.core.errors import StoreFenced, StoreUnavailable
 from twophase.stores.batch import Batch
 from twophase.stores.postgres import PostgresStore, reconnecting
@@ -87,9 +88,7 @@ async def test_a_flush_that_is_still_being_committed_is_waited_for(
         await somebody_waits_for(raw)
         proxy.cut()
         # Now the new connection waits for the old flush, which waits for this test.
-        async with asyncio.timeout(60):
-            while raw.execute("select count(*) from pg_locks where not granted").fetchone() == (1,):
-                await asyncio.sleep(0.01)
+        await until(lambda: raw.execute("select count(*) from pg_locks where not granted").fetchone() != (1,))
 
     assert (await flushing).refused == {}
     assert _node(raw)[1:] == (2, 1)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
 from tests.support.items import SetClock, prepare
+from tests.support.waiting import until
 from twophase.core.errors import StoreFenced
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Decide, FlushResult, Redirect
@@ -133,9 +134,9 @@ async def test_whoever_takes_a_topic_waits_for_progress_that_is_being_written(jo
         reporting = asyncio.ensure_future(report(one, done(6, term)))
         await somebody_waits_for(raw)
         giving_up = asyncio.ensure_future(two.give_up_topic(TOPIC, term))
-        async with asyncio.timeout(60):
-            while len(raw.execute("select from pg_locks where not granted").fetchall()) < len((reporting, giving_up)):
-                await asyncio.sleep(0.01)
+        await until(
+            lambda: len(raw.execute("select from pg_locks where not granted").fetchall()) >= len((reporting, giving_up))
+        )
         raw.execute("delete from queue_progress")
     assert (await reporting).lost == frozenset()
     await giving_up

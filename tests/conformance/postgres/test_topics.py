@@ -14,6 +14,7 @@ import pytest
 from tests.conformance.postgres.conftest import Join, Raw, somebody_waits_for
 from tests.servers.proxy import Cut, Proxy
 from tests.support.null_observer import NullObserver
+from tests.support.waiting import until
 from twophase.coordinator.topic_changes import ChangeableTopics
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.postgres import PostgresStore
@@ -106,9 +107,7 @@ async def test_a_cut_change_that_is_committed_later_is_no_refusal(
         changing = asyncio.create_task(topics.subscribe("rates", URL))
         await somebody_waits_for(raw)
         proxy.cut()
-        async with asyncio.timeout(60):
-            while raw.execute("select count(*) from pg_locks where not granted").fetchone() == (1,):
-                await asyncio.sleep(0.01)
+        await until(lambda: raw.execute("select count(*) from pg_locks where not granted").fetchone() != (1,))
 
     await changing
     found = await near.topics()

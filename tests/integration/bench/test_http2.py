@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 
 from benchmarks.load.http2 import Http2Connection, head
+from tests.support.waiting import until
 from twophase.grpc_server.status import framed
 
 Handler = Callable[[bytes, Any], Awaitable[bytes]]
@@ -112,9 +113,7 @@ async def test_a_waiting_caller_learns_of_a_lost_connection(served: tuple[Served
     await server.waiting.wait()
     await server.server.stop(None)
     assert await call
-    async with asyncio.timeout(60):
-        while not server.lost:
-            await asyncio.sleep(0.01)
+    await until(lambda: server.lost)
     assert not asked.connection.open
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import http.server
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.support.recording_coordinator import RecordingCoordinator
+from tests.support.waiting import blocked_until
 from twophase import Message
 from twophase.barrier.installing import install
 from twophase.client import flow
@@ -87,13 +87,6 @@ def _state_after_check_back(coordinator: InProcessCoordinator, gid: str) -> Stat
     return view.state if view.attempts or view.state is not State.PREPARED else State.ABSENT
 
 
-def _until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.002)
-
-
 def _lost(_: flow.Attempt) -> flow.Flow:
     """Let the producer die before its submit."""
     yield from ()
@@ -110,7 +103,7 @@ def test_its_word_is_taken_where_the_message_says_so(
         with message.transaction(connection, check=f"{address}/check", foreign_check=not explicit):
             pass
         coordinator.advance(36)
-        _until(lambda: _state_after_check_back(coordinator, message.gid) is final)
+        blocked_until(lambda: _state_after_check_back(coordinator, message.gid) is final)
     assert foreign.asked == ["msg"]  # type: ignore[attr-defined]
 
 

@@ -13,6 +13,7 @@ import pytest
 from tests.support.scripted_server import Peer, ScriptedServer, serving
 from tests.support.server_process import branch_service
 from tests.support.server_process import serving as server_serving
+from tests.support.waiting import until
 from twophase import AsyncClient, AsyncMessage
 from twophase.client.transport.aio import GROUPED_BYTES_MAX, AsyncTransport
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
@@ -106,9 +107,7 @@ async def test_a_cancelled_request_leaves_the_others_their_answers(transports: l
         transports.append(transport)
         await _send(transport)
         tasks = [asyncio.create_task(_send(transport)) for _ in range(6)]
-        async with asyncio.timeout(60):
-            while len(server.requests) < 2:  # a part of them has arrived
-                await asyncio.sleep(0)
+        await until(lambda: len(server.requests) >= 2)  # a part of them has arrived
         tasks[0].cancel()
         tasks[3].cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)

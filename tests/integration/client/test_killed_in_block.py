@@ -10,8 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.integration.client.banks import Bank
+from tests.support.waiting import blocked_until
 from twophase.barrier.http_answer import CheckBackPolicy, answer_check_back
 from twophase.barrier.signing import http_call
 from twophase.cli.app import app
@@ -87,19 +87,12 @@ def run_until_killed(bank: Bank, service: Any, coordinator: InProcessCoordinator
     assert bank.ledger.balance() == 70, "its block committed"
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(0.002)
-
-
 def ask_once(coordinator: InProcessCoordinator) -> None:
     """Let the check-back become due, and wait until its answer is recorded."""
     before = coordinator.query(GID)
     assert before is not None
     coordinator.advance(3600)
-    until(lambda: (view := coordinator.query(GID)) is not None and view.attempts > before.attempts)
+    blocked_until(lambda: (view := coordinator.query(GID)) is not None and view.attempts > before.attempts)
 
 
 @KILLED

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -147,11 +146,3 @@ def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPSer
         server.shutdown()
         server.server_close()
         thread.join(10)
-
-
-def until(condition: Any, timeout_s: float = 60.0) -> None:
-    """Wait until the condition holds."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        time.sleep(0.01)

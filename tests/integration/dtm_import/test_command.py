@@ -18,10 +18,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.integration.dtm_import.command import report, run
-from tests.integration.dtm_import.services import Service, gate, until
+from tests.integration.dtm_import.services import Service, gate
 from tests.integration.dtm_import.stores import DtmStore, MysqlStore, PostgresStore, RedisStore
 from tests.servers.database import Database
 from tests.support.server_process import serving
+from tests.support.waiting import blocked_until
 from twophase.core.lifecycle import State
 from twophase.dtm_import.command import app
 from twophase.testing import InProcessCoordinator
@@ -89,7 +90,7 @@ async def test_killed_in_the_middle_it_goes_on_where_it_was(dtm: DtmStore, branc
         with gate(url, keeps=2) as before:
             process = _spawn(dtm, before.url)
             try:
-                until(before.kept.is_set)
+                blocked_until(before.kept.is_set)
             finally:
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
@@ -97,7 +98,7 @@ async def test_killed_in_the_middle_it_goes_on_where_it_was(dtm: DtmStore, branc
         code, said = report(dtm, url, "--apply")
 
         assert (code, said["counts"]) == (0, {"copied submitted": 50, "present submitted": 200})
-        until(lambda: len(branches.calls) >= len(gids))
+        blocked_until(lambda: len(branches.calls) >= len(gids))
         for gid in gids:
             await server.until_state(gid, "succeed")
             assert branches.branches(gid) == [("/in", "02")]

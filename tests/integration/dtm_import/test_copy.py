@@ -12,8 +12,9 @@ from contextlib import closing
 import msgspec
 
 from tests.integration.dtm_import.command import report, run
-from tests.integration.dtm_import.services import Service, until
+from tests.integration.dtm_import.services import Service
 from tests.integration.dtm_import.stores import DtmStore
+from tests.support.waiting import blocked_until
 from twophase.core.lifecycle import State
 from twophase.testing import InProcessCoordinator
 
@@ -101,7 +102,7 @@ def test_prepared_messages_are_decided_by_the_producers_barrier(
 
     assert coordinator.wait_final("kept") is State.SUCCEEDED
     assert coordinator.wait_final("undone") is State.FAILED
-    until(lambda: any(call.gid == "open" for call in branches.calls))
+    blocked_until(lambda: any(call.gid == "open" for call in branches.calls))
     assert coordinator.state("open") is State.PREPARED
     assert branches.branches("kept") == [("/in", "01")]
     assert branches.branches("undone") == branches.branches("open") == []
@@ -158,7 +159,7 @@ def test_a_prepared_message_without_a_callable_check_is_parked(
     code, said = report(dtm, coordinator.url, "--apply")
 
     assert (code, [(one["gid"], one["what"]) for one in said["remarks"]]) == (0, [("silent", "note")])
-    until(lambda: (view := coordinator.query("silent")) is not None and view.parked)
+    blocked_until(lambda: (view := coordinator.query("silent")) is not None and view.parked)
     assert branches.calls == []
 
 
@@ -177,7 +178,7 @@ def test_grpc_and_json_rpc_branches_come_as_they_are(
     assert view is not None
     assert (view.message.protocol, view.state) == ("grpc", State.SUBMITTED)
     assert [(one.url, one.payload) for one in view.message.branches] == [(method, bytes(range(256)))] * 2
-    until(lambda: bool(branches.calls))
+    blocked_until(lambda: bool(branches.calls))
     assert msgspec.json.decode(branches.calls[0].body)["params"] == {
         "amount": 30, "gid": "json", "branch_id": "01", "op": "action", "trans_type": "msg"
     }  # fmt: skip

@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from tests.integration.dtm_import.command import report
-from tests.integration.dtm_import.services import Service, until
+from tests.integration.dtm_import.services import Service
 from tests.integration.dtm_import.stores import DtmStore, RedisStore
+from tests.support.waiting import blocked_until
 from twophase import Message
 from twophase.core.errors import ContentConflict
 from twophase.core.lifecycle import State
@@ -152,7 +153,7 @@ def test_what_is_older_than_history_is_not_taken_for_new(mysql: DtmStore, branch
         assert report(mysql, coordinator.url, "--apply")[0] == 0
         assert coordinator.wait_final("old") is State.SUCCEEDED
         coordinator.advance(3 * 3600)
-        until(lambda: coordinator.query("old") is None)
+        blocked_until(lambda: coordinator.query("old") is None)
 
         for options in ((), ("--apply",)):
             code, said = report(mysql, coordinator.url, *options)
@@ -171,7 +172,7 @@ def test_what_may_be_older_than_history_by_another_clock_is_not_taken_for_new(br
         assert coordinator.wait_final("first") is State.SUCCEEDED
         finished_ms = time.time_ns() // 1_000_000
         coordinator.advance(3 * 3600)
-        until(lambda: coordinator.query("first") is None)
+        blocked_until(lambda: coordinator.query("first") is None)
 
         outcomes = [
             outcome_of(coordinator, taken | {"gid": f"{minutes}", "created_ms": finished_ms + minutes * 60_000})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -15,6 +15,7 @@ import grpc.aio
 import pytest
 
 from tests.integration.grpc_server.served import MESSAGE_BYTES_MAX, Served, serving
+from tests.support.waiting import until
 from twophase.grpc_server.http2.control import Control
 from twophase.grpc_server.http2.frames import ACK, DEFAULT_WINDOW, PING
 from twophase.grpc_server.http2.limits import Limits
@@ -38,12 +39,6 @@ async def channel(served: Served) -> AsyncIterator[grpc.aio.Channel]:
 
 def unary(channel: grpc.aio.Channel, name: str = "Echo") -> Any:
     return channel.unary_unary(f"/s/{name}")
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def test_metadata_goes_both_ways(served: Served, channel: grpc.aio.Channel) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.grpc_server.served import Served, serving
+from tests.support.waiting import until
 from tests.unit.grpc_server.http2.peer import PLAIN
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.status import framed
@@ -43,9 +44,7 @@ async def _until(reader: asyncio.StreamReader, wanted: bytes, times: int = 1) ->
 
 async def _taken(connection: Any, size: int) -> None:
     """Wait until `size` bytes of messages count in the budget."""
-    async with asyncio.timeout(_PATIENCE_S):
-        while connection._account.kept < size:
-            await asyncio.sleep(0)
+    await until(lambda: connection._account.kept >= size)
 
 
 async def test_many_small_frames_behind_a_message_that_waits_end_the_connection(served: Served) -> None:
@@ -81,9 +80,7 @@ async def test_messages_of_no_byte_that_wait_count_in_the_budget(served: Served)
     _, writer = await _connected(served, _READS_NOTHING)
     writer.write(frames.frame(frames.DATA, 0, 1, framed(b"")))
     writer.write(frames.frame(frames.DATA, 0, 1, framed(b"") * 3_000))
-    async with asyncio.timeout(_PATIENCE_S):
-        while not served.port._connections:
-            await asyncio.sleep(0)
+    await until(lambda: served.port._connections)
     (connection,) = served.port._connections
 
     await _taken(connection, 2_999 * 8)

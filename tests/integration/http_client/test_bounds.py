@@ -14,6 +14,7 @@ import pytest
 from benchmarks.servers.ports import nobodys_port
 from tests.integration.http_client.conftest import MakeClient
 from tests.support.scripted_server import OK, Peer, answering, serving
+from tests.support.waiting import until
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind, HttpResponse, Outcome
 
@@ -228,9 +229,7 @@ async def test_connections_that_are_gone_are_forgotten(make_client: MakeClient) 
         for _ in range(10):
             await client.fetch("GET", server.url, timeout_ms=20_000)
             await asyncio.wait_for(gone.acquire(), 20)
-        async with asyncio.timeout(20):
-            while client.connections > 1:
-                await asyncio.sleep(0.001)
+        await until(lambda: client.connections <= 1)
         assert (len(pool._connections), len(pool._idle), client.under_way) == (1, 0, {server.url: 1})
         hanging.release.set()
         await stuck
@@ -250,9 +249,7 @@ async def test_a_body_waits_in_memory_once_however_slowly_the_peer_reads(make_cl
                 await asyncio.sleep(0.001)
         (connection,) = pool._connections
         assert connection._transport is not None
-        async with asyncio.timeout(20):
-            while not connection._paused:
-                await asyncio.sleep(0.001)
+        await until(lambda: connection._paused)
         assert connection._transport.get_write_buffer_size() <= 1024 * 1024
         call.cancel()
         await asyncio.wait([call])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.servers.ports import nobodys_port
 from tests.support.scripted_server import Peer, serving
+from tests.support.waiting import until
 from twophase.http_client import pipeline as module
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpResponse, Outcome
@@ -65,12 +66,6 @@ async def echo(peer: Peer) -> None:
     while True:
         _, body = await peer.request()
         await peer.say(answer(b"to " + body))
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 async def test_each_request_gets_its_own_answer() -> None:

@@ -27,6 +27,7 @@ from tests.servers.server import short_temporary_directory
 from tests.small_disk import fill, small_disk
 from tests.support.fake_coordinator import get
 from tests.support.server_process import BranchService, ServerProcess, serving
+from tests.support.waiting import until
 from twophase.server.api.recent import FRESH_S
 from twophase.server.app import EXIT_CLEAN
 
@@ -126,9 +127,7 @@ async def test_a_statement_timeout_of_the_database_does_not_break_what_waits_for
     async with _under_load(tmp_path, database.dsn, database, branches) as (_, traffic):
         with psycopg.connect(database.dsn) as operator, psycopg.connect(database.dsn, autocommit=True) as watcher:
             operator.execute("lock table message in access exclusive mode")
-            async with asyncio.timeout(60):
-                while not traffic.refused and not watcher.execute(waited_long).fetchall():
-                    await asyncio.sleep(0.02)
+            await until(lambda: traffic.refused or watcher.execute(waited_long).fetchall())
         assert traffic.refused == {}
 
 

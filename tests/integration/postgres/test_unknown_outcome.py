@@ -16,6 +16,7 @@ from tests.servers.database import Database
 from tests.servers.proxy import Cut, Proxy, Way
 from tests.support.hurry import in_a_hurry
 from tests.support.items import abort, failed_call, final, flush, live, prepare
+from tests.support.waiting import until
 from tests.support.watch import Watch
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.batch import Batch, Redirect, Reschedule
@@ -58,9 +59,7 @@ def _rows(database: Database, statement: str) -> list[tuple[object, ...]]:
 
 async def _until(database: Database, statement: str) -> None:
     """Wait until a query of the server's activity finds a row."""
-    async with asyncio.timeout(60):
-        while not _rows(database, statement):
-            await asyncio.sleep(0.02)
+    await until(lambda: _rows(database, statement))
 
 
 @pytest.mark.parametrize("cut", Cut)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.fake_coordinator import Client, get
+from tests.support.waiting import until
 from twophase.core.message import Branch, Message
 from twophase.destinations.base import Answer, Call
 from twophase.server.app import Server
@@ -59,9 +60,7 @@ async def test_a_listed_destination_has_a_series_behind_two_hundred_others(tmp_p
         for number, host in enumerate([*(f"host-{number}" for number in range(200)), "bank-b:80"]):
             message = Message(f"gid-{number}", (Branch(f"http://{host}/in", b"{}"),))
             server.coordinator.submit(message, lambda reply: None)
-        async with asyncio.timeout(60):
-            while len(everywhere.called) < 201:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(everywhere.called) >= 201)
         await asyncio.sleep(0)
         lines = await _series(int(server.urls[0].rpartition(":")[2]))
     finally:
@@ -78,9 +77,7 @@ async def test_series_do_not_grow_with_gids_urls_or_hosts(tmp_path: Path) -> Non
         for number in range(MESSAGES):
             branch = Branch(f"http://host-{number}/path-{number}?query={number}", b"{}")
             server.coordinator.submit(Message(f"gid-{number}", (branch,)), lambda reply: None)
-        async with asyncio.timeout(60):
-            while len(everywhere.called) < MESSAGES:
-                await asyncio.sleep(0.02)
+        await until(lambda: len(everywhere.called) >= MESSAGES)
         port = int(server.urls[0].rpartition(":")[2])
         for number in range(200):
             await _series(port, f"/api/dtmsvr/query?gid=gid-{number}")

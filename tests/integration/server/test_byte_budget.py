@@ -11,7 +11,6 @@ import gc
 import gzip
 import json
 import tracemalloc
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ import pytest
 from tests.integration.grpc_server.served import serving
 from tests.integration.server.running import running
 from tests.support.fake_coordinator import Client, get, listening, post, prepare
+from tests.support.waiting import until
 from tests.unit.grpc_server.http2.peer import PLAIN
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.limits import Limits
@@ -30,12 +30,6 @@ from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
 
 _PATIENCE_S = 60.0
-
-
-async def _until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 async def _closed(writer: asyncio.StreamWriter) -> None:
@@ -68,7 +62,7 @@ async def test_one_address_keeps_its_share_and_whole_requests_pass() -> None:
         await _closed(other.writer)
         for client in hoarders:
             await _closed(client.writer)
-        await _until(lambda: wire.listener.connections <= 1)
+        await until(lambda: wire.listener.connections <= 1)
         assert budget.used == 0
 
 
@@ -83,7 +77,7 @@ async def test_a_request_that_waits_behind_another_counts_until_it_is_answered(*
             client.writer.write(prepare(f"g{number}") + (behind if whole else behind[:-1]))
         codes: list[str] = []
         wire.listener.port.refused = codes.append
-        await _until(lambda: len(codes) == 4 and 0 < 16 * MEBIBYTE - budget.used < 4_000 + 4 * FREE_BYTES)
+        await until(lambda: len(codes) == 4 and 0 < 16 * MEBIBYTE - budget.used < 4_000 + 4 * FREE_BYTES)
         for number in range(8):
             wire.coordinator.release(f"g{number}")
         if not whole:
@@ -91,7 +85,7 @@ async def test_a_request_that_waits_behind_another_counts_until_it_is_answered(*
                 client.writer.write(b"\0")
         answers = [[one.status for one in await client.responses(2)] for client in clients]
         assert sorted(answers) == [[200, 200]] * 4 + [[200, 503]] * 4
-        await _until(lambda: not budget.used)
+        await until(lambda: not budget.used)
 
 
 async def test_the_heads_of_requests_that_wait_count_too() -> None:
@@ -101,7 +95,7 @@ async def test_the_heads_of_requests_that_wait_count_too() -> None:
         wire.coordinator.holds = True
         client = await wire.connect()
         client.writer.write(prepare("g") + ping * 20)
-        await _until(lambda: budget.used > 20 * len(ping) - FREE_BYTES)
+        await until(lambda: budget.used > 20 * len(ping) - FREE_BYTES)
         wire.coordinator.release("g")
         assert {one.status for one in await client.responses(21)} == {200}
         assert budget.used == 0
@@ -115,9 +109,9 @@ async def test_a_client_that_leaves_gives_back_what_its_waiting_requests_kept() 
         wire.coordinator.holds = True
         client = await wire.connect()
         client.writer.write(prepare("g") + post("/api/ping", bytes(40_000)) + get("/api/ping"))
-        await _until(lambda: budget.used > 40_000 - FREE_BYTES)
+        await until(lambda: budget.used > 40_000 - FREE_BYTES)
         client.reset()
-        await _until(lambda: not budget.used)
+        await until(lambda: not budget.used)
 
 
 async def test_a_request_in_pieces_gives_back_what_it_kept() -> None:
@@ -126,7 +120,7 @@ async def test_a_request_in_pieces_gives_back_what_it_kept() -> None:
         client = await wire.connect()
         request = post("/api/ping", bytes(40_000))
         await client.send(request[:-10])
-        await _until(lambda: budget.used)
+        await until(lambda: budget.used)
         assert (await client.ask(request[-10:])).status == 200
         assert budget.used == 0
 
@@ -153,7 +147,7 @@ async def test_a_grpc_message_beyond_the_budget_is_refused(*, streams: bool) -> 
         assert caught.value.details() == NO_ROOM
         assert await echoed(500) == 500
         others.release()
-        await _until(lambda: budget.used == 0)
+        await until(lambda: budget.used == 0)
 
 
 def _hello_without_window(path: bytes) -> bytes:
@@ -180,16 +174,16 @@ async def test_compressed_messages_of_a_stream_count_as_what_they_become() -> No
         writer.write(_hello_without_window(b"/s/Chat"))
         for number in range(1, 8):
             writer.write(frames.frame(frames.DATA, 0, 1, _compressed(MEBIBYTE)))
-            await _until(partial(_keeps, budget, number * MEBIBYTE - FREE_BYTES))
+            await until(partial(_keeps, budget, number * MEBIBYTE - FREE_BYTES))
         for _ in range(9):
             writer.write(frames.frame(frames.DATA, 0, 1, _compressed(4 * MEBIBYTE)))
-        await _until(lambda: budget.used <= MEBIBYTE)
+        await until(lambda: budget.used <= MEBIBYTE)
         writer.write(frames.settings({frames.INITIAL_WINDOW_SIZE: 1 << 30}) + frames.window_update(0, 1 << 30))
         async with asyncio.timeout(_PATIENCE_S):
             received = b""
             while NO_ROOM.encode() not in received:
                 received = received[-1000:] + await reader.read(1 << 16)
-        await _until(lambda: budget.used == 0)
+        await until(lambda: budget.used == 0)
         await _closed(writer)
 
 
@@ -206,9 +200,9 @@ async def test_a_stream_that_was_cut_holds_no_message() -> None:
                 writer.write(_hello_without_window(b"/s/Chat"))
                 for number in range(1, 6):
                     writer.write(frames.frame(frames.DATA, 0, 1, _compressed(MEBIBYTE)))
-                    await _until(partial(_keeps, budget, number * MEBIBYTE - FREE_BYTES))
+                    await until(partial(_keeps, budget, number * MEBIBYTE - FREE_BYTES))
                 writer.transport.abort()
-                await _until(lambda: budget.used == 0)
+                await until(lambda: budget.used == 0)
                 await asyncio.sleep(0)
             assert tracemalloc.get_traced_memory()[0] < 4 * MEBIBYTE
         finally:
@@ -279,7 +273,7 @@ async def test_an_answer_beyond_the_budget_is_none_and_the_next_call_goes_on() -
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     client = HttpClient(response_bytes_max=4 * MEBIBYTE, budget=budget)
     short = asyncio.create_task(client.fetch("GET", f"{url}/short", timeout_ms=30_000))
-    await _until(lambda: budget.used)
+    await until(lambda: budget.used)
     with pytest.raises(HttpError) as caught:
         await client.fetch("GET", f"{url}/long", timeout_ms=30_000)
     assert caught.value.kind is HttpErrorKind.NO_ROOM

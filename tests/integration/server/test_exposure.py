@@ -17,6 +17,7 @@ from tests.servers.database import Database
 from tests.support.fake_coordinator import Client, get, post
 from tests.support.identities import bearer, token_of, write
 from tests.support.server_process import ServerProcess, serving
+from tests.support.waiting import until
 from twophase.server.app import EXIT_CONFIGURATION
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import changing
@@ -161,9 +162,7 @@ async def test_a_request_under_way_at_sighup_leaves_no_revoked_token_behind(tmp_
         submit = post("/api/dtmsvr/submit", body, *bearer("orders"))
         head = submit[: -len(body)]
         await client.send(head)
-        async with asyncio.timeout(60):
-            while not any(connection.reading for connection in one.server.listener.port.state.connections):  # type: ignore[union-attr]
-                await asyncio.sleep(0.005)
+        await until(lambda: any(connection.reading for connection in one.server.listener.port.state.connections))  # type: ignore[union-attr]
         _revoke(tokens, "orders")
         one.server.reread()
         assert (await client.ask(body)).status == 401

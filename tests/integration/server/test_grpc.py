@@ -22,6 +22,7 @@ from benchmarks.servers.ports import KeptPort
 from tests.integration.server.running import Running, running
 from tests.support.certificates import Certificates
 from tests.support.fake_coordinator import FakeCoordinator, StoppedClock
+from tests.support.waiting import until
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import (
     ConfigurationError,
@@ -327,9 +328,7 @@ async def test_a_client_that_gives_up_leaves_its_request_to_the_coordinator(
     call = method(dtm.channel, "/dtmgimp.Dtm/Submit")(
         encode_request(Request(trans_type="msg", **message("g"))), timeout=20
     )
-    async with asyncio.timeout(60):
-        while not coordinator.held:
-            await asyncio.sleep(0.01)
+    await until(lambda: coordinator.held)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
@@ -357,9 +356,7 @@ async def test_draining_ends_what_is_under_way_and_takes_no_more(
     coordinator, door, dtm = faked
     coordinator.holds = True
     under_way = asyncio.ensure_future(dtm.ask("Submit", **message("g")))
-    async with asyncio.timeout(60):
-        while not coordinator.held:
-            await asyncio.sleep(0.01)
+    await until(lambda: coordinator.held)
     draining = asyncio.ensure_future(door.drain(60))
     async with asyncio.timeout(60):
         while (await _ended(dtm)) is not Code.UNAVAILABLE:
@@ -447,9 +444,7 @@ async def test_connections_and_requests_are_bounded(tmp_path: Path) -> None:
     apart = [("grpc.use_local_subchannel_pool", 1)]
     async with grpc.aio.insecure_channel(target, apart) as first, grpc.aio.insecure_channel(target, apart) as second:
         under_way = [asyncio.ensure_future(Dtm(first).ask("Submit", **message(gid))) for gid in ("a", "b")]
-        async with asyncio.timeout(60):
-            while len(coordinator.held) < 2:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(coordinator.held) >= 2)
         assert (await Dtm(first).refused("Submit", **message("c"))).code is Code.RESOURCE_EXHAUSTED
         assert await _ended(Dtm(second)) is Code.UNAVAILABLE
         for gid in ("a", "b"):

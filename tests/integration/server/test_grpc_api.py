@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.integration.server.test_grpc import Code, Dtm, message, method
 from tests.support.fake_coordinator import FakeCoordinator, StoppedClock
+from tests.support.waiting import until
 from twophase.grpc_wire.messages import Request, encode_request
 from twophase.server.api.dtm_grpc import GrpcApi
 from twophase.server.codecs.decode import Decoder
@@ -104,9 +105,7 @@ async def test_draining_waits_no_longer_than_it_is_given(api: Api) -> None:
     api.coordinator.holds = True
     async with grpc.aio.insecure_channel(await api.start()) as channel:
         call = asyncio.ensure_future(Dtm(channel).ask("Submit", **message("g")))
-        async with asyncio.timeout(60):
-            while not api.coordinator.held:
-                await asyncio.sleep(0.01)
+        await until(lambda: api.coordinator.held)
         await api.api.drain(0.2)
         assert not call.done()
         await api.api.stop()

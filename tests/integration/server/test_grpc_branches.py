@@ -20,6 +20,7 @@ import trustme
 from benchmarks.servers.ports import KeptPort
 from tests.integration.server.running import PATIENT, SECOND_TRY_MS, Running, running
 from tests.integration.server.test_grpc import Dtm, message
+from tests.support.waiting import until
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.lifecycle import State
@@ -327,9 +328,7 @@ async def test_channels_are_reused_and_bounded() -> None:
     for one in banks:
         one.behaviours["In"] = [wait]
     waiting = [asyncio.ensure_future(_answer(destination, _call(one.url("In")))) for one in (banks[0], banks[2])]
-    async with asyncio.timeout(60):
-        while len(banks[0].calls) < 3 or len(banks[2].calls) < 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(banks[0].calls) >= 3 and len(banks[2].calls) >= 2)
     crowded = await _answer(destination, _call(banks[1].url("In")))
     assert (crowded.status, "2 hosts are being called at once" in crowded.error) == (0, True)
     release.set()
@@ -353,9 +352,7 @@ async def test_calls_keep_room_for_the_largest_reply_of_their_host(bank: Bank) -
     assert (await _answer(destination, _call(bank.url("In")))).status == 200
     assert budget.used == 0
     waiting = [asyncio.ensure_future(_answer(destination, _call(bank.url("In")))) for _ in range(8)]
-    async with asyncio.timeout(60):
-        while len(bank.calls) < 9:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(bank.calls) >= 9)
     assert budget.used == 8 * (MEBIBYTE - FREE_BYTES)
     crowded = await _answer(destination, _call(bank.url("In")))
     assert (crowded.status, "too many bytes" in crowded.error) == (0, True)
@@ -370,9 +367,7 @@ async def test_stopping_answers_what_is_under_way(bank: Bank) -> None:
     bank.behaviours["In"] = [hang]
     destination = GrpcDestination()
     waiting = asyncio.ensure_future(_answer(destination, _call(bank.url("In"))))
-    async with asyncio.timeout(60):
-        while not bank.calls:
-            await asyncio.sleep(0.01)
+    await until(lambda: bank.calls)
     await destination.stop()
     assert (await waiting).error.startswith("closed")
 

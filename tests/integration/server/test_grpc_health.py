@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.integration.server.test_grpc import Dtm, message
 from tests.support.fake_coordinator import FakeCoordinator, StoppedClock
+from tests.support.waiting import until
 from twophase.core.errors import Overloaded
 from twophase.grpc_server.http2 import port as http2_port
 from twophase.grpc_server.http2.frames import ACK, GOAWAY, PREFACE, SETTINGS, frame
@@ -123,9 +124,7 @@ async def test_health_is_answered_when_all_calls_and_streams_are_taken(full: Ful
     stub: Any = health_pb2_grpc.HealthStub(watching)
     watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60)
     assert (await watch.read()).status == _SERVING
-    async with asyncio.timeout(30):
-        while len(full.coordinator.held) < 4:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(full.coordinator.held) >= 4)
     await full.raw()
     channel = await full.channel()
     assert await _check(channel) == _SERVING
@@ -170,9 +169,7 @@ async def test_a_reserved_place_lasts_a_few_seconds(full: Full, monkeypatch: pyt
     async with asyncio.timeout(60):
         received = await raw.read()
     assert frame(GOAWAY)[3:4] in received
-    async with asyncio.timeout(60):
-        while full.port._reserved:
-            await asyncio.sleep(0.01)
+    await until(lambda: not full.port._reserved)
     assert len(full.port._connections) == 3
     assert await _check(probe) == _SERVING, "a client connects again"
 
@@ -184,9 +181,7 @@ async def test_a_place_that_is_free_again_is_an_ordinary_one(full: Full) -> None
     beyond = await full.channel()
     assert await _check(beyond) == _SERVING
     await kept[0].close()
-    async with asyncio.timeout(60):
-        while len(full.port._connections) > 3:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(full.port._connections) <= 3)
     assert full.port.free("127.0.0.1") == (1, 1)
     full.coordinator.holds = False
     await Dtm(await full.channel()).ask("Submit", **message("g"))

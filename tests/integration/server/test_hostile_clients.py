@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from tests.support.fake_coordinator import Client, Response, Wire, get, listening, message, post, prepare
+from tests.support.waiting import until
 from twophase.core.errors import ServerFault
 from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
 from twophase.server.http_port.port import Timeouts
@@ -202,9 +203,7 @@ async def test_a_request_under_way_is_not_idle() -> None:
         other = await wire.connect()
         client = await wire.connect()
         await client.send(prepare("g1"))
-        async with asyncio.timeout(60):
-            while not wire.coordinator.held:
-                await asyncio.sleep(0)
+        await until(lambda: wire.coordinator.held)
         wire.listener.port.timeouts = _quick(idle_s=0.1)
         assert await other.is_closed()
         wire.coordinator.release("g1")
@@ -224,9 +223,7 @@ async def test_a_client_that_reads_nothing_is_not_read_from() -> None:
     async with listening(timeouts=_quick()) as wire:
         client = await wire.connect()
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]  # a StreamWriter's transport reads too
-        async with asyncio.timeout(60):
-            while not wire.listener.connections:
-                await asyncio.sleep(0)
+        await until(lambda: wire.listener.connections)
         requests = b"".join(prepare(f"g{number}") for number in range(200))
         sending = asyncio.create_task(_is_cut_off_while_sending(client, requests))
         async with asyncio.timeout(60):
@@ -243,9 +240,7 @@ async def test_one_request_never_gets_two_answers(wire: Wire) -> None:
     await client.send(b"GET /api/dtmsvr/query?gid=g1 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
     with contextlib.suppress(ConnectionError):
         await client.send((b"10000\r\n" + b"x" * 65536 + b"\r\n") * 65)
-    async with asyncio.timeout(60):
-        while not wire.metrics._refused and wire.listener.connections:
-            await asyncio.sleep(0)
+    await until(lambda: wire.metrics._refused or not wire.listener.connections)
     wire.coordinator.query_waits.set()
     received = b""
     with contextlib.suppress(ConnectionError):
@@ -266,9 +261,7 @@ async def test_beyond_the_bound_of_connections_clients_get_503() -> None:
         assert await late.is_closed()
         late.close()
         kept[0].close()
-        async with asyncio.timeout(60):
-            while wire.listener.connections >= 5:
-                await asyncio.sleep(0)
+        await until(lambda: wire.listener.connections < 5)
         again = await wire.connect()
         assert (await again.ask(get("/api/ping"))).status == 200
 
@@ -297,9 +290,7 @@ async def test_one_address_holds_its_share_of_the_connections_only() -> None:
         assert await _status_from("127.0.0.2", wire) == 200
         kept[0].close()
         third.close()
-        async with asyncio.timeout(60):
-            while wire.listener.connections > 1:
-                await asyncio.sleep(0)
+        await until(lambda: wire.listener.connections <= 1)
         assert (await (await wire.connect()).ask(get("/api/ping"))).status == 200
     assert not wire.listener.port.by_address
 
@@ -353,9 +344,7 @@ async def test_abrupt_resets_at_every_stage_leave_nothing_behind(wire: Wire) -> 
         client = await wire.connect()
         await client.send(whole[:position])
         client.reset()
-    async with asyncio.timeout(60):
-        while wire.listener.connections:
-            await asyncio.sleep(0)
+    await until(lambda: not wire.listener.connections)
     await _still_serves(wire)
 
 
@@ -432,9 +421,7 @@ async def test_what_follows_a_head_that_was_refused_is_not_refused_again(
 ) -> None:
     """A second answer would be written to a connection whose sending side is closed."""
     client = await wire.connect()
-    async with asyncio.timeout(60):
-        while not wire.listener.connections:
-            await asyncio.sleep(0)
+    await until(lambda: wire.listener.connections)
 
     # All in one read, which a socket does not promise.
     head = method + b" HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * REQUEST_HEADER_BYTES_MAX.value + b"\r\n"

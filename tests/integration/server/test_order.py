@@ -13,6 +13,7 @@ import httptools
 import pytest
 
 from tests.support.fake_coordinator import ACCEPTED, Wire, get, post, prepare
+from tests.support.waiting import until
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State
@@ -21,9 +22,7 @@ REFUSED = Reply(StateConflict(), State.SUBMITTED)
 
 
 async def _until_heard(wire: Wire, count: int) -> None:
-    async with asyncio.timeout(60):
-        while len(wire.coordinator.heard) < count:
-            await asyncio.sleep(0)
+    await until(lambda: len(wire.coordinator.heard) >= count)
 
 
 async def test_a_prepare_is_answered_with_its_time(wire: Wire) -> None:
@@ -301,9 +300,7 @@ async def test_a_client_gone_before_its_answer_harms_no_other(wire: Wire) -> Non
     await gone.send(prepare("g1") + get("/api/ping"))
     await _until_heard(wire, 1)
     gone.reset()
-    async with asyncio.timeout(60):
-        while wire.listener.connections:
-            await asyncio.sleep(0)
+    await until(lambda: not wire.listener.connections)
     wire.coordinator.release("g1", ACCEPTED)
     other = await wire.connect()
     assert (await other.ask(get("/api/ping"))).status == 200
@@ -316,9 +313,7 @@ async def test_a_client_that_half_closes_in_the_middle_of_a_request_is_answered_
     client = await wire.connect()
     await client.send(prepare("g1") + prepare("g2")[:-5])
     client.writer.write_eof()
-    async with asyncio.timeout(60):
-        while not wire.connection().half_closed:
-            await asyncio.sleep(0)
+    await until(lambda: wire.connection().half_closed)
     wire.coordinator.release("g1")
 
     assert (await client.response()).status == 200

@@ -21,6 +21,7 @@ import pytest
 from benchmarks.servers.ports import KeptPort
 from tests.support.fake_coordinator import get, post
 from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
+from tests.support.waiting import until
 from twophase.core.errors import StoreUnavailable
 from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION, EXIT_FENCED, EXIT_STORE, _refuse
 
@@ -310,9 +311,7 @@ async def test_a_drain_under_load_loses_nothing_it_acknowledged(tmp_path: Path) 
 
     async with serving(tmp_path) as server:
         clients = [asyncio.create_task(load(server, f"c{number}")) for number in range(16)]
-        async with asyncio.timeout(60):
-            while len(acknowledged) < 500:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(acknowledged) >= 500)
         code, _ = await server.terminate()
         assert code == EXIT_CLEAN
         await asyncio.gather(*clients)

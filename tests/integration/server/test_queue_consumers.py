@@ -12,7 +12,8 @@ import pytest
 
 from tests.integration.server.running import Running, running
 from tests.support.identities import write
-from tests.support.queue_api import QueueApi, queue_api_of, until
+from tests.support.queue_api import QueueApi, queue_api_of
+from tests.support.waiting import until
 from twophase.core.errors import (
     Forbidden,
     Overloaded,

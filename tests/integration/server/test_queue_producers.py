@@ -12,9 +12,10 @@ import pytest
 
 from tests.integration.server.running import Running, running
 from tests.support.identities import write
-from tests.support.queue_api import QueueApi, encoded, queue_api_of, until
+from tests.support.queue_api import QueueApi, encoded, queue_api_of
 from tests.support.rocketmq_wire import Wire
 from tests.support.rocketmq_wire import message as wire_message
+from tests.support.waiting import until
 from twophase.core.errors import ContentConflict, ContraryDecision, Forbidden, UnknownMessage
 from twophase.core.lifecycle import State
 from twophase.core.queue_api import ACK_PATH, HALF_PATH, LEAVE_PATH, QUESTIONS_PATH

@@ -13,6 +13,7 @@ from typing import Final
 import pytest
 
 from tests.support.fake_coordinator import Client, Wire, listening, prepare
+from tests.support.waiting import until
 
 BODY: Final = b'{"gid":"g1"}'
 BEHIND: Final = prepare("smuggled")
@@ -300,9 +301,7 @@ reads = pytest.mark.parametrize("reads", READS)
 async def _sent(wire: Wire, raw: bytes, reads: str) -> Client:
     """Return a client whose bytes the server has read, as `reads` says."""
     client = await wire.connect()
-    async with asyncio.timeout(60):
-        while not wire.listener.connections:
-            await asyncio.sleep(0)
+    await until(lambda: wire.listener.connections)
     connection = wire.connection()
     for piece in [raw] if reads == WHOLE else [raw[at : at + 1] for at in range(len(raw))]:
         if not connection.transport.is_closing():

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.support.fake_coordinator import Response, Wire, get
+from tests.support.waiting import until
 from twophase.core.errors import StoreUnavailable
 from twophase.server.api import recent
 from twophase.server.api.recent import FRESH_S
@@ -40,9 +41,7 @@ async def _flood(wire: Wire, *paths: str) -> list[Response]:
 async def test_a_flood_of_probes_and_scrapes_reads_the_store_once_a_second(wire: Wire, watch: Watch) -> None:
     wire.coordinator.store_answers.clear()
     floods = [asyncio.create_task(_flood(wire, "/health/ready", "/metrics")) for _ in range(10)]
-    async with asyncio.timeout(_PATIENCE_S):
-        while not wire.coordinator.readings:
-            await asyncio.sleep(0.01)
+    await until(lambda: wire.coordinator.readings)
     wire.coordinator.store_answers.set()
     for flood in floods:
         assert {one.status for one in await flood} == {200}
@@ -84,9 +83,7 @@ async def test_horizons_are_read_once_a_second_and_few_different_ones_at_once(wi
         asyncio.create_task(client.ask(get(f"/api/twophase/horizon?check=b{number}")))
         for number, client in enumerate(clients)
     ]
-    async with asyncio.timeout(_PATIENCE_S):
-        while sum(answer.done() for answer in answers) < 16:
-            await asyncio.sleep(0.01)
+    await until(lambda: sum(answer.done() for answer in answers) >= 16)
     assert len(coordinator.readings) == 4
     assert b"TP-3001" in next(answer.result().body for answer in answers if answer.done())
     coordinator.store_answers.set()

@@ -19,6 +19,7 @@ from tests.support.certificates import Certificates
 from tests.support.fake_coordinator import Client, Wire, get, listening, message, post, prepare
 from tests.support.identities import bearer, write
 from tests.support.server_process import ServerProcess, serving
+from tests.support.waiting import until
 from twophase.server.app import EXIT_CLEAN, EXIT_CONFIGURATION
 from twophase.server.handshakes import _BEYOND_BOUND_MAX
 from twophase.server.http_port.connection import Connection
@@ -36,12 +37,6 @@ _SUBMIT = b'{"gid":"%b","trans_type":"msg","steps":[],"payloads":[]}'
 @pytest.fixture
 def certificates(tmp_path: Path) -> Certificates:
     return Certificates(tmp_path)
-
-
-async def _until(condition: Any) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def _silent(port: int) -> Client:
@@ -101,7 +96,7 @@ async def test_a_client_that_reads_nothing_is_not_read_from(certificates: Certif
                 await client.send(requests)
 
         flooding = asyncio.create_task(flood())
-        await _until(lambda: connection.flow.write_paused or flooding.done())
+        await until(lambda: connection.flow.write_paused or flooding.done())
         assert connection.flow.read_paused
         assert not flooding.done()
         flooding.cancel()
@@ -125,7 +120,7 @@ async def test_a_closed_connection_stays_until_a_slow_client_has_everything(
         client.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
         query = "/api/dtmsvr/query?gid=large"
         await client.send(get(query) + get(query, "Connection: close"))
-        await _until(connection.transport.is_closing)
+        await until(connection.transport.is_closing)
         client.writer.write(prepare("unread") * 200)  # unread bytes would reset the connection
         for _ in range(10):
             connection.enforce_timeouts(one.server.listener.port.now_s)
@@ -143,9 +138,9 @@ async def test_a_client_that_ends_the_connection_behind_its_request_leaves_nothi
         wire.coordinator.holds = True
         client = await wire.connect()
         await client.send(prepare("g1") + get("/api/dtmsvr/query?gid=g1"))
-        await _until(lambda: wire.coordinator.heard)
+        await until(lambda: wire.coordinator.heard)
         client.close()
-        await _until(lambda: not wire.listener.connections)
+        await until(lambda: not wire.listener.connections)
         wire.coordinator.release("g1")
         assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
@@ -189,8 +184,8 @@ async def test_connections_that_break_in_the_middle_of_a_handshake_leave_nothing
         await whole.send(hello)  # not the end of a handshake
         assert await whole.is_closed(timeout_s=_PATIENCE_S)
         whole.close()
-        await _until(lambda: not _handshakes(wire))
-        await _until(lambda: not wire.listener.connections)
+        await until(lambda: not _handshakes(wire))
+        await until(lambda: not wire.listener.connections)
         assert not wire.listener.port.by_address
     assert caplog.records == []
     assert capsys.readouterr().err == ""
@@ -208,7 +203,7 @@ async def test_handshakes_that_never_end_count_and_keep_nobody_out(certificates:
     most = _BEYOND_BOUND_MAX + 4
     async with listening(certificates=certificates, connections_max=most, timeouts=Timeouts(head_s=600)) as wire:
         silent = [await _silent(wire.port) for _ in range(3 * most)]
-        await _until(lambda: _handshakes(wire) == most)
+        await until(lambda: _handshakes(wire) == most)
         for one in silent[: 2 * most]:
             assert await one.is_closed(timeout_s=_PATIENCE_S)
         client = await wire.connect()
@@ -225,11 +220,11 @@ async def test_handshakes_of_one_address_count_among_its_share(certificates: Cer
         certificates=certificates, connections_max=4 * many, per_address_percent=25, timeouts=patient
     ) as wire:
         silent = [await _silent(wire.port) for _ in range(2 * many)]
-        await _until(lambda: _handshakes(wire) == many)
+        await until(lambda: _handshakes(wire) == many)
         assert (await (await wire.connect()).ask(get("/api/ping"))).status == 200
         for one in silent:
             one.close()
-        await _until(lambda: not _handshakes(wire))
+        await until(lambda: not _handshakes(wire))
 
 
 async def test_handshakes_count_among_grpc_connections(tmp_path: Path, certificates: Certificates) -> None:
@@ -242,7 +237,7 @@ async def test_handshakes_count_among_grpc_connections(tmp_path: Path, certifica
         assert api is not None
         assert api._listener._handshakes is not None
         waiting = api._listener._handshakes
-        await _until(lambda: len(waiting) == most)
+        await until(lambda: len(waiting) == most)
         context = certificates.context()
         context.set_alpn_protocols(["h2"])
         client = await _connect(port, context)
@@ -476,7 +471,7 @@ async def test_a_certificate_whose_entry_is_gone_is_refused_on_open_connections(
         submit = post("/api/dtmsvr/submit", _SUBMIT % b"g")
         assert (await client.ask(submit)).status == 200
         await client.send(submit[:-10])
-        await _until(lambda: any(connection.reading for connection in one.server.listener.port.state.connections))  # type: ignore[union-attr]
+        await until(lambda: any(connection.reading for connection in one.server.listener.port.state.connections))  # type: ignore[union-attr]
         with changing(Path(tokens)) as entries:
             entries.clear()
         one.server.reread()

@@ -16,6 +16,7 @@ from tests.integration.server.test_identities import Api, body_of
 from tests.support.fake_coordinator import Client, get, post
 from tests.support.identities import bearer, token_of, write
 from tests.support.scripted_server import answering, serving
+from tests.support.waiting import until
 from twophase.core.errors import Forbidden
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, encode_branches
@@ -125,11 +126,11 @@ async def test_a_request_under_way_is_refused_when_its_token_is_revoked(tmp_path
         client = Client(*await asyncio.open_connection("127.0.0.1", running_one.port))
         request = post("/api/dtmsvr/prepare", body_of("g"), *bearer("produce"))
         await client.send(request[:-5])
-        async with asyncio.timeout(60):
-            while not any(
+        await until(
+            lambda: any(
                 isinstance(one, Connection) and one.reading == BODY for one in server.listener.port.state.connections
-            ):
-                await asyncio.sleep(0.01)
+            )
+        )
         with changing(Path(tokens)) as entries:
             entries.clear()
         server.gate.reread()

@@ -16,6 +16,7 @@ import pytest
 
 from tests.integration.grpc_server.served import serving
 from tests.support.fake_coordinator import Wire, get, listening, message, post, prepare
+from tests.support.waiting import until
 from tests.unit.grpc_server.http2.peer import PLAIN
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection as GrpcConnection
@@ -114,9 +115,7 @@ async def test_a_read_of_many_requests_waits_while_too_many_have_no_response(wir
     server = wire.connection()
     wire.coordinator.holds = True
     server.data_received(b"".join(prepare(f"g{number}") for number in range(1_000)))
-    async with asyncio.timeout(60):
-        while not server.flow.read_paused:
-            await asyncio.sleep(0)
+    await until(lambda: server.flow.read_paused)
     for _ in range(100):
         await asyncio.sleep(0)
     under_way = len(wire.coordinator.held)
@@ -146,9 +145,7 @@ async def test_the_connections_of_an_address_share_its_turns_but_not_behind_a_pr
                 asyncio.get_running_loop().call_soon(note)
 
         note()
-        async with asyncio.timeout(60):
-            while left[-1]:
-                await asyncio.sleep(0)
+        await until(lambda: not left[-1])
         taken = sum(len(server._pending) == 0 for server in servers)
         assert taken == 4
         turns = 3  # of each connection, behind its first

@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.servers.database import Database
 from tests.support.fake_coordinator import get
 from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
+from tests.support.waiting import until
 from twophase.rocketmq_wire.codes import Permission
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 
@@ -180,9 +181,7 @@ async def test_sigterm_while_a_killed_worker_is_replaced_is_a_clean_end(
 async def test_workers_end_when_their_supervisor_is_killed(server: ServerProcess) -> None:
     workers = server.workers
     server.process.kill()
-    async with asyncio.timeout(_PATIENCE_S):
-        while any(map(_runs, workers)):
-            await asyncio.sleep(0.05)
+    await until(lambda: not any(map(_runs, workers)))
 
 
 async def test_each_log_line_names_its_worker(tmp_path: Path, postgres_database: Database) -> None:

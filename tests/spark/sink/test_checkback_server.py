@@ -22,6 +22,7 @@ from tests.integration.signed.test_signed_calls import first_failure
 from tests.servers.database import Database
 from tests.support.certificates import Certificates
 from tests.support.server_process import serving
+from tests.support.waiting import blocked_until
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import REQUEST_HEADER_BYTES_MAX
 from twophase.core.signature import (
@@ -234,14 +235,7 @@ def test_connections_beyond_the_bound_are_turned_away(serve: Serve) -> None:
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"connection: close" in answer, "no connection stays open while most are taken"
         silent[0].close()
-        until(lambda: raw(server, b"GET /health/live HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 "))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    ends_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < ends_s
-        time.sleep(0.01)
+        blocked_until(lambda: raw(server, b"GET /health/live HTTP/1.0\r\n\r\n").startswith(b"HTTP/1.1 200 "))
 
 
 def test_a_ledger_that_is_locked_is_unknown_and_keeps_nobody_waiting(engine: Engine, serve: Serve) -> None:

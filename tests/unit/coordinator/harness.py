@@ -242,12 +242,6 @@ class Harness:
         self.coordinator.abort(gid, reply.set_result)
         return await asyncio.wait_for(reply, PATIENCE_S)
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Let the loop turn until `holds()`."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.001)
-
     async def state(self, gid: str) -> State | None:
         """Return the stored state."""
         view = await self.coordinator.query(gid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, QUICK, ScriptedDestination, StillClock, Watcher
 from tests.unit.coordinator.shared_store import LEASE_MS, Shared
 from twophase.coordinator.coordinator import Coordinator
@@ -95,11 +96,6 @@ class Nodes:
         self.shared = shared
         self.a, self.b = Node(shared, clock), Node(shared, clock)
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds():
-                await asyncio.sleep(0.002)
-
     async def until_state(self, gid: str, state: State) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -119,7 +115,7 @@ class Nodes:
         The first heartbeat may come at once.
         """
         wanted = [(one.gates, one.gates.beats + count + 1) for one in (self.a, self.b) if one.coordinator.ready]
-        await self.until(lambda: all(gates.beats >= beats for gates, beats in wanted))
+        await until(lambda: all(gates.beats >= beats for gates, beats in wanted))
 
     async def beats_with_time(self, count: int) -> None:
         """Let a quarter of a lease pass after each of `count` pauses.

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from twophase.coordinator.queues import Decision, Delivered, Question, QueueMessage, Sent
 from twophase.core.errors import TwophaseError
@@ -82,7 +83,7 @@ class Queueing:
     async def waiting(self, polls: int = 1) -> None:
         """Wait until this number of polls wait for a message."""
         served = self.queues.serving._subscriptions
-        await self.harness.until(lambda: sum(len(one._waiters) for one in served.values()) == polls)
+        await until(lambda: sum(len(one._waiters) for one in served.values()) == polls)
 
     async def ids(self, limit: int = 10, **options: Any) -> list[str]:
         return [one.message.message_id for one in await self.receive(limit, **options)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, QUICK, Harness, message
 from tests.unit.coordinator.nodes import Nodes
 from twophase.coordinator.settings import CoordinatorSettings
@@ -43,7 +44,7 @@ async def redrive(harness: Harness, gid: str = "g") -> None:
     told: list[Reply] = []
     active = harness.coordinator._memory.get(gid) or harness.coordinator._admission.look_up(gid)
     harness.coordinator._machine.handle(active, Trigger(Event.REDRIVE, None, told.append, "operator"))
-    await harness.until(lambda: bool(told))
+    await until(lambda: bool(told))
     assert told[0].error is None
 
 
@@ -150,18 +151,18 @@ async def test_wait_result_is_answered_when_the_message_is_parked(make_harness: 
     harness.destination.script[IN].append(Answer(500))
     reply = await harness.submit(message("g", wait_result=True))
     assert reply.error is not None
-    await harness.until(lambda: bool(harness.watcher.parked_messages))
+    await until(lambda: bool(harness.watcher.parked_messages))
 
 
 async def test_a_node_whose_message_has_moved_parks_nothing_of_the_new_owner(nodes: Nodes) -> None:
     nodes.a.destination.script[IN].append(Answer(500))
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g", attempts_max=1))
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     due_ms = nodes.clock.now_ms() + 60_000
     await nodes.b.store.flush(Batch([Reschedule("g", 1, due_ms, attempts=0, done=0)], []))
     nodes.a.destination.release(IN)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     row = await nodes.shared.get("g")
     assert row is not None
     assert not getattr(row, "parked", True)

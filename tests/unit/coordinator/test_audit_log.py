@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, OK, Harness, message
 from twophase.coordinator.operator import Act
 from twophase.core.audit_log import Actor, AuditRow
@@ -105,7 +106,7 @@ async def test_many_messages_tried_at_once_are_a_row_each(harness: Harness) -> N
     for gid in "abc":
         harness.destination.script[IN].append(Answer(500, b"down"))
         await harness.submit(message(gid, retry_interval_ms=3_600_000))
-    await harness.until(lambda: len(harness.destination.urls()) == 3)
+    await until(lambda: len(harness.destination.urls()) == 3)
     await harness.settled()
     count, _ = await harness.coordinator.operator.retry_later_ones(0, 10, EVE)
     assert count == 3
@@ -135,7 +136,7 @@ async def test_an_act_that_ends_leaves_the_row_of_another_with_its_change(harnes
     harness.destination.hold(CHECK)
     harness.destination.script[CHECK].append(Answer(409, b"FAILURE"))
     stop = asyncio.create_task(harness.coordinator.operator.stop("g", EVE))
-    await harness.until(lambda: CHECK in harness.destination.urls())
+    await until(lambda: CHECK in harness.destination.urls())
     await harness.coordinator.operator.park("h", EVE)
     harness.destination.release(CHECK)
     assert (await stop).state is State.FAILED

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.lifecycle import State
@@ -31,7 +32,7 @@ async def test_a_prepared_message_is_asked_about_when_it_is_due_and_not_before(h
     await harness.settled()
     assert harness.destination.calls == []
     harness.clock.advance(1_064)
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     call = harness.destination.calls[0]
     assert call.url == CHECK
     assert call.payload == b""
@@ -56,7 +57,7 @@ async def test_a_message_that_was_begun_elsewhere_is_asked_about_with_its_birth(
     harness.coordinator.prepare(message("g"), reply.set_result, birth_ms)
     assert (await reply).error is None
     harness.clock.advance(DUE_MS)
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     assert dict(harness.destination.calls[0].query)["prepared_at"] == str(birth_ms)
     await harness.until_state("g", State.SUCCEEDED)
 
@@ -210,7 +211,7 @@ async def test_a_submit_that_overtakes_the_question_decides_and_the_late_answer_
     harness.destination.hold(CHECK)
     harness.destination.script[CHECK].append(says("committed", 200))
     harness.clock.advance(DUE_MS)
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     assert (await harness.submit(message("g"))).error is None
     await harness.until_state("g", State.SUCCEEDED)
     harness.destination.release(CHECK)
@@ -224,10 +225,10 @@ async def test_a_late_rolled_back_about_a_submitted_message_is_an_incident(harne
     harness.destination.hold(CHECK)
     harness.destination.script[CHECK].append(says("rolled_back", 409))
     harness.clock.advance(DUE_MS)
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     await harness.submit(message("g"))
     harness.destination.release(CHECK)
-    await harness.until(lambda: bool(harness.watcher.incidents))
+    await until(lambda: bool(harness.watcher.incidents))
     await harness.until_state("g", State.SUCCEEDED)
 
 
@@ -245,13 +246,13 @@ async def test_a_contrary_verdict_about_a_message_that_is_final_and_has_left_mem
     harness.destination.hold(CHECK)
     harness.destination.script[CHECK].append(contrary)
     harness.clock.advance(DUE_MS)
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     reply = await (harness.submit(message("g")) if decide == "submit" else harness.abort("g"))
     assert reply.error is None
     await harness.until_state("g", state)
-    await harness.until(lambda: not harness.coordinator.gauges().active)
+    await until(lambda: not harness.coordinator.gauges().active)
     harness.destination.release(CHECK)
-    await harness.until(lambda: bool(harness.watcher.incidents))
+    await until(lambda: bool(harness.watcher.incidents))
     await harness.settled()
     view = await harness.coordinator.query("g")
     assert view is not None
@@ -273,7 +274,7 @@ async def test_a_lost_compare_and_set_takes_the_stored_row_and_applies_the_table
     await super(type(harness.store), harness.store).flush(Batch([Decide("g", 1, 0, "submit")], []))
     harness.destination.script[CHECK].append(says("rolled_back", 409))
     harness.clock.advance(DUE_MS)
-    await harness.until(lambda: bool(harness.watcher.incidents))
+    await until(lambda: bool(harness.watcher.incidents))
     await harness.until_state("g", State.SUCCEEDED)
 
 
@@ -284,7 +285,7 @@ async def test_a_message_finished_elsewhere_is_left_alone(harness: Harness) -> N
     )
     harness.destination.script[CHECK].append(says("committed", 200))
     harness.clock.advance(DUE_MS)
-    await harness.until(lambda: bool(harness.watcher.incidents))
+    await until(lambda: bool(harness.watcher.incidents))
     assert await harness.state("g") is State.FAILED
     assert harness.destination.urls() == [CHECK]
     assert harness.coordinator.gauges().active == 0

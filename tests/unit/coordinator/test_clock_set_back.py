@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message, set_back
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.test_redirect import anything
@@ -142,7 +143,7 @@ async def test_nodes_on_one_database_go_on_when_its_clock_is_set_back(nodes: Nod
     nodes.a.destination.script[IN].append(DOWN)
     await nodes.a.prepare(message("prepared"))
     await nodes.a.submit(message("submitted"))
-    await nodes.until(lambda: "submitted" in nodes.a.rescheduled())
+    await until(lambda: "submitted" in nodes.a.rescheduled())
     if restart:
         nodes.a.gates.cut = True
     set_back(nodes.clock, AHEAD_MS)

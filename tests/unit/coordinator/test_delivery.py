@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, QUICK, Harness, message
 from twophase.coordinator.dispatch.limiter import UNPROVEN, ConcurrencyLimiter
 from twophase.coordinator.settings import CoordinatorSettings
@@ -23,7 +24,7 @@ DOWN = Answer(0, error="connection refused")
 async def test_branches_are_called_in_order_one_after_the_other(harness: Harness) -> None:
     harness.destination.hold(B)
     await harness.submit(message("g", B, C))
-    await harness.until(lambda: harness.destination.urls() == [B])
+    await until(lambda: harness.destination.urls() == [B])
     harness.destination.release(B)
     await harness.until_state("g", State.SUCCEEDED)
     assert harness.destination.urls() == [B, C]
@@ -33,7 +34,7 @@ async def test_concurrent_branches_are_called_at_once(harness: Harness) -> None:
     for url in (B, C, D):
         harness.destination.hold(url)
     await harness.submit(message("g", B, C, D, concurrent=True))
-    await harness.until(lambda: len(harness.destination.calls) == 3)
+    await until(lambda: len(harness.destination.calls) == 3)
     for url in (D, C, B):
         harness.destination.release(url)
     await harness.until_state("g", State.SUCCEEDED)
@@ -321,7 +322,7 @@ async def test_what_finds_no_permit_stays_in_memory_while_its_change_is_with_the
     """
     harness.store.open.clear()
     reply = harness.prepare_soon(message("g"))
-    await harness.until(lambda: harness.store.held_flushes == 1)
+    await until(lambda: harness.store.held_flushes == 1)
     active = harness.coordinator._memory.get("g")
     assert active is not None
     active.owned = False
@@ -343,10 +344,10 @@ async def test_what_is_due_is_read_while_memory_is_a_little_over_its_bound(make_
     harness.destination.hold(B)
     for number in range(11):  # calls under way, so none of them leaves
         await harness.submit(message(f"hung{number}", B))
-    await harness.until(lambda: len(harness.destination.calls) == 11)
+    await until(lambda: len(harness.destination.calls) == 11)
     harness.destination.script[alive].append(Answer(500))
     await harness.submit(message("again", alive))
-    await harness.until(lambda: harness.coordinator.gauges().active == 11)
+    await until(lambda: harness.coordinator.gauges().active == 11)
     harness.clock.advance(2_000)
     await harness.until_state("again", State.SUCCEEDED)
 
@@ -360,7 +361,7 @@ async def test_destinations_that_hang_leave_places_for_a_healthy_one(make_harnes
         harness.destination.hold(url)
         for number in range(100):
             harness.submit_soon(message(f"{url[7:12]}-{number}", url))
-    await harness.until(lambda: len(harness.destination.calls) == 9 * UNPROVEN)
+    await until(lambda: len(harness.destination.calls) == 9 * UNPROVEN)
     await harness.submit(message("healthy", "http://healthy/in"))
     await harness.until_state("healthy", State.SUCCEEDED)
 
@@ -412,7 +413,7 @@ async def test_a_store_fault_while_delivering_loses_nothing(make_harness: MakeRi
 async def test_drain_ends_what_is_under_way_and_starts_nothing_new(harness: Harness) -> None:
     harness.destination.hold(B)
     await harness.submit(message("g", B, C))
-    await harness.until(lambda: harness.destination.urls() == [B])
+    await until(lambda: harness.destination.urls() == [B])
     task = asyncio.create_task(harness.coordinator.drain(5_000))
     await asyncio.sleep(0)
     harness.destination.release(B)
@@ -427,7 +428,7 @@ async def test_drain_ends_what_is_under_way_and_starts_nothing_new(harness: Harn
 async def test_drain_is_bounded_when_a_call_never_ends(harness: Harness) -> None:
     harness.destination.hold(B)
     waiting = harness.submit_soon(message("g", B, wait_result=True))
-    await harness.until(lambda: harness.destination.urls() == [B])
+    await until(lambda: harness.destination.urls() == [B])
     await harness.coordinator.drain(50)
     assert (await waiting).error is not None
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from twophase.coordinator.operator import Act
 from twophase.core.errors import Refused, StoreFull
@@ -24,7 +25,7 @@ async def test_a_submit_is_acknowledged_and_its_branches_are_called_before_any_f
     harness.store.open.clear()
     reply = await harness.submit(message("g", **EARLY))
     assert (reply.error, reply.state) == (None, State.SUBMITTED)
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     assert await harness.state("g") is State.PREPARED
     harness.store.open.set()
     await harness.until_state("g", State.SUCCEEDED)
@@ -84,7 +85,7 @@ async def test_a_crash_before_anything_is_flushed_is_recovered_by_the_check_back
     await harness.prepare(message("g", **EARLY))
     harness.destination.hold(IN)
     await harness.submit(message("g", **EARLY))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     await harness.restart()
     del harness.destination.held[IN]
     assert await harness.state("g") is State.PREPARED
@@ -101,7 +102,7 @@ async def test_until_a_message_is_finished_what_its_branches_wrote_is_not_cleane
     born_ms = row.created_ms
     harness.destination.hold(IN)
     await harness.submit(message("g", **EARLY))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     harness.clock.advance(10_000)
     assert (await harness.coordinator.horizon("", "")).oldest_unfinished_ms == born_ms
     await harness.restart()
@@ -109,7 +110,7 @@ async def test_until_a_message_is_finished_what_its_branches_wrote_is_not_cleane
     harness.destination.hold(CHECK)
     harness.destination.script[CHECK].append(Answer(200, b"{}", "committed"))
     harness.clock.advance(40 * 86_400_000)
-    await harness.until(lambda: harness.destination.urls() == [IN, CHECK])
+    await until(lambda: harness.destination.urls() == [IN, CHECK])
     assert (await harness.coordinator.horizon("", "")).oldest_unfinished_ms == born_ms
     harness.destination.script[IN].append(Answer(500))
     harness.destination.release(CHECK)
@@ -148,7 +149,7 @@ async def test_a_delayed_message_is_durable_before_it_is_acknowledged(harness: H
     await harness.prepare(message("g", delay_ms=5_000, **EARLY))
     harness.store.open.clear()
     reply = harness.submit_soon(message("g", delay_ms=5_000, **EARLY))
-    await harness.until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
+    await until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
     assert not reply.done()
     harness.store.open.set()
     assert (await reply).error is None
@@ -157,7 +158,7 @@ async def test_a_delayed_message_is_durable_before_it_is_acknowledged(harness: H
 async def test_a_prepare_is_durable_before_it_is_acknowledged_all_the_same(harness: Harness) -> None:
     harness.store.open.clear()
     reply = harness.prepare_soon(message("g", **EARLY))
-    await harness.until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
+    await until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
     assert not reply.done()
     harness.store.open.set()
     assert (await reply).error is None
@@ -166,7 +167,7 @@ async def test_a_prepare_is_durable_before_it_is_acknowledged_all_the_same(harne
 async def test_a_plain_message_is_durable_before_it_is_acknowledged(harness: Harness) -> None:
     harness.store.open.clear()
     reply = harness.submit_soon(message("g", **EARLY))
-    await harness.until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
+    await until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
     assert not reply.done()
     harness.store.open.set()
     assert (await reply).error is None
@@ -176,7 +177,7 @@ async def test_without_an_address_to_ask_it_is_durable_before_it_is_acknowledged
     await harness.prepare(message("g", check_url="", **EARLY))
     harness.store.open.clear()
     reply = harness.submit_soon(message("g", check_url="", **EARLY))
-    await harness.until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
+    await until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
     assert not reply.done()
     harness.store.open.set()
     assert (await reply).error is None
@@ -186,7 +187,7 @@ async def test_an_acknowledged_submit_whose_flush_fails_is_recovered_by_the_chec
     await harness.prepare(message("g", **EARLY))
     harness.store.failures.append(StoreFull())
     assert (await harness.submit(message("g", **EARLY))).error is None
-    await harness.until(lambda: not harness.store.failures)
+    await until(lambda: not harness.store.failures)
     assert await harness.state("g") is State.PREPARED
     harness.destination.script[CHECK].append(Answer(200, b"{}", "committed"))
     harness.clock.advance(40_000)
@@ -202,6 +203,6 @@ async def test_an_acknowledged_submit_that_loses_its_compare_and_set_to_a_failur
         Batch([Finish("g", 1, State.FAILED, "elsewhere", "abort")], [])
     )
     assert (await harness.submit(message("g", **EARLY))).error is None
-    await harness.until(lambda: bool(harness.watcher.incidents))
+    await until(lambda: bool(harness.watcher.incidents))
     assert await harness.state("g") is State.FAILED
     assert harness.destination.urls() == [IN]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.nodes import Nodes
 from twophase.core.errors import StoreFull
@@ -31,7 +32,7 @@ async def called_early(nodes: Nodes, gid: str = "g") -> int:
     nodes.a.destination.hold(IN)
     born_ms = (await nodes.a.prepare(message(gid, **EARLY))).prepared_at_ms
     assert (await nodes.a.submit(message(gid, **EARLY))).error is None
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     row = await nodes.shared.get(gid)
     assert row is not None
     assert row.state is State.PREPARED
@@ -49,7 +50,7 @@ async def test_a_submit_is_acknowledged_and_its_branches_are_called_before_any_f
     nodes.a.gates.open.clear()
     reply = await nodes.a.submit(message("g", **EARLY))
     assert (reply.error, reply.state) == (None, State.SUBMITTED)
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     row = await nodes.shared.get("g")
     assert row is not None
     assert row.state is State.PREPARED
@@ -61,7 +62,7 @@ async def test_a_message_that_succeeds_at_once_is_one_change_and_says_who_decide
     await nodes.a.prepare(message("g", **EARLY))
     await nodes.a.submit(message("g", **EARLY))
     await nodes.until_state("g", State.SUCCEEDED)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     row = await nodes.shared.get("g")
     assert [type(item) for batch in nodes.a.gates.batches for item in batch.items] == [Insert, Finish]
     assert isinstance(row, HistoryRow)
@@ -75,7 +76,7 @@ async def test_a_branch_that_fails_makes_the_decision_durable_and_another_node_g
     await nodes.a.submit(said)
     await nodes.until_state("g", State.SUBMITTED)
     a_dies(nodes)
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await until(lambda: nodes.b.watcher.adopted_messages == 1)
     nodes.clock.advance(21_000)
     nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)
@@ -85,7 +86,7 @@ async def test_a_branch_that_fails_makes_the_decision_durable_and_another_node_g
 async def test_what_a_node_took_with_it_is_found_by_the_check_back_of_another(nodes: Nodes) -> None:
     born_ms = await called_early(nodes)
     a_dies(nodes)
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await until(lambda: nodes.b.watcher.adopted_messages == 1)
     nodes.b.destination.script[CHECK].append(COMMITTED)
     nodes.b.destination.hold(IN)
     await nodes.come_due()
@@ -97,7 +98,7 @@ async def test_what_a_node_took_with_it_is_found_by_the_check_back_of_another(no
     assert nodes.b.destination.urls() == [CHECK, IN]
     nodes.a.gates.cut = False
     nodes.a.destination.release(IN)
-    await nodes.until(lambda: nodes.a.coordinator.ready and nodes.a.active == 0)
+    await until(lambda: nodes.a.coordinator.ready and nodes.a.active == 0)
     assert nodes.a.watcher.incidents == nodes.b.watcher.incidents == []
 
 
@@ -127,7 +128,7 @@ async def test_the_same_submit_at_another_node_meanwhile_is_the_same_decision(no
     assert (await nodes.b.submit(message("g", **EARLY))).error is None
     await nodes.until_state("g", State.SUCCEEDED)
     nodes.a.destination.release(IN)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     assert nodes.a.watcher.incidents == nodes.b.watcher.incidents == []
 
 
@@ -137,7 +138,7 @@ async def test_a_failed_branch_of_what_another_node_has_submitted_meanwhile_is_l
     nodes.b.destination.hold(IN)
     assert (await nodes.b.submit(message("g", **EARLY))).error is None
     nodes.a.destination.release(IN)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     nodes.b.destination.release(IN)
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.a.watcher.incidents == nodes.b.watcher.incidents == []
@@ -148,8 +149,8 @@ async def test_an_abort_at_another_node_meanwhile_is_an_incident(nodes: Nodes) -
     await called_early(nodes)
     assert (await nodes.b.abort("g")).error is None
     nodes.a.destination.release(IN)
-    await nodes.until(lambda: bool(nodes.a.watcher.incidents))
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: bool(nodes.a.watcher.incidents))
+    await until(lambda: nodes.a.active == 0)
     await nodes.until_state("g", State.FAILED)
 
 
@@ -167,7 +168,7 @@ async def test_at_a_node_that_does_not_own_the_row_a_submit_is_durable_before_it
     nodes.b.gates.open.clear()
     reply = nodes.b.ask(lambda told: nodes.b.coordinator.submit(message("g", **EARLY), told))
     # The row is read, and shows another owner; the flush that changes it is held.
-    await nodes.until(lambda: nodes.b.gates.held_flushes == 1)
+    await until(lambda: nodes.b.gates.held_flushes == 1)
     assert not reply.done()
     assert nodes.b.destination.urls() == []
     nodes.b.gates.open.set()
@@ -178,10 +179,10 @@ async def test_at_a_node_that_does_not_own_the_row_a_submit_is_durable_before_it
 async def test_a_node_that_adopted_the_row_acknowledges_early_as_the_first_would_have(nodes: Nodes) -> None:
     await nodes.a.prepare(message("g", **EARLY))
     a_dies(nodes)
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
-    await nodes.until(lambda: nodes.b.active == 1)
+    await until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await until(lambda: nodes.b.active == 1)
     nodes.b.gates.open.clear()
     assert (await nodes.b.submit(message("g", **EARLY))).error is None
-    await nodes.until(lambda: nodes.b.destination.urls() == [IN])
+    await until(lambda: nodes.b.destination.urls() == [IN])
     nodes.b.gates.open.set()
     await nodes.until_state("g", State.SUCCEEDED)

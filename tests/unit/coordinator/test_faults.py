@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, OK, PATIENCE_S, QUICK, Harness, ScriptedDestination, message
 from twophase.coordinator.maintenance.horizon import OldestHeader
 from twophase.coordinator.settings import CoordinatorSettings
@@ -116,7 +117,7 @@ async def test_the_receiver_of_a_failure_may_ask_again_at_once(harness: Harness)
     harness.store.failures.append(StoreFull())
     harness.coordinator.prepare(message("g"), lambda _: harness.coordinator.prepare(message("g"), second.set_result))
     assert (await asyncio.wait_for(second, PATIENCE_S)).error is None
-    await harness.until(lambda: harness.coordinator.gauges().active == 1)
+    await until(lambda: harness.coordinator.gauges().active == 1)
     harness.clock.advance(36_000)
     await harness.until_state("g", State.SUCCEEDED)
 
@@ -125,15 +126,15 @@ async def test_a_stop_answers_each_requester_once(harness: Harness) -> None:
     replies: dict[str, list[Reply]] = {"in flush": [], "queued": [], "not begun": [], "looked up": [], "waiting": []}
     harness.destination.hold(IN)
     harness.coordinator.submit(message("w", wait_result=True), replies["waiting"].append)
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     harness.store.open.clear()
     harness.coordinator.prepare(message("a"), replies["in flush"].append)
-    await harness.until(lambda: harness.store.held_flushes == 1)
+    await until(lambda: harness.store.held_flushes == 1)
     harness.coordinator.submit(message("a"), replies["queued"].append)
     harness.coordinator.prepare(message("b"), replies["not begun"].append)
     harness.coordinator.abort("c", replies["looked up"].append)
     stopping = asyncio.create_task(harness.coordinator.stop())
-    await harness.until(lambda: harness.coordinator._machine.group_commit._halted)
+    await until(lambda: harness.coordinator._machine.group_commit._halted)
     harness.store.open.set()
     await stopping
     assert {what: len(took) for what, took in replies.items()} == dict.fromkeys(replies, 1)
@@ -165,7 +166,7 @@ async def test_requests_that_wait_for_one_round_are_bounded(make_harness: MakeRi
     harness = await make_harness(CoordinatorSettings(delivery=QUICK, gid_waiting_max=3))
     harness.destination.hold(IN)
     waiting = [harness.submit_soon(message("g", wait_result=True))]
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     waiting += [harness.submit_soon(message("g", wait_result=True)) for _ in range(2)]
     assert isinstance((await harness.submit(message("g", wait_result=True))).error, Overloaded)
     harness.destination.release(IN)
@@ -182,7 +183,7 @@ async def test_a_repeated_submit_does_not_cut_the_firsts_wait_short(harness: Har
 async def test_wait_result_is_answered_when_its_finish_cannot_be_stored(harness: Harness) -> None:
     harness.destination.hold(IN)
     reply = harness.submit_soon(message("g", wait_result=True))
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     harness.store.failures.append(StoreFull())
     harness.destination.release(IN)
     assert isinstance((await asyncio.wait_for(reply, PATIENCE_S)).error, StoreFull | NotYetDelivered)
@@ -217,7 +218,7 @@ async def test_a_failed_look_up_is_reported_and_the_message_still_comes_due(
     with monkeypatch.context() as patched:
         patched.setattr(harness.store, "get", fails)
         assert isinstance((await harness.abort("g")).error, StoreError)
-    await harness.until(lambda: harness.coordinator.gauges().active == 1)
+    await until(lambda: harness.coordinator.gauges().active == 1)
     harness.clock.advance(36_000)
     await harness.until_state("g", State.SUCCEEDED)
     assert harness.destination.urls() == [CHECK, IN]
@@ -262,7 +263,7 @@ async def test_the_header_of_branch_calls_outlives_any_fault(
     header = OldestHeader(harness.store, 1, published.append)
     await header.start()
     try:
-        await harness.until(lambda: bool(published))
+        await until(lambda: bool(published))
     finally:
         await header.stop()
     assert published[0][0] == OLDEST_HEADER

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, Harness, message
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import Reply
@@ -30,7 +31,7 @@ def sizes(harness: Harness) -> list[int]:
 async def test_what_comes_during_a_flush_goes_with_the_next_one(harness: Harness) -> None:
     harness.store.open.clear()
     first = harness.prepare_soon(message("first"))
-    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    await until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
     others = [harness.prepare_soon(message(f"g{number}")) for number in range(50)]
     harness.store.open.set()
     assert [(await reply).error for reply in (first, *others)] == [None] * 51
@@ -59,7 +60,7 @@ async def test_a_flush_is_bounded_in_bytes_too(harness: Harness) -> None:
     """
     harness.store.open.clear()
     first = harness.prepare_soon(message("first"))
-    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    await until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
     large = bytes(1_000_000)
     others = [harness.prepare_soon(message(f"g{number}", "http://bank-b/in", payload=large)) for number in range(9)]
     harness.store.open.set()
@@ -70,7 +71,7 @@ async def test_a_flush_is_bounded_in_bytes_too(harness: Harness) -> None:
 async def test_a_message_that_is_longer_than_a_flush_goes_alone(harness: Harness) -> None:
     harness.store.open.clear()
     first = harness.prepare_soon(message("first"))
-    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    await until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
     longest = [message(f"g{number}", "http://bank-b/in", payload=bytes(5_000_000)) for number in range(2)]
     others = [harness.prepare_soon(one) for one in (*longest, message("last"))]
     harness.store.open.set()
@@ -85,7 +86,7 @@ async def test_owners_take_turns_in_a_flush_of_many(make_harness: MakeRig, items
     harness.store.open.clear()
     eve, stock = Caller("eve"), Caller("stock")
     first = harness.prepare_soon(message("first"))
-    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    await until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
     others = [harness.prepare_soon(message(f"eve{number}"), eve) for number in range(50)]
     others += [harness.prepare_soon(message(f"stock{number}"), stock) for number in range(2)]
     harness.store.open.set()
@@ -100,7 +101,7 @@ async def test_large_messages_of_an_owner_keep_no_other_waiting(harness: Harness
     harness.store.open.clear()
     eve, stock = Caller("eve"), Caller("stock")
     first = harness.prepare_soon(message("first"))
-    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    await until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
     large = bytes(3_000_000)
     others = [harness.prepare_soon(message(f"eve{n}", "http://bank-b/in", payload=large), eve) for n in range(4)]
     others += [harness.prepare_soon(message(f"stock{number}"), stock) for number in range(9)]
@@ -114,7 +115,7 @@ async def test_one_owner_leaves_room_for_the_changes_of_others(make_harness: Mak
     harness.store.open.clear()
     eve, stock = Caller("eve"), Caller("stock")
     first = harness.prepare_soon(message("first"))
-    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    await until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
     taken = [harness.prepare_soon(message(f"eve{number}"), eve) for number in range(4)]
     refused = [harness.prepare_soon(message(f"more{number}"), eve) for number in range(4)]
     taken += [harness.prepare_soon(message(f"stock{number}"), stock) for number in range(3)]
@@ -137,7 +138,7 @@ def test_the_first_turn_goes_round() -> None:
 async def test_a_finish_without_a_waiting_request_goes_with_the_next_one(make_harness: MakeRig) -> None:
     harness = await make_harness(CoordinatorSettings(linger_ms=3_600_000))
     await harness.submit(message("delivered"))
-    await harness.until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
+    await until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
     assert (await harness.prepare(message("other"))).error is None
     assert sizes(harness) == [1, 2]
 
@@ -192,7 +193,7 @@ async def test_entries_of_queues_go_with_their_own_change_when_a_flush_takes_a_p
     harness.store.batches.clear()
     harness.store.open.clear()
     first = harness.prepare_soon(message("first"))
-    await harness.until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
+    await until(lambda: harness.coordinator._machine.group_commit._in_flush == 1)
     replies: dict[str, asyncio.Future[Reply]] = {}
     for number in range(60):
         for name in ("eve", "stock"):

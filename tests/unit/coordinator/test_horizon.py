@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from twophase.coordinator.operator import Act
 from twophase.core.lifecycle import State
@@ -43,7 +44,7 @@ async def test_a_message_for_next_year_holds_nothing_up_and_one_that_fails_does(
 
     harness.destination.script[IN].append(Answer(500))
     await harness.submit(message("fails", retry_interval_ms=PAUSE_MS_MAX))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     await harness.settled()
     row = await row_of(harness, "fails")
     assert row.due_ms > harness.clock.now_ms() + PAUSE_MS_MAX - 60_000
@@ -82,7 +83,7 @@ async def test_a_message_called_early_counts_also_when_a_later_submit_brings_a_f
     born_ms = (await row_of(harness, "g")).created_ms
     harness.destination.hold(IN)
     await harness.submit(message("g", **EARLY))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     await harness.restart()
     del harness.destination.held[IN]
 
@@ -95,7 +96,7 @@ async def test_a_message_called_early_counts_also_when_a_later_submit_brings_a_f
         assert await unfinished_ms(harness) == born_ms
         harness.store.batches.clear()
         harness.clock.advance(PAUSE_MS_MAX + 64)
-        await harness.until(lambda: bool(harness.store.batches))
+        await until(lambda: bool(harness.store.batches))
     assert harness.destination.urls() == [IN]
     harness.clock.advance(365 * DAY_MS)
     await harness.until_state("g", State.SUCCEEDED)
@@ -113,7 +114,7 @@ async def test_a_row_that_falls_due_long_before_its_time_is_given_its_time_again
     await super(type(harness.store), harness.store).flush(Batch([too_early], []))
     await harness.restart()
     harness.clock.advance(64)
-    await harness.until(lambda: bool(harness.store.batches))
+    await until(lambda: bool(harness.store.batches))
     await harness.settled()
 
     assert abs((await row_of(harness, "g")).due_ms - first_call_ms) < 5_000

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import IN, PATIENCE_S, QUICK, Harness, message
 from twophase.coordinator.owners import Owners
 from twophase.coordinator.settings import CoordinatorSettings
@@ -124,7 +125,7 @@ async def test_one_owner_leaves_room_in_memory_to_others(make_harness: MakeRig, 
     assert await nobody.submit("from before", payload=payload) == ""
     harness.destination.release(IN)
     await _until_all_succeed(harness, [*(f"stock{number}" for number in range(3)), "from before"])
-    await harness.until(lambda: not harness.coordinator.gauges().active)
+    await until(lambda: not harness.coordinator.gauges().active)
     assert [await eve.submit(f"again{number}", payload=payload) for number in range(3)] == ["", "", ""]
 
 

@@ -9,6 +9,7 @@ import asyncio
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message, set_back
 from tests.unit.coordinator.nodes import Node, Nodes
 from tests.unit.coordinator.shared_store import LEASE_MS
@@ -43,7 +44,7 @@ async def test_the_first_node_asks_no_producer_about_what_moved_and_forgets_it(n
         await nodes.b.submit(message(f"g{number}"))
     await nodes.come_due()
     await nodes.until_state("g4", State.SUCCEEDED)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     assert nodes.a.destination.urls() == [CHECK, IN]
 
 
@@ -54,7 +55,7 @@ async def test_many_that_moved_are_found_out_in_few_questions(nodes: Nodes) -> N
         await asyncio.gather(*[node.ask(lambda told, one=one, begin=begin: begin(one, told)) for one in said])  # type: ignore[misc]
     assert nodes.a.active == 3_000
     await nodes.come_due()
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     assert sum(nodes.a.gates.asked) == 3_000
     assert len(nodes.a.gates.asked) <= 4
     assert CHECK not in nodes.a.destination.urls()
@@ -64,7 +65,7 @@ async def test_when_moved_cannot_be_asked_the_message_is_asked_about_later(nodes
     await nodes.a.prepare(message("g"))
     nodes.a.gates.cut = True
     await nodes.come_due()
-    await nodes.until(lambda: "moved" in nodes.a.gates.cut_off)
+    await until(lambda: "moved" in nodes.a.gates.cut_off)
     assert nodes.a.destination.calls == []
     nodes.a.gates.cut = False
     nodes.clock.advance(1_100)
@@ -76,7 +77,7 @@ async def test_an_abort_at_another_node_decides(nodes: Nodes) -> None:
     assert (await nodes.b.abort("g")).error is None
     await nodes.until_state("g", State.FAILED)
     await nodes.come_due()
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     assert nodes.a.destination.calls == nodes.b.destination.calls == []
 
 
@@ -127,11 +128,11 @@ async def test_no_verdict_about_a_message_that_moved_changes_nothing(nodes: Node
     nodes.a.destination.hold(CHECK)
     nodes.a.destination.script[CHECK].append(Answer(425))
     await nodes.come_due()
-    await nodes.until(lambda: nodes.a.destination.urls() == [CHECK])
+    await until(lambda: nodes.a.destination.urls() == [CHECK])
     nodes.b.destination.hold(IN)
     await nodes.b.submit(message("g"))
     nodes.a.destination.release(CHECK)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     row = await nodes.b.store.get("g")
     assert row is not None
     assert (row.state, getattr(row, "owned", None)) == (State.SUBMITTED, True)
@@ -144,13 +145,13 @@ async def test_an_answer_about_a_row_known_to_have_moved_lets_it_go(nodes: Nodes
     nodes.a.destination.hold(CHECK)
     nodes.a.destination.script[CHECK].append(Answer(425))
     await nodes.come_due()
-    await nodes.until(lambda: nodes.a.destination.urls() == [CHECK])
+    await until(lambda: nodes.a.destination.urls() == [CHECK])
     nodes.b.destination.hold(IN)
     await nodes.b.submit(message("g"))
     assert (await nodes.a.submit(message("g"))).error is None
     assert nodes.a.active == 1
     nodes.a.destination.release(CHECK)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     assert nodes.a.destination.urls() == [CHECK]
     nodes.b.destination.release(IN)
 
@@ -160,10 +161,10 @@ async def test_a_contrary_verdict_about_a_message_that_moved_is_an_incident(node
     nodes.a.destination.hold(CHECK)
     nodes.a.destination.script[CHECK].append(Answer(409))
     await nodes.come_due()
-    await nodes.until(lambda: nodes.a.destination.urls() == [CHECK])
+    await until(lambda: nodes.a.destination.urls() == [CHECK])
     await nodes.b.submit(message("g"))
     nodes.a.destination.release(CHECK)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     assert [gid for gid, _ in nodes.a.watcher.incidents] == ["g"]
     await nodes.until_state("g", State.SUCCEEDED)
 
@@ -171,7 +172,7 @@ async def test_a_contrary_verdict_about_a_message_that_moved_is_an_incident(node
 async def test_that_all_branches_succeeded_is_a_fact_for_every_owner_of_the_row(nodes: Nodes) -> None:
     nodes.a.destination.hold(OUT)
     await nodes.a.submit(message("g", IN, OUT))
-    await nodes.until(lambda: OUT in nodes.a.destination.urls())
+    await until(lambda: OUT in nodes.a.destination.urls())
     await nodes.b.store.flush(Batch([Park("g", 1, parked=False, due_ms=nodes.clock.now_ms() + 60_000)], []))
     nodes.a.destination.release(OUT)
     await nodes.until_state("g", State.SUCCEEDED)
@@ -184,11 +185,11 @@ async def test_a_failed_round_of_a_message_that_moved_is_only_recorded(nodes: No
     nodes.a.destination.hold(IN)
     nodes.a.destination.script[IN].append(Answer(500))
     await nodes.a.submit(message("g"))
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     due_ms = nodes.clock.now_ms() + 60_000
     await nodes.b.store.flush(Batch([Park("g", 1, parked=False, due_ms=due_ms)], []))
     nodes.a.destination.release(IN)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     row = await nodes.b.store.get("g")
     assert row is not None
     assert (getattr(row, "version", 0), getattr(row, "due_ms", 0), getattr(row, "owned", None)) == (2, due_ms, True)
@@ -214,7 +215,7 @@ async def test_a_silent_nodes_messages_are_taken_over_after_the_lease_though_the
     await nodes.beats(1)
     nodes.a.gates.cut = True
     set_back(nodes.clock, 20 * 60_000)
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await until(lambda: nodes.b.watcher.adopted_messages == 1)
     assert "fenced" not in nodes.b.watcher.told
     nodes.clock.advance(20 * 60_000)  # what is due waits for the clock, and for nothing else
     await nodes.come_due()
@@ -233,7 +234,7 @@ async def test_a_fenced_node_forgets_everything_and_rejoins(nodes: Nodes) -> Non
     assert isinstance((await asyncio.wait_for(waiting, PATIENCE_S)).error, StoreFenced)
     assert isinstance((await nodes.a.submit(message("late"))).error, StoreFenced)
     assert not nodes.a.coordinator.ready
-    await nodes.until(lambda: nodes.a.coordinator.ready)
+    await until(lambda: nodes.a.coordinator.ready)
     nodes.a.destination.release(IN)
     assert nodes.a.watcher.told.count("fenced") == 1
     assert nodes.a.watcher.told.count("joined") == 2
@@ -260,7 +261,7 @@ async def test_why_a_fenced_node_may_not_come_back_is_reported_by_its_own_code(
     monkeypatch.setattr(nodes.a.store, "rejoin", rejoin_when_it_may)
     nodes.shared.end(nodes.a.store)
 
-    await nodes.until(lambda: nodes.a.watcher.told.count("joined") == 2)
+    await until(lambda: nodes.a.watcher.told.count("joined") == 2)
     assert nodes.a.watcher.failures == [ConfigurationError.code]
 
 
@@ -270,13 +271,13 @@ async def test_requests_in_a_flush_that_meets_the_fence_are_answered_and_the_nod
         nodes.a.ask(lambda told, n=n: nodes.a.coordinator.prepare(message(f"g{n}"), told))  # type: ignore[misc]
         for n in range(3)
     ]
-    await nodes.until(lambda: nodes.a.gates.held_flushes == 1)
+    await until(lambda: nodes.a.gates.held_flushes == 1)
     replies += [nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g1"), told))]
     nodes.shared.end(nodes.a.store)
     nodes.a.gates.open.set()
     for reply in replies:
         assert isinstance((await asyncio.wait_for(reply, PATIENCE_S)).error, StoreFenced)
-    await nodes.until(lambda: nodes.a.coordinator.ready)
+    await until(lambda: nodes.a.coordinator.ready)
     assert nodes.a.active == 0
     assert (await nodes.a.prepare(message("g0"))).error is None
 
@@ -301,15 +302,15 @@ async def test_an_answer_that_comes_while_a_fenced_node_forgets_changes_nothing_
     nodes.b.destination.hold(IN)
     nodes.a.destination.script[IN].append(Answer(500))
     await nodes.a.submit(message("g"))
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     monkeypatch.setattr(nodes.a.store, "get", look_up_until_cancelled)
     unanswered = nodes.a.ask(lambda told: nodes.a.coordinator.abort("looked up", told))
     nodes.a.gates.rejoins_refused = 1_000_000
     nodes.shared.end(nodes.a.store)
     assert isinstance((await asyncio.wait_for(unanswered, PATIENCE_S)).error, StoreFenced)
-    await nodes.until(lambda: nodes.b.destination.urls() == [IN])
+    await until(lambda: nodes.b.destination.urls() == [IN])
     nodes.a.gates.rejoins_refused = 0
-    await nodes.until(lambda: nodes.a.coordinator.ready)
+    await until(lambda: nodes.a.coordinator.ready)
     monkeypatch.undo()
     assert (await nodes.a.submit(message("new", OUT))).error is None
     await nodes.until_state("new", State.SUCCEEDED)
@@ -322,8 +323,8 @@ async def test_a_fenced_node_takes_its_messages_back_when_no_node_was_faster(nod
     await nodes.b.coordinator.stop()
     await nodes.a.prepare(message("g"))
     nodes.shared.end(nodes.a.store)
-    await nodes.until(lambda: nodes.a.watcher.told.count("joined") == 2)
-    await nodes.until(lambda: nodes.a.watcher.adopted_messages == 1)
+    await until(lambda: nodes.a.watcher.told.count("joined") == 2)
+    await until(lambda: nodes.a.watcher.adopted_messages == 1)
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
 
@@ -332,11 +333,11 @@ async def test_what_is_adopted_while_a_request_about_it_is_answered_is_not_forgo
     await nodes.a.prepare(message("g"))
     nodes.b.gates.answers.clear()
     repeated = nodes.b.ask(lambda told: nodes.b.coordinator.prepare(message("g"), told))
-    await nodes.until(lambda: nodes.b.gates.held_answers == 1)  # the store's answer is known: another node owns the row
+    await until(lambda: nodes.b.gates.held_answers == 1)  # the store's answer is known: another node owns the row
     nodes.a.gates.cut = True
     nodes.shared.end(nodes.a.store)
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
-    await nodes.until(lambda: any("g" in page for page in nodes.b.gates.pages))
+    await until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await until(lambda: any("g" in page for page in nodes.b.gates.pages))
     nodes.b.gates.answers.set()
     assert (await asyncio.wait_for(repeated, PATIENCE_S)).error is None
     await nodes.come_due()
@@ -350,12 +351,12 @@ async def test_what_comes_back_by_adoption_while_it_is_thought_to_have_moved_is_
     await nodes.a.submit(message("g"))
     nodes.b.gates.answers.clear()
     await nodes.come_due()
-    await nodes.until(lambda: bool(nodes.b.gates.asked) and nodes.b.gates.held_answers == 1)
+    await until(lambda: bool(nodes.b.gates.asked) and nodes.b.gates.held_answers == 1)
     read = len(nodes.b.gates.pages)
     nodes.a.gates.cut = True
     nodes.shared.end(nodes.a.store)
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
-    await nodes.until(lambda: any("g" in page for page in nodes.b.gates.pages[read:]))
+    await until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await until(lambda: any("g" in page for page in nodes.b.gates.pages[read:]))
     nodes.b.gates.answers.set()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.b.destination.urls() == [IN]
@@ -376,7 +377,7 @@ async def test_rows_that_came_by_an_adoption_whose_answer_was_lost_are_found(
     monkeypatch.setattr(nodes.b.store, "adopt", adopt_and_lose)
     nodes.a.gates.cut = True
     nodes.shared.end(nodes.a.store)
-    await nodes.until(lambda: nodes.b.active == 1)
+    await until(lambda: nodes.b.active == 1)
     await nodes.come_due()
     await nodes.until_state("g", State.SUCCEEDED)
 
@@ -391,12 +392,12 @@ async def test_a_node_whose_clock_is_an_hour_off_drives_adopted_messages_when_th
     try:
         nodes.a.destination.script[IN].append(Answer(500))
         await nodes.a.submit(message("tried", retry_interval_ms=20_000))
-        await nodes.until(lambda: nodes.a.rescheduled() == ["tried"])
+        await until(lambda: nodes.a.rescheduled() == ["tried"])
         await nodes.a.prepare(message("g"))
         nodes.a.gates.cut = True
         nodes.shared.end(nodes.a.store)
-        await nodes.until(lambda: wrong.watcher.adopted_messages == 2)
-        await nodes.until(lambda: wrong.active == 2)
+        await until(lambda: wrong.watcher.adopted_messages == 2)
+        await until(lambda: wrong.active == 2)
         wrong.coordinator.tick()
         await wrong.submit(message("between", OUT))
         await nodes.until_state("between", State.SUCCEEDED)
@@ -412,7 +413,7 @@ async def test_after_an_outage_no_node_ends_an_epoch_before_a_lease_of_contact(n
     nodes.clock.stand_still()  # a machine that is slow ends no lease
     await nodes.beats_with_time(6)  # both have had contact for a lease
     nodes.a.gates.cut = nodes.b.gates.cut = True
-    await nodes.until(lambda: "heartbeat failed" in nodes.b.watcher.told)
+    await until(lambda: "heartbeat failed" in nodes.b.watcher.told)
     nodes.clock.advance(10 * LEASE_MS)
     nodes.b.gates.cut = False
     await nodes.beats_with_time(2)
@@ -424,10 +425,10 @@ async def test_after_an_outage_no_node_ends_an_epoch_before_a_lease_of_contact(n
 async def test_what_a_stopped_node_leaves_is_taken_over_at_once(nodes: Nodes) -> None:
     nodes.a.destination.script[IN].append(Answer(500))
     await nodes.a.submit(message("g", retry_interval_ms=20_000))
-    await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
+    await until(lambda: nodes.a.rescheduled() == ["g"])
     await nodes.a.coordinator.drain(1_000)
     await nodes.a.coordinator.stop()
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages == 1)
+    await until(lambda: nodes.b.watcher.adopted_messages == 1)
     nodes.clock.advance(21_000)
     nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)
@@ -437,9 +438,9 @@ async def test_what_a_stopped_node_leaves_is_taken_over_at_once(nodes: Nodes) ->
 async def test_a_node_fenced_while_it_drains_takes_no_new_slot(nodes: Nodes) -> None:
     nodes.a.destination.hold(IN)
     waiting = nodes.a.ask(lambda told: nodes.a.coordinator.submit(message("g", wait_result=True), told))
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     draining = asyncio.create_task(nodes.a.coordinator.drain(1_000))
-    await nodes.until(lambda: not nodes.a.coordinator.ready)
+    await until(lambda: not nodes.a.coordinator.ready)
     nodes.shared.end(nodes.a.store)
     assert isinstance((await asyncio.wait_for(waiting, PATIENCE_S)).error, StoreFenced | ShuttingDown)
     nodes.a.destination.release(IN)
@@ -473,14 +474,14 @@ async def test_a_slot_found_while_a_node_drains_is_not_taken(
     await asyncio.wait_for(held.wait(), PATIENCE_S)
     if begun == "before":
         answered.set()
-        await nodes.until(lambda: not nodes.a.coordinator._membership.rejoining)
+        await until(lambda: not nodes.a.coordinator._membership.rejoining)
         ends.set()
         await draining
     else:
         ends.set()
         await draining
         answered.set()
-        await nodes.until(lambda: not nodes.a.coordinator._membership.rejoining)
+        await until(lambda: not nodes.a.coordinator._membership.rejoining)
     assert not nodes.a.coordinator.ready
     assert isinstance((await nodes.a.submit(message("late"))).error, ShuttingDown)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from tests.unit.coordinator.nodes import Nodes
 from twophase.coordinator.operator import Act
@@ -145,7 +146,7 @@ async def test_a_failed_call_is_repeated_as_any_other(harness: Harness) -> None:
     harness.destination.script[IN].append(Answer(500))
     await harness.submit(message("g", not_before_ms=harness.clock.now_ms() + HOUR_MS))
     harness.clock.advance(HOUR_MS + 64)
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     await harness.settled()
     harness.clock.advance(1_064)
     await harness.until_state("g", State.SUCCEEDED)
@@ -157,7 +158,7 @@ async def test_another_node_that_takes_the_message_over_keeps_the_time(nodes: No
     await nodes.a.prepare(message("moved", not_before_ms=at_ms))
     await nodes.b.submit(message("moved"))
     await nodes.a.coordinator.stop()
-    await nodes.until(lambda: nodes.b.watcher.adopted_messages > 0)
+    await until(lambda: nodes.b.watcher.adopted_messages > 0)
     nodes.clock.advance(HOUR_MS - 10_000)
     nodes.shared.renew()
     await nodes.beats()

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, OK, PATIENCE_S, QUICK, Harness, message
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
@@ -32,7 +33,7 @@ async def submitted(harness: Harness, gid: str = "g", *urls: str, retry_interval
     for url in urls or (IN,):
         harness.destination.script[url].extend([REFUSED] * 50)
     await harness.submit(message(gid, *urls, retry_interval_ms=retry_interval_ms))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
     await harness.settled()
 
 
@@ -139,7 +140,7 @@ async def test_a_submit_that_comes_while_the_producer_is_asked_is_not_stopped(ha
     harness.destination.hold(CHECK)
     harness.destination.hold(IN)
     stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE_OVERRIDES))
-    await harness.until(lambda: CHECK in harness.destination.urls())
+    await until(lambda: CHECK in harness.destination.urls())
 
     assert (await harness.submit(message("g"))).error is None
     harness.destination.release(CHECK)
@@ -155,7 +156,7 @@ async def test_an_abort_that_comes_while_the_producer_is_asked_is_what_the_opera
     await harness.prepare(message("g"))
     harness.destination.hold(CHECK)
     stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE))
-    await harness.until(lambda: CHECK in harness.destination.urls())
+    await until(lambda: CHECK in harness.destination.urls())
 
     assert (await harness.abort("g")).error is None
     harness.destination.release(CHECK)
@@ -178,16 +179,16 @@ async def test_a_contrary_verdict_for_a_stop_that_came_too_late_is_an_incident(
     harness.destination.hold(CHECK)
     harness.destination.script[CHECK].append(contrary)
     stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE))
-    await harness.until(lambda: CHECK in harness.destination.urls())
+    await until(lambda: CHECK in harness.destination.urls())
     assert (await (harness.submit(message("g")) if decide == "submit" else harness.abort("g"))).error is None
     await harness.until_state("g", state)
-    await harness.until(lambda: not harness.coordinator.gauges().active)
+    await until(lambda: not harness.coordinator.gauges().active)
 
     harness.destination.release(CHECK)
 
     reply = await asyncio.wait_for(stop, PATIENCE_S)
     assert reply.state is state
-    await harness.until(lambda: len(harness.watcher.incidents) == 1)
+    await until(lambda: len(harness.watcher.incidents) == 1)
     await harness.settled()
     view = await harness.coordinator.query("g")
     assert view is not None
@@ -205,7 +206,7 @@ async def test_a_producer_that_cannot_even_be_asked_leaves_all_as_it_is(make_har
     for gid in ("one", "two", "g"):
         await harness.prepare(message(gid))
     stops = [asyncio.ensure_future(harness.coordinator.operator.stop(gid, EVE)) for gid in ("one", "two")]
-    await harness.until(lambda: harness.coordinator.gauges().check_backs_waiting == 1)
+    await until(lambda: harness.coordinator.gauges().check_backs_waiting == 1)
 
     crowded = await harness.coordinator.operator.stop("g", EVE)
     waited = await asyncio.wait_for(stops[1], PATIENCE_S)
@@ -239,10 +240,10 @@ async def test_an_operator_whose_answer_comes_while_the_coordinator_stops_is_ans
     await harness.prepare(message("g"))
     harness.destination.hold(CHECK)
     stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE))
-    await harness.until(lambda: harness.destination.urls() == [CHECK])
+    await until(lambda: harness.destination.urls() == [CHECK])
     monkeypatch.setattr(harness.store, "get", look_up_until_cancelled)
     harness.coordinator.abort("looked up", lambda _: None)
-    await harness.until(lambda: harness.coordinator._admission.looking_up == 1)
+    await until(lambda: harness.coordinator._admission.looking_up == 1)
 
     await harness.coordinator.stop()
 
@@ -267,7 +268,7 @@ async def test_a_submitted_message_is_stopped_and_called_no_more(harness: Harnes
 async def test_a_result_that_comes_after_the_stop_is_recorded_and_not_applied(harness: Harness) -> None:
     harness.destination.hold(IN)
     await harness.submit(message("g", IN, "http://bank-c/in"))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
 
     assert (await harness.coordinator.operator.stop("g", EVE)).error is None
     harness.destination.release(IN)
@@ -292,7 +293,7 @@ async def test_a_result_that_comes_after_the_stop_is_recorded_and_not_applied(ha
 async def test_a_client_that_waits_for_the_result_learns_of_the_stop(harness: Harness) -> None:
     harness.destination.hold(IN)
     waiting = harness.submit_soon(message("g", wait_result=True))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
 
     await harness.coordinator.operator.stop("g", EVE)
 
@@ -324,7 +325,7 @@ async def test_a_message_with_check_back_durability_is_stopped_while_it_is_deliv
     early = message("g", durability=Durability.CHECK_BACK)
     await harness.prepare(early)
     assert (await harness.submit(early)).error is None
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
 
     reply = await harness.coordinator.operator.stop("g", EVE)
 
@@ -380,7 +381,7 @@ async def test_a_submit_that_is_repeated_after_a_restart_does_not_end_the_parkin
 async def test_a_park_while_a_call_is_under_way_lets_its_success_count(harness: Harness) -> None:
     harness.destination.hold(IN)
     await harness.submit(message("g"))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
 
     await harness.coordinator.operator.park("g", EVE)
     harness.destination.release(IN)
@@ -394,7 +395,7 @@ async def test_a_park_of_a_message_with_check_back_durability_stores_its_decisio
     early = message("g", durability=Durability.CHECK_BACK)
     await harness.prepare(early)
     await harness.submit(early)
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
 
     assert (await harness.coordinator.operator.park("g", EVE)).error is None
     view = await harness.coordinator.query("g")
@@ -429,7 +430,7 @@ async def test_a_retry_now_asks_no_producer_before_its_time(harness: Harness) ->
 
     harness.destination.script[CHECK].append(Answer(500))
     harness.clock.advance(35_100)
-    await harness.until(lambda: len(harness.destination.calls) == 1)
+    await until(lambda: len(harness.destination.calls) == 1)
     await harness.settled()
     assert (await harness.coordinator.operator.retry_now("g", EVE)).error is None
     harness.clock.advance(64)
@@ -451,7 +452,7 @@ async def test_a_retry_now_delivers_nothing_before_its_delay(harness: Harness) -
 async def test_a_retry_now_beside_a_call_under_way_calls_no_second_time(harness: Harness) -> None:
     harness.destination.hold(IN)
     await harness.submit(message("g"))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
 
     assert (await harness.coordinator.operator.retry_now("g", EVE)).error is None
     harness.clock.advance(64)
@@ -477,7 +478,7 @@ async def test_what_waits_too_long_is_tried_now_and_what_has_its_time_is_not(har
         harness.destination.script[f"http://{gid}/in"].append(REFUSED)
         await harness.submit(message(gid, f"http://{gid}/in", retry_interval_ms=600_000))
     await harness.submit(message("delayed", delay_ms=600_000))
-    await harness.until(lambda: len(harness.destination.calls) == 3)
+    await until(lambda: len(harness.destination.calls) == 3)
     await harness.settled()
     operator = harness.coordinator.operator
 

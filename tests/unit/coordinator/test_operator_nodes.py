@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.nodes import Nodes
 from twophase.coordinator.operator import Act
@@ -26,8 +27,8 @@ ELSEWHERE = "http://bank-c/in"
 async def submitted_at_a(nodes: Nodes) -> None:
     nodes.a.destination.script[IN].extend([REFUSED] * 50)
     await nodes.a.submit(message("g", retry_interval_ms=20_000))
-    await nodes.until(lambda: len(nodes.a.destination.calls) == 1)
-    await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
+    await until(lambda: len(nodes.a.destination.calls) == 1)
+    await until(lambda: nodes.a.rescheduled() == ["g"])
 
 
 async def come_due(nodes: Nodes) -> None:
@@ -41,7 +42,7 @@ async def test_a_stop_at_another_node_ends_the_calls_of_the_owner(nodes: Nodes) 
     reply = await nodes.b.coordinator.operator.stop("g", EVE)
     assert (reply.error, reply.state) == (None, State.FAILED)
     await come_due(nodes)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
 
     assert len(nodes.a.destination.calls) == 1
     row = await nodes.shared.get("g")
@@ -54,7 +55,7 @@ async def test_a_park_at_another_node_holds_for_the_owner(nodes: Nodes) -> None:
 
     assert (await nodes.b.coordinator.operator.park("g", EVE)).error is None
     await come_due(nodes)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
 
     assert len(nodes.a.destination.calls) == 1
     assert (await nodes.a.coordinator.operator.redrive("g", EVE)).error is None
@@ -87,7 +88,7 @@ async def test_a_stop_at_another_node_asks_from_there(nodes: Nodes) -> None:
 async def test_a_result_that_reaches_the_owner_after_a_stop_elsewhere_is_recorded(nodes: Nodes) -> None:
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g"))
-    await nodes.until(lambda: IN in nodes.a.destination.urls())
+    await until(lambda: IN in nodes.a.destination.urls())
 
     assert (await nodes.b.coordinator.operator.stop("g", EVE)).error is None
     nodes.a.destination.release(IN)
@@ -124,7 +125,7 @@ async def test_what_waits_at_any_node_is_tried_now(nodes: Nodes) -> None:
     for node, gid in ((nodes.a, "a"), (nodes.b, "b")):
         node.destination.script[f"http://{gid}/in"].append(REFUSED)
         await node.submit(message(gid, f"http://{gid}/in", retry_interval_ms=600_000))
-        await nodes.until(lambda node=node: len(node.rescheduled()) == 1)  # type: ignore[misc]
+        await until(lambda node=node: len(node.rescheduled()) == 1)  # type: ignore[misc]
 
     assert await nodes.b.coordinator.operator.retry_later_ones(100_000, 10, EVE) == (2, False)
     nodes.b.coordinator.tick()
@@ -147,7 +148,7 @@ async def test_a_redirect_at_another_node_is_done_there_and_the_owner_calls_the_
     nodes.b.coordinator.tick()
     await nodes.until_state("g", State.SUCCEEDED)
     await come_due(nodes)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
 
     assert reply.error is None
     assert nodes.b.destination.urls() == [ELSEWHERE]
@@ -157,14 +158,14 @@ async def test_a_redirect_at_another_node_is_done_there_and_the_owner_calls_the_
 async def test_a_round_of_the_owner_that_ends_well_after_a_redirect_elsewhere_ends_nothing(nodes: Nodes) -> None:
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g"))
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     nodes.b.destination.hold(ELSEWHERE)
 
     await nodes.b.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything)
     nodes.b.coordinator.tick()
-    await nodes.until(lambda: nodes.b.destination.urls() == [ELSEWHERE])
+    await until(lambda: nodes.b.destination.urls() == [ELSEWHERE])
     nodes.a.destination.release(IN)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
 
     row = await nodes.shared.get("g")
     assert row is not None

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import IN, PATIENCE_S, QUICK, Harness, message, set_back
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage
@@ -36,7 +37,7 @@ async def retried(harness: Harness) -> ActiveMessage:
     """Return a message whose branch is down, when its next try is planned."""
     harness.destination.script[IN].append(DOWN)
     await harness.submit(message("g"))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     await harness.settled()
     active = harness.coordinator._memory.get("g")
     assert active is not None
@@ -87,7 +88,7 @@ async def test_a_message_that_waits_for_its_time_is_left_alone(harness: Harness)
 async def test_a_call_that_hangs_is_left_alone(harness: Harness) -> None:
     harness.destination.hold(IN)
     await harness.submit(message("g"))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     for _ in range(3):
         harness.clock.advance(LONG_MS)
         await harness.settled()
@@ -103,7 +104,7 @@ async def test_a_message_that_ends_while_a_page_is_read_is_not_called_again(
     """The page has the row as it was before."""
     harness.destination.hold(IN)
     await harness.submit(message("g"))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     harness.clock.advance(2 * 3_600_000)
     await harness.settled()
     read, goes_on = stopped_while_read(harness, monkeypatch, lambda _: True)
@@ -111,7 +112,7 @@ async def test_a_message_that_ends_while_a_page_is_read_is_not_called_again(
     await asyncio.wait_for(read.wait(), PATIENCE_S)
     harness.destination.release(IN)
     await harness.until_state("g", State.SUCCEEDED)
-    await harness.until(lambda: not harness.coordinator.gauges().active)
+    await until(lambda: not harness.coordinator.gauges().active)
 
     goes_on.set()
 
@@ -127,12 +128,12 @@ async def test_a_message_that_is_parked_while_a_page_is_read_is_not_called_again
     harness.destination.script[IN].append(DOWN)
     harness.destination.hold(IN)
     await harness.submit(message("g"))
-    await harness.until(lambda: harness.destination.urls() == [IN])
+    await until(lambda: harness.destination.urls() == [IN])
     read, goes_on = stopped_while_read(harness, monkeypatch, lambda until_ms: until_ms < harness.clock.now_ms())
     harness.clock.advance(LONG_MS)
     await asyncio.wait_for(read.wait(), PATIENCE_S)
     harness.destination.release(IN)
-    await harness.until(lambda: bool(harness.watcher.parked_messages))
+    await until(lambda: bool(harness.watcher.parked_messages))
 
     goes_on.set()
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.nodes import Nodes
 from twophase.core.errors import StoreUnavailable
@@ -53,7 +54,7 @@ async def test_what_is_known_by_then_to_be_another_nodes_is_forgotten_and_not_ca
     assert (await nodes.a.submit(message("g"))).error is None
     assert nodes.a.active == 1, "it stays for the answer"
     question.answer.set()
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     nodes.clock.advance(2_000)
     nodes.shared.renew()
     await nodes.beats(1)
@@ -74,13 +75,13 @@ async def test_what_is_decided_here_by_then_is_delivered_here_once(
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g", durability=durability))
     question.answer.set()
-    await nodes.until(lambda: nodes.a.destination.urls() == [IN])
+    await until(lambda: nodes.a.destination.urls() == [IN])
     nodes.clock.advance(2_000)
     nodes.shared.renew()
     await nodes.beats(1)
     nodes.a.destination.release(IN)
     await nodes.until_state("g", State.SUCCEEDED)
-    await nodes.until(lambda: nodes.a.active == 0)
+    await until(lambda: nodes.a.active == 0)
     assert nodes.a.destination.urls() == [IN]
 
 
@@ -128,7 +129,7 @@ async def test_a_message_that_changes_while_its_question_waits_is_not_forgotten(
     await nodes.beats(1)
     nodes.a.destination.script[IN].append(Answer(503))
     await nodes.a.submit(message("g"))
-    await nodes.until(lambda: nodes.a.rescheduled() == ["g"])
+    await until(lambda: nodes.a.rescheduled() == ["g"])
     await nodes.come_due()
     await nodes.beats(1)
     question.answer.set()

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import Harness
 from twophase.coordinator.operator import Act
 from twophase.coordinator.page_turns import REQUESTS_MAX, WAITING_MAX
@@ -47,10 +48,10 @@ class Held:
 async def test_one_page_is_read_at_a_time_a_few_wait_and_more_are_refused(
     harness: Harness, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await harness.until(lambda: harness.coordinator._recovery._far is None)  # it reads later rows once
+    await until(lambda: harness.coordinator._recovery._far is None)  # it reads later rows once
     held = Held(harness, name, monkeypatch)
     tasks = [asyncio.ensure_future(READINGS[name](harness)) for _ in range(1 + WAITING_MAX)]
-    await harness.until(lambda: held.begun == 1)
+    await until(lambda: held.begun == 1)
 
     with pytest.raises(Overloaded):
         await asyncio.wait_for(READINGS[name](harness), 60)
@@ -73,7 +74,7 @@ async def test_the_pages_of_one_client_delay_those_of_another_by_one(
         ended.append(client)
 
     tasks = [asyncio.ensure_future(read("many")) for _ in range(1 + WAITING_MAX)]
-    await harness.until(lambda: held.begun == 1)
+    await until(lambda: held.begun == 1)
     tasks += [asyncio.ensure_future(read("one")), asyncio.ensure_future(read("two"))]
     await asyncio.sleep(0)
     held.go.set()
@@ -88,7 +89,7 @@ async def test_the_pages_of_all_clients_together_are_bounded(harness: Harness, m
         return asyncio.ensure_future(harness.coordinator.search(Search(), "", 10, f"client {number}"))
 
     tasks = [read(number) for number in range(REQUESTS_MAX)]
-    await harness.until(lambda: held.begun == 1)
+    await until(lambda: held.begun == 1)
     with pytest.raises(Overloaded):
         await asyncio.wait_for(read(REQUESTS_MAX), 10)
     held.go.set()
@@ -99,7 +100,7 @@ async def test_the_pages_of_all_clients_together_are_bounded(harness: Harness, m
 async def test_a_request_that_leaves_makes_room(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(harness, "search", monkeypatch)
     tasks = [asyncio.ensure_future(READINGS["search"](harness)) for _ in range(1 + WAITING_MAX)]
-    await harness.until(lambda: held.begun == 1)
+    await until(lambda: held.begun == 1)
     for task in tasks[:2]:  # one that reads, one that waits
         task.cancel()
     await asyncio.wait(tasks[:2])

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, QUICK, Harness, message
 from twophase.coordinator.maintenance.probing import ADDRESSES_MAX, AGAIN_MS, FIRST_MS, FRESH_MS
 from twophase.coordinator.settings import CoordinatorSettings
@@ -39,7 +40,7 @@ def probes(harness: Harness) -> list[Call]:
 async def pass_until(harness: Harness, ms: int, count: int) -> None:
     """Let time pass, and wait until `count` probes have been answered since the start."""
     harness.clock.advance(ms)
-    await harness.until(lambda: len(harness.watcher.probes) >= count)
+    await until(lambda: len(harness.watcher.probes) >= count)
 
 
 def told(harness: Harness) -> list[dict[str, Any]]:
@@ -145,7 +146,7 @@ async def test_an_address_in_use_is_probed_every_hour_and_forgotten_when_unused(
     await pass_until(probing, FRESH_MS - 1, 1)
     await pass_until(probing, 1, 2)
     probing.clock.advance(FRESH_MS)
-    await probing.until(lambda: probing.coordinator.gauges().check_addresses == 0)
+    await until(lambda: probing.coordinator.gauges().check_addresses == 0)
     assert len(probes(probing)) == 2
 
 
@@ -163,10 +164,10 @@ async def test_probes_under_way_are_bounded(probing: Harness) -> None:
         probing.destination.hold(url)
         probing.coordinator.probing.notice(message("g", check_url=url, explicit_verdict=True))
     probing.clock.advance(FIRST_MS)
-    await probing.until(lambda: len(probes(probing)) == 16)
+    await until(lambda: len(probes(probing)) == 16)
     for url in urls:
         probing.destination.release(url)
-    await probing.until(lambda: len(probes(probing)) == 40)
+    await until(lambda: len(probes(probing)) == 40)
 
 
 async def test_a_failing_address_is_well_again_when_a_probe_on_request_says_so(probing: Harness) -> None:
@@ -182,7 +183,7 @@ async def test_a_failing_address_is_well_again_when_a_probe_on_request_says_so(p
 async def test_probes_on_request_are_bounded(probing: Harness) -> None:
     probing.destination.hold(CHECK)
     under_way = [asyncio.ensure_future(probing.coordinator.probing.probe(CHECK)) for _ in range(4)]
-    await probing.until(lambda: len(probes(probing)) == 4)
+    await until(lambda: len(probes(probing)) == 4)
     with pytest.raises(Overloaded):
         await probing.coordinator.probing.probe(CHECK)
     probing.destination.release(CHECK)
@@ -201,6 +202,6 @@ async def test_a_message_is_delivered_whatever_its_check_address_is(probing: Har
     probing.destination.hold(ASKED)
     await bring(probing, "a")
     probing.clock.advance(FIRST_MS)
-    await probing.until(lambda: len(probes(probing)) == 1)
+    await until(lambda: len(probes(probing)) == 1)
     await probing.submit(message("a", check_url=ASKED, explicit_verdict=True))
-    await probing.until(lambda: IN in probing.destination.urls())
+    await until(lambda: IN in probing.destination.urls())

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import QUICK, Harness, message
 from tests.unit.coordinator.queueing import Asked, Queueing, order
 from twophase.coordinator.queues import Decision
@@ -26,7 +27,7 @@ def queueing(harness: Harness) -> Queueing:
 
 async def asked(harness: Harness, client: Asked, questions: int = 1) -> None:
     """Wait until the client has been asked so often."""
-    await harness.until(lambda: len(client.questions) == questions)
+    await until(lambda: len(client.questions) == questions)
 
 
 async def test_an_orphan_is_asked_about_when_it_is_due_and_committed(harness: Harness, queueing: Queueing) -> None:
@@ -91,7 +92,7 @@ async def test_nobody_there_is_no_try_and_the_next_to_attach_is_asked_at_once(
     ids = [await queueing.half(order(f"{number}")) for number in range(3)]
     for _ in range(100):
         harness.clock.advance(60_000)
-    await harness.until(lambda: harness.store.under_way == 0)
+    await until(lambda: harness.store.under_way == 0)
 
     client = Asked("late")
     queueing.queues.attach(client)
@@ -147,7 +148,7 @@ async def test_a_message_answered_unknown_too_often_is_parked_with_an_alert_and_
         await queueing.end(id_, Decision.UNKNOWN, checked=True)
 
     assert [gid for gid, _ in harness.watcher.parked_messages] == [id_]
-    await harness.until(lambda: len(harness.hook.calls) == 1)
+    await until(lambda: len(harness.hook.calls) == 1)
     harness.clock.advance(3_600_000)
     assert len(client.questions) == 3
 
@@ -222,10 +223,10 @@ async def test_messages_that_wait_for_a_producer_leave_memory_when_it_is_full(ma
     for number in range(9):
         await harness.submit(message(f"g{number}", "http://busy/in"))
     harness.clock.advance(1_100)
-    await harness.until(lambda: not ids & {one.message.gid for one in harness.coordinator._memory.messages()})
+    await until(lambda: not ids & {one.message.gid for one in harness.coordinator._memory.messages()})
 
     def gone() -> bool:
         gc.collect()
         return not [one for one in gc.get_objects() if type(one) is ActiveMessage and one.message.gid in ids]
 
-    await harness.until(gone)
+    await until(gone)

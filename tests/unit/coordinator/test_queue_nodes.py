@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S
 from tests.unit.coordinator.nodes import Node, Nodes
 from tests.unit.coordinator.queueing import GROUP, NAME, TOPIC, Asked, order
@@ -89,7 +90,7 @@ async def test_a_waiting_consumer_gets_what_another_node_appends(nodes: Nodes) -
     owner, other = await placed(nodes)
     waiting = asyncio.ensure_future(receive(owner))
     served = owner.coordinator.queues.serving
-    await nodes.until(lambda: any(one._waiters for one in served._subscriptions.values()))
+    await until(lambda: any(one._waiters for one in served._subscriptions.values()))
 
     await send(other, "1")
 
@@ -101,7 +102,7 @@ async def test_the_owner_looks_for_entries_of_which_no_notice_comes(nodes: Nodes
     other.coordinator.queues.serving.on_appended = None
     waiting = asyncio.ensure_future(receive(owner))
     served = owner.coordinator.queues.serving
-    await nodes.until(lambda: any(one._waiters for one in served._subscriptions.values()))
+    await until(lambda: any(one._waiters for one in served._subscriptions.values()))
 
     await send(other, "1")
 
@@ -147,7 +148,7 @@ async def test_nothing_is_given_out_while_the_lease_is_in_doubt(nodes: Nodes) ->
 
     receiving = asyncio.ensure_future(receive(owner))
     served = owner.coordinator.queues.serving
-    await nodes.until(lambda: any(one._waiters for one in served._subscriptions.values()))
+    await until(lambda: any(one._waiters for one in served._subscriptions.values()))
     assert not receiving.done()
 
     owner.gates.cut = False
@@ -166,7 +167,7 @@ async def test_a_topic_goes_to_a_node_that_joins_with_what_was_done(nodes: Nodes
     await ack(other, first[0])
     await owner.coordinator.queues.announce({"test": "node-9:1"})
     receiving = asyncio.ensure_future(until_served(owner, 5))
-    await nodes.until(lambda: TOPIC in other.coordinator.queues._owners.leaving)
+    await until(lambda: TOPIC in other.coordinator.queues._owners.leaving)
     with pytest.raises(QueuesElsewhere):
         await receive(other)
     await ack(other, first[1])

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, NAME, TOPIC, Asked, Queueing, order
 from twophase.coordinator.operator import Act
@@ -352,7 +353,7 @@ async def test_a_half_message_shows_why_nobody_has_decided(harness: Harness, que
 
     gid = await queueing.half(order("1"))
     harness.clock.advance(1_500)
-    await harness.until(lambda: gid in queueing.queues._producers._waits_for)
+    await until(lambda: gid in queueing.queues._producers._waits_for)
     shown = await half()
     assert (shown.gid, shown.topic, shown.producers, shown.client_id) == (gid, TOPIC, NAME, "a")
     assert (shown.situation, shown.why) == ("away", f"no producer of {NAME!r} is connected to this node")

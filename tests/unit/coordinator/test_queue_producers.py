@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness
 from tests.unit.coordinator.nodes import Nodes
 from tests.unit.coordinator.queueing import TOPIC, Queueing, order
@@ -202,7 +203,7 @@ async def test_a_queue_beside_a_branch_is_appended_with_the_decision_and_the_bra
     assert (delivered.message.body, delivered.message.message_id) == (b"body", "g")
     assert any(isinstance(item, Decide) for item in harness.store.batches[1].items)
 
-    await harness.until(lambda: bool(harness.destination.held[IN]))
+    await until(lambda: bool(harness.destination.held[IN]))
     harness.destination.release(IN)
     await harness.until_state("g", State.SUCCEEDED)
     assert harness.destination.urls() == [IN]
@@ -237,7 +238,7 @@ async def test_a_commit_with_check_back_durability_is_stored_before_it_is_seen(
     harness.store.open.clear()
 
     submitted = harness.submit_soon(Message("g", ()))
-    await harness.until(lambda: harness.store.held_flushes == 1)
+    await until(lambda: harness.store.held_flushes == 1)
     assert not submitted.done()
     assert await queueing.ids() == []
     harness.store.open.set()
@@ -306,14 +307,14 @@ async def test_a_queue_commits_nobody_s_transaction(harness: Harness) -> None:
 
     harness.clock.advance(3_600_000)
 
-    await harness.until(lambda: bool(harness.watcher.not_done_attempts))
+    await until(lambda: bool(harness.watcher.not_done_attempts))
     assert await harness.state("g") is State.PREPARED
 
 
 async def test_a_branch_that_was_not_appended_is_not_done(harness: Harness) -> None:
     await harness.submit(Message("g", (Branch("QUEUE://orders"),)))
 
-    await harness.until(lambda: bool(harness.watcher.not_done_attempts))
+    await until(lambda: bool(harness.watcher.not_done_attempts))
     assert await harness.state("g") is State.SUBMITTED
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from twophase.coordinator.gauges import QueueGauge
@@ -48,7 +49,7 @@ async def test_an_acknowledgement_is_durable_before_its_reply(harness: Harness, 
     harness.store.open.clear()
 
     acking = asyncio.ensure_future(queueing.ack(delivered))
-    await harness.until(lambda: harness.store.held_flushes == 1)
+    await until(lambda: harness.store.held_flushes == 1)
     assert not acking.done()
     harness.store.open.set()
     await acking
@@ -62,7 +63,7 @@ async def test_an_acknowledgement_is_not_postponed_by_those_behind_it(harness: H
     for one in await queueing.receive():
         commit.report(urgent=False)
         acking = asyncio.ensure_future(queueing.ack(one))
-        await harness.until(lambda: commit._linger is not None or commit._flush is not None)
+        await until(lambda: commit._linger is not None or commit._flush is not None)
         first = commit._linger
         commit.report(urgent=True)
         assert commit._linger is first

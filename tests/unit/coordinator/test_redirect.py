@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message
 from twophase.coordinator.operator import Act
 from twophase.coordinator.state.active_message import Reply
@@ -54,7 +55,7 @@ async def test_an_open_branch_is_called_at_the_new_address_under_its_id_and_what
 ) -> None:
     harness.destination.script[SECOND].extend([REFUSED] * 50)
     await harness.submit(message("g", IN, SECOND, retry_interval_ms=600_000))
-    await harness.until(lambda: SECOND in harness.destination.urls())
+    await until(lambda: SECOND in harness.destination.urls())
     await harness.settled()
 
     reply, moves = await redirect(harness, Redirection(NEW, beginning=SECOND))
@@ -72,7 +73,7 @@ async def test_an_open_branch_is_called_at_the_new_address_under_its_id_and_what
 async def test_a_redirect_survives_a_restart(harness: Harness) -> None:
     harness.destination.script[IN].extend([REFUSED] * 50)
     await harness.submit(message("g", retry_interval_ms=600_000))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
     await harness.settled()
     await harness.coordinator.operator.park("g", EVE)
 
@@ -88,7 +89,7 @@ async def test_a_redirect_survives_a_restart(harness: Harness) -> None:
 async def test_a_parked_message_stays_parked(harness: Harness) -> None:
     harness.destination.script[IN].extend([REFUSED] * 50)
     await harness.submit(message("g", retry_interval_ms=600_000))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
     await harness.coordinator.operator.park("g", EVE)
 
     await redirect(harness, Redirection(NEW))
@@ -101,12 +102,12 @@ async def test_a_parked_message_stays_parked(harness: Harness) -> None:
 async def test_a_success_at_the_old_address_that_comes_after_the_redirect_counts_no_more(harness: Harness) -> None:
     harness.destination.hold(IN)
     await harness.submit(message("g", IN, SECOND))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
     harness.destination.hold(NEW)
 
     await redirect(harness, Redirection(NEW, branch_id="01"))
     harness.clock.advance(64)
-    await harness.until(lambda: NEW in harness.destination.urls())
+    await until(lambda: NEW in harness.destination.urls())
     harness.destination.release(IN)
     late = await log_of(harness, AttemptKind.BRANCH)
 
@@ -122,10 +123,10 @@ async def test_a_round_that_succeeds_while_the_redirect_is_written_is_repeated_a
 ) -> None:
     harness.destination.hold(IN)
     await harness.submit(message("g"))
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
     harness.store.open.clear()
     redirecting = asyncio.ensure_future(redirect(harness, Redirection(NEW)))
-    await harness.until(lambda: harness.store.held_flushes == 1)
+    await until(lambda: harness.store.held_flushes == 1)
     harness.destination.release(IN)
     await asyncio.sleep(0)
     harness.store.open.set()
@@ -143,7 +144,7 @@ async def test_a_message_of_check_back_durability_stores_its_decision_first(harn
     early = message("g", durability=Durability.CHECK_BACK)
     await harness.prepare(early)
     await harness.submit(early)
-    await harness.until(lambda: IN in harness.destination.urls())
+    await until(lambda: IN in harness.destination.urls())
 
     reply, _ = await redirect(harness, Redirection(NEW))
     harness.clock.advance(64)
@@ -161,7 +162,7 @@ async def test_a_prepared_message_is_asked_about_at_the_new_address_with_its_ide
     harness.destination.script[check].append(Answer(404, b"not here"))
     prepared = await harness.prepare(message("g", check_url=check))
     harness.clock.advance(36_000)
-    await harness.until(lambda: check in harness.destination.urls())
+    await until(lambda: check in harness.destination.urls())
     await harness.settled()
 
     reply, moves = await redirect(harness, Redirection(new, check=True))
@@ -181,7 +182,7 @@ async def test_a_verdict_of_the_old_check_address_that_comes_after_the_redirect_
     harness.destination.script[CHECK].append(Answer(409, b"FAILURE"))
     await harness.prepare(message("g"))
     harness.clock.advance(36_000)
-    await harness.until(lambda: CHECK in harness.destination.urls())
+    await until(lambda: CHECK in harness.destination.urls())
 
     await redirect(harness, Redirection(new, check=True))
     harness.destination.release(CHECK)

@@ -6,6 +6,7 @@ from typing import Final
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from twophase.coordinator.operator import Act
 from twophase.core.errors import (
@@ -29,7 +30,7 @@ async def test_prepare_is_acknowledged_only_when_it_is_durable(harness: Harness)
     harness.store.open.clear()
     reply = harness.prepare_soon(message("g"))
     other = harness.submit_soon(message("plain", check_url=""))
-    await harness.until(lambda: harness.coordinator.gauges().waiting_for_store == 2)
+    await until(lambda: harness.coordinator.gauges().waiting_for_store == 2)
     assert not reply.done()
     assert not other.done()
     harness.store.open.set()
@@ -41,7 +42,7 @@ async def test_no_branch_is_called_before_the_decision_is_durable(harness: Harne
     await harness.prepare(message("g"))
     harness.store.open.clear()
     reply = harness.submit_soon(message("g"))
-    await harness.until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
+    await until(lambda: harness.coordinator.gauges().waiting_for_store == 1)
     assert harness.destination.calls == []
     harness.store.open.set()
     assert (await reply).error is None
@@ -74,7 +75,7 @@ async def test_a_branch_call_sends_no_reserved_header_of_a_stored_message(harnes
 async def test_a_check_back_sends_no_reserved_header_of_a_stored_message(harness: Harness) -> None:
     await harness.prepare(message("g", check_url=CHECK, headers=STORED))
     harness.clock.advance(35_064)
-    await harness.until(lambda: bool(harness.destination.calls))
+    await until(lambda: bool(harness.destination.calls))
     assert harness.destination.calls[0].headers == (("x-tenant", "7"),)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, QUICK, Harness, message, set_back
 from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.runtime import Runtime
@@ -106,7 +107,7 @@ async def test_more_than_a_step_is_removed_step_by_step(make_harness: MakeRig) -
     await _until_gone(harness, *gids)
 
     # A row is deleted before its step is reported.
-    await harness.until(lambda: len([step for step in harness.watcher.steps if step.history]) >= 4)
+    await until(lambda: len([step for step in harness.watcher.steps if step.history]) >= 4)
     assert len([step for step in harness.watcher.steps if step.history]) == 4
     assert sum(step.history for step in harness.watcher.steps) == 10
 
@@ -141,10 +142,10 @@ async def test_a_cleaning_that_fails_is_reported_and_the_next_one_goes_on(harnes
 
     retention = Retention(Runtime(Failing(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # three methods
     await retention.start()
-    await harness.until(lambda: len(asked) == 1)
+    await until(lambda: len(asked) == 1)
     harness.clock.advance(60_001)
     retention.wake()
-    await harness.until(lambda: len(asked) == 2)
+    await until(lambda: len(asked) == 2)
     await retention.stop()
 
     assert harness.watcher.cleaning_failures == ["TP-4000"]
@@ -168,7 +169,7 @@ async def test_after_each_step_the_store_is_left_alone_several_times_as_long(har
 
     retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, KEPT, harness.watcher))  # type: ignore[arg-type] # three methods
     await retention.start()
-    await harness.until(lambda: len(began_s) == 2)
+    await until(lambda: len(began_s) == 2)
     await retention.stop()
 
     assert began_s[1] - began_s[0] >= 0.19
@@ -192,7 +193,7 @@ async def test_a_cleaning_that_lasts_too_long_takes_more_at_once(harness: Harnes
     settings = msgspec.structs.replace(KEPT, retention_interval_ms=10, purge_share=1.0)
     retention = Retention(Runtime(Slow(), harness.clock, lambda: 0.0, settings, harness.watcher))  # type: ignore[arg-type] # three methods
     await retention.start()
-    await harness.until(lambda: len(limits) >= 3)
+    await until(lambda: len(limits) >= 3)
     await retention.stop()
 
     assert limits[:3] == [3, 15, 15]
@@ -225,10 +226,10 @@ async def test_a_step_that_is_too_much_for_the_store_is_tried_with_less(harness:
     retention = Retention(Runtime(Strained(), harness.clock, lambda: 0.0, settings, harness.watcher))  # type: ignore[arg-type] # two
     await retention.start()
     for refused in (1, 2, 4):
-        await harness.until(partial(reached, refused))
+        await until(partial(reached, refused))
         harness.clock.advance(60_001)
         retention.wake()
-    await harness.until(partial(reached, 6))
+    await until(partial(reached, 6))
     await retention.stop()
 
     assert limits[:6] == [100, 25, 6, 12, 3, 6]

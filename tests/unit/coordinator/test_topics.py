@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness, message
+from tests.support.waiting import until
+from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from twophase.coordinator import topics as module
 from twophase.coordinator.operator import Act
 from twophase.coordinator.settings import CoordinatorSettings
@@ -250,7 +251,7 @@ async def test_late_subscribers_of_a_slow_destination_are_waited_for(harness: Ha
     harness.destination.script[THREE].append(BROKEN)
     await subscribe(harness, ONE, TWO, THREE)
     harness.clock.advance(2_000)
-    await harness.until(lambda: len(harness.destination.calls) == 4)
+    await until(lambda: len(harness.destination.calls) == 4)
     assert await harness.state("g") is State.SUBMITTED
 
     harness.destination.release(TWO)
@@ -267,7 +268,7 @@ async def test_a_late_subscribers_answer_after_a_stop_is_recorded_and_not_applie
     harness.destination.hold(ONE)
     await subscribe(harness, ONE)
     harness.clock.advance(2_000)
-    await harness.until(lambda: ONE in harness.destination.urls())
+    await until(lambda: ONE in harness.destination.urls())
 
     assert (await harness.coordinator.operator.stop("g", Act("eve"))).error is None
     harness.destination.release(ONE)
@@ -426,9 +427,7 @@ async def test_what_another_node_changes_is_used_within_the_interval(tmp_path: P
     await harness.coordinator.start()
     try:
         assert await harness.store.change_topic(0, "rates", [Subscriber(ONE)])
-        async with asyncio.timeout(PATIENCE_S):
-            while not harness.coordinator.topics.subscribers(RATES, "http"):
-                await asyncio.sleep(0.005)
+        await until(lambda: harness.coordinator.topics.subscribers(RATES, "http"))
     finally:
         await harness.coordinator.stop()
 
@@ -445,10 +444,10 @@ async def test_a_look_that_fails_is_repeated_and_reported(tmp_path: Path, monkey
             raise StoreUnavailable
 
         monkeypatch.setattr(harness.store, "topics", away)
-        await harness.until(lambda: len(failures) > 1)
+        await until(lambda: len(failures) > 1)
         monkeypatch.setattr(harness.store, "topics", ask)
         assert await harness.store.change_topic(0, "rates", [Subscriber(ONE)])
-        await harness.until(lambda: harness.coordinator.topics.subscribers(RATES, "http") == (ONE,))
+        await until(lambda: harness.coordinator.topics.subscribers(RATES, "http") == (ONE,))
     finally:
         await harness.coordinator.stop()
     assert set(failures) == {StoreUnavailable.code}
@@ -473,7 +472,7 @@ async def test_topics_that_cannot_be_read_any_more_are_not_used_for_new_messages
             raise StoreUnavailable
 
         monkeypatch.setattr(harness.store, "topics", away)
-        await harness.until(lambda: not harness.coordinator.topics.can_expand(message("g", RATES)))
+        await until(lambda: not harness.coordinator.topics.can_expand(message("g", RATES)))
         refused = (await harness.submit(message("g", RATES))).error
         assert isinstance(refused, StoreUnavailable)
         assert "nothing was stored" in refused.message
@@ -481,7 +480,7 @@ async def test_topics_that_cannot_be_read_any_more_are_not_used_for_new_messages
         assert (await harness.submit(message("before", RATES))).error is None
         assert (await harness.submit(message("plain", IN))).error is None
         monkeypatch.setattr(harness.store, "topics", ask)
-        await harness.until(lambda: harness.coordinator.topics.can_expand(message("g", RATES)))
+        await until(lambda: harness.coordinator.topics.can_expand(message("g", RATES)))
         assert (await harness.submit(message("g", RATES))).error is None
     finally:
         await harness.coordinator.stop()

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.waiting import until
 from twophase.http_client import names as names_module
 from twophase.http_client.names import Addresses, Names
 
@@ -35,9 +36,7 @@ class Resolver:
         return [(family, socket.SOCK_STREAM, 6, "", (address, 0)) for family, address in answer]
 
     async def until_asked(self, count: int) -> None:
-        async with asyncio.timeout(60):
-            while len(self.asked) < count:
-                await asyncio.sleep(0.001)
+        await until(lambda: len(self.asked) >= count)
 
 
 @pytest.fixture

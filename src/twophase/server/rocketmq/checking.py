@@ -6,6 +6,7 @@ import hashlib
 import re
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from twophase.coordinator.queues import Delivered, Question
@@ -20,6 +21,10 @@ PROPERTIES_MAX: Final = 128
 PROPERTY_BYTES_MAX: Final = 16 * 1024
 GROUP_BYTES_MAX: Final = 64
 CHECK_AFTER_MS_MAX: Final = 3600 * 1000
+_TOPICS_MAX: Final = 1024
+"""Topics whose names are not looked at again."""
+_UTF8_BYTES_MAX: Final = 4
+"""Bytes of one character."""
 _TOPIC: Final = re.compile(rf"(?:{DEAD_LETTERS})?[%|a-zA-Z0-9_-]{{1,127}}")
 """The dead letters of every group have a name, too."""
 _GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
@@ -47,6 +52,7 @@ _DIGESTS: Final[dict[int, Callable[[bytes], str]]] = {
 }
 
 
+@lru_cache(_TOPICS_MAX)
 def topic_in(resource: Resource) -> Resource:
     """Return a topic whose name is one; raises Refused."""
     return _named(resource, _TOPIC, Code.ILLEGAL_TOPIC, "topic")
@@ -135,7 +141,8 @@ def _require_properties(message: WireMessage) -> None:
         )
     texts = [tag or "", *message.keys, message.born_host, message.trace_context]
     texts += [text for pair in message.properties for text in pair]
-    if sum(len(text.encode()) for text in texts) > PROPERTY_BYTES_MAX:
+    is_long = sum(map(len, texts)) > PROPERTY_BYTES_MAX // _UTF8_BYTES_MAX
+    if is_long and sum(len(text.encode()) for text in texts) > PROPERTY_BYTES_MAX:
         raise Refused(
             Code.MESSAGE_PROPERTIES_TOO_LARGE,
             f"properties: with tag, keys and trace they have more than {PROPERTY_BYTES_MAX} bytes.",

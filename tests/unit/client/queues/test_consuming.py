@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.client.queues.stub import AWAY, StubRequests, delivery
 from twophase.client.queues.consuming import Consuming
 from twophase.client.queues.handlers import handler_of, subscription_of
@@ -105,9 +106,7 @@ async def test_a_refusal_ends_it_only_before_it_has_received() -> None:
         left = list(answers)
         work = consuming(StubRequests(lambda *_, left=left: left.pop(0) if left else None), failures)
         work.start([subscription(handle)])
-        async with asyncio.timeout(PATIENCE_S):
-            while left or (ends and not failures):
-                await asyncio.sleep(0.01)
+        await until(lambda left=left, ends=ends, failures=failures: not left and (failures or not ends))  # type: ignore[misc]
         await work.stop(PATIENCE_S)
         assert bool(failures) is ends
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.client.queues.stub import AWAY, StubRequests
 from twophase.client.queues.messages import Half
 from twophase.client.queues.transactions import Transactions, message_to_send
@@ -100,9 +101,7 @@ async def test_a_check_under_way_is_not_begun_again_and_ends_before_the_stop() -
     work.start()
     for _ in range(2):
         coordinator.about.put_nowait("queue-1")
-    async with asyncio.timeout(PATIENCE_S):
-        while not coordinator.about.empty() or not checks:
-            await asyncio.sleep(0)
+    await until(lambda: coordinator.about.empty() and checks)
     stopping = asyncio.ensure_future(work.stop(PATIENCE_S))
     go_on.set()
     await stopping

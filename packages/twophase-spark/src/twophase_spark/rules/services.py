@@ -93,47 +93,66 @@ def _counted(findings: DataFrame, scope: Scope, acknowledged: str) -> dict[tuple
     made = msgspec.structs.asdict(columns_of(scope))
     staged = whole.withColumns({_STAGED + name: column for name, column in made.items()})
     columns = Columns(**{name: F.col(_STAGED + name) for name in made})
-    marked = staged.withColumn("marks", F.array_distinct(F.flatten(F.array(*_marks(columns, scope)))))
-    each = marked.select(F.explode("marks").alias("mark")).select("mark.*")
+    named = staged.select("flags", *[names.alias(name) for name, names in _named(columns, scope).items()])
+    marked = named.select(F.inline(F.array(*_marks())))
+    each = marked.select("role", "mark", F.explode("services").alias("service"))
     found: dict[tuple[str, str], dict[str, int]] = {}
     for row in each.groupBy("role", "service", "mark").count().collect():
         found.setdefault((row["role"], row["service"]), {})[row["mark"]] = row["count"]
     return found
 
 
-def _marks(c: Columns, scope: Scope) -> list[Column]:
-    """Return lists of (role, service, mark)."""
-    producers = _producers(scope)
+def _named(c: Columns, scope: Scope) -> dict[str, Column]:
+    """Return names of services, as columns of one message."""
+    producers, missing = _producers(scope), _services(c.missing, scope)
     rows = _names(F.concat("barriers", "ledger"), "source")
     branches = served_branches(branches_of(F.col("message")["branches"]), scope)
-    under_way = c.in_state(State.SUBMITTED, State.SUCCEEDED)
-    consumers = _joined(rows, _where(under_way, _services(branches, scope)))
-    waiting = _where(~c.in_state(State.PREPARED), _services(c.missing, scope))
-    of_consumers = {
-        Flag.DUPLICATE_EFFECT: _joined(*_twice(scope)),
-        Flag.MISSING_EFFECT: _joined(
-            _where(c.in_state(State.SUCCEEDED) & ~c.consumer_cleaned, _services(c.missing, scope)),
-            _names(c.unbooked, "source"),
-        ),
-        Flag.DIFFERING_EFFECT: _names("differing", "source"),
-        Flag.ORPHAN: F.when(c.known, _names(c.strange, "source")).otherwise(rows),
-        Flag.UNGUARDED_EFFECT: _names(c.unguarded, "source"),
-        **dict.fromkeys(OPEN, F.when(F.size(waiting) > 0, waiting).otherwise(_where(under_way, consumers))),
-        Flag.UNCHECKED: consumers,
+    under_way, prepared = c.in_state(State.SUBMITTED, State.SUCCEEDED), c.in_state(State.PREPARED)
+    repeated = _where(c.in_state(State.SUCCEEDED) & ~c.consumer_cleaned, missing)
+    return {
+        "under_way": under_way,
+        "producers": producers,
+        "undecided": _where(prepared, producers),
+        "consumers": _joined(rows, _where(under_way, _services(branches, scope))),
+        "waiting": _where(~prepared, missing),
+        "doubled": _joined(*_twice(scope)),
+        "missing": _joined(repeated, _names(c.unbooked, "source")),
+        "differing": _names("differing", "source"),
+        "strange": F.when(c.known, _names(c.strange, "source")).otherwise(rows),
+        "unguarded": _names(c.unguarded, "source"),
     }
-    of_producers = {
-        **dict.fromkeys(_OF_VERDICT, producers),
-        **dict.fromkeys(OPEN, _where(c.in_state(State.PREPARED), producers)),
-        Flag.UNCHECKED: producers,
+
+
+def _marks() -> list[Column]:
+    """Return (role, mark, services) of one message, as columns over those of `_named`."""
+    is_waiting = F.size("waiting") > 0
+    waiting = F.when(is_waiting, F.col("waiting")).otherwise(_where(F.col("under_way"), F.col("consumers")))
+    of = {
+        Role.PRODUCER: {
+            **dict.fromkeys(_OF_VERDICT, F.col("producers")),
+            **dict.fromkeys(OPEN, F.col("undecided")),
+            Flag.UNCHECKED: F.col("producers"),
+        },
+        Role.CONSUMER: {
+            Flag.DUPLICATE_EFFECT: F.col("doubled"),
+            Flag.MISSING_EFFECT: F.col("missing"),
+            Flag.DIFFERING_EFFECT: F.col("differing"),
+            Flag.ORPHAN: F.col("strange"),
+            Flag.UNGUARDED_EFFECT: F.col("unguarded"),
+            **dict.fromkeys(OPEN, waiting),
+            Flag.UNCHECKED: F.col("consumers"),
+        },
     }
-    marks = [_entries(Role.PRODUCER, producers, ""), _entries(Role.CONSUMER, consumers, "")]
-    for role, services in ((Role.PRODUCER, of_producers), (Role.CONSUMER, of_consumers)):
-        for flag, names in services.items():
-            held = _where(F.array_contains("flags", flag.value), names)
-            marks.append(_entries(role, held, flag.value))
-            if flag in VIOLATIONS:
-                marks.append(_entries(role, held, _BROKEN))
+    marks = [_mark(Role.PRODUCER, "", F.col("producers")), _mark(Role.CONSUMER, "", F.col("consumers"))]
+    for role, services in of.items():
+        held = {flag: _where(F.array_contains("flags", flag.value), names) for flag, names in services.items()}
+        marks += [_mark(role, flag.value, names) for flag, names in held.items()]
+        marks.append(_mark(role, _BROKEN, _joined(*[names for flag, names in held.items() if flag in VIOLATIONS])))
     return marks
+
+
+def _mark(role: Role, mark: str, services: Column) -> Column:
+    return F.struct(F.lit(role.value).alias("role"), F.lit(mark).alias("mark"), services.alias("services"))
 
 
 def _producers(scope: Scope) -> Column:
@@ -196,9 +215,3 @@ def _joined(*names: Column) -> Column:
 
 def _where(condition: Column, names: Column) -> Column:
     return F.when(condition, names).otherwise(F.array().cast(_NAMES_TYPE))
-
-
-def _entries(role: Role, names: Column, mark: str) -> Column:
-    return F.transform(
-        names, lambda name: F.struct(F.lit(role.value).alias("role"), name.alias("service"), F.lit(mark).alias("mark"))
-    )
