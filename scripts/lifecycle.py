@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "lifecycle.md"
 STATES: dict[State, str] = {
     State.ABSENT: "no message of that gid",
     State.FORGOTTEN: "no message of that gid, and the gid was born before the oldest history kept",
-    State.PREPARED: "known, not decided; branches are not called",
+    State.PREPARED: "known, but not decided; branches are not called",
     State.SUBMITTED: "decided: the branches are called until all have succeeded",
     State.SUCCEEDED: "final: every branch has succeeded (dtm's wire spells it `succeed`)",
     State.FAILED: "final: no branch is called",
@@ -31,11 +31,11 @@ EVENTS: dict[Event, str] = {
     Event.CHECK_ROLLED_BACK: "the check-back answered: rolled back",
     Event.CHECK_UNDECIDED: "the check-back answered: in progress or unknown, or not at all",
     Event.ALL_SUCCEEDED: "every branch has succeeded",
-    Event.BRANCH_NOT_DONE: "a round of calls left branches undone",
+    Event.BRANCH_NOT_DONE: "a round of calls left branches open",
     Event.FORCE_STOP: "an operator stops the message",
     Event.PARK: "retries are stopped, the message is kept",
     Event.REDRIVE: "a parked message starts again",
-    Event.HURRY: "an operator wants it tried now",
+    Event.HURRY: "an operator retries the message now",
     Event.REDIRECT: "an operator gives another address",
 }
 ACTIONS: dict[Action, str] = {
@@ -46,11 +46,11 @@ ACTIONS: dict[Action, str] = {
     Action.RESCHEDULE: "tried again later",
     Action.PARK: "marked as parked",
     Action.REDRIVE: "the mark is cleared",
-    Action.CHECK_BACK_FIRST: "the producer is asked first; without a verdict only the operator's override counts",
+    Action.CHECK_BACK_FIRST: "the producer is asked first; without a verdict only an operator's override fails it",
     Action.RECORD: "recorded",
     Action.INCIDENT: "**incident**",
-    Action.HURRY: "tried now, though not before its time",
-    Action.REDIRECT: "the address is stored, and tried now, though not before its time",
+    Action.HURRY: "tried now, but not before its time",
+    Action.REDIRECT: "the address is stored and tried now, but not before its time",
 }
 REPLIES: dict[ReplyKind, str] = {
     ReplyKind.OK: "",
@@ -65,9 +65,9 @@ _HEAD = """\
 
 <!-- Written by scripts/lifecycle.py from twophase/core/lifecycle.py. Do not edit: change the table, run the script. -->
 
-One table decides what every request, verdict and result does to a message. The running coordinator looks it up, the
-model check in `tests/model` explores it, and this page is written from it. Time is no event: nothing here happens
-because a message has grown old.
+One table decides what every request, verdict and result does to a message. The running coordinator reads it, the model
+check in `tests/model` explores it, and this page is generated from it. Time is not an event: no message changes its
+state because it is old.
 
 ```mermaid
 {diagram}
@@ -79,16 +79,15 @@ because a message has grown old.
 
 ## Every event in every state
 
-A cell says the next state where it changes, what is done, and what the requester learns where that is not success.
-`–` means: nothing changes, and a request is answered as the success it was before. Whatever is stored is durable before
-the reply¹. A *conflict* is dtm's 409 FAILURE. An *incident* is the contrary of a decision: it is recorded, counted and
-changes nothing.
+A cell names the next state if it changes, what is done, and the reply if it is not success. `–` means that nothing
+changes, and that a repeated request is answered as success again. Everything stored is durable before the reply¹. A
+*conflict* is dtm's 409 FAILURE. An *incident* contradicts a decision: it is recorded and counted, and changes nothing.
 
 {table}
 
 ¹ A submit of a message that chose [check-back durability](wire.md#check-back-durability) is answered, and its branches
-are called, before the decision is stored. The table is applied to what the node remembers then; what is stored stays
-prepared until the branches have succeeded, or one has not.
+are called, before the decision is stored. The table then applies to the state in the node's memory; the stored state
+stays prepared until the branches have succeeded, or one has failed.
 """
 
 

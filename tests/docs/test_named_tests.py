@@ -44,7 +44,7 @@ def test_every_test_that_is_named_exists(page: str) -> None:
     assert _missing(text) == []
 
 
-@pytest.mark.parametrize(("table", "least"), [("Threats", 38), ("Weaknesses that were mended", 26)])
+@pytest.mark.parametrize(("table", "least"), [("Threats", 38), ("Weaknesses that were repaired", 26)])
 def test_every_threat_and_weakness_names_a_test(table: str, least: int) -> None:
     text = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
     section = text.partition(f"\n## {table}\n")[2].partition("\n## ")[0]

@@ -96,7 +96,7 @@ def _rewrite(value: Any, dice: int, branches: Branches) -> None:
                 known = messages.GIDS if name == "gid" else messages.TOPICS
                 value[name] = known[dice % len(known)]
         elif name == "gids" and isinstance(inner, list) and dice % 4:
-            # One after the other, so that no gid stands there twice.
+            # One after the other, so that no gid is there twice.
             known = messages.GIDS
             value[name] = [known[(dice + number) % len(known)] for number in range(min(len(inner), len(known)))]
         elif name == "calls" and isinstance(inner, list):

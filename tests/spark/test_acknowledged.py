@@ -131,10 +131,10 @@ def test_after_a_move_what_ended_elsewhere_is_not_lost(spark: SparkSession, syst
     ("content", "said"),
     [
         (None, "Make one with --write-baseline"),
-        ("{", "is no baseline"),
+        ("{", "is not a baseline"),
         ('{"format": 2}', "has format 2"),
         ('{"acknowledged": {"g": ["late"]}}', "no promise is broken by late"),
-        ('{"acknowledged": {"g": "lost"}}', "is no baseline"),
+        ('{"acknowledged": {"g": "lost"}}', "is not a baseline"),
     ],
 )
 def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, content: str | None, said: str) -> None:

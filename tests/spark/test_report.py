@@ -170,7 +170,7 @@ def test_no_message_since_the_last_run_is_clean() -> None:
     report = make_report(empty, SOURCES, Terms(since_ms=1_700_000_000_000), duration_s=1)
 
     assert (report.verdict, report.verdict.exit_code) == (Verdict.CLEAN, 0)
-    assert report.sentence == "No message came since the last run."
+    assert report.sentence == "There is no new message since the last run."
 
 
 def test_where_nothing_could_be_determined_nothing_is_clean() -> None:

@@ -32,40 +32,46 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
             "Answers carry more: `prepared_at` after a prepare, `code`, `state`, `remedy` with a refusal, `decided_by`,"
             " `attempts`, `parked`, `log` in a query"
         ),
-        "clients of dtm ignore fields they do not know; ours, and people, are helped by them",
+        "dtm's clients ignore unknown fields; they help twophase's client, and people",
     ),
     (
         (
             "`next_cron_time` is there only while something is due, `finish_time` of a branch only when its message is"
             " final; `next_cron_interval`, `owner` and `retry_limit` are not kept"
         ),
-        "the first says what will happen; the time of a single branch would be one more write; the rest is dtm's own",
+        (
+            "the first says what will happen; the time of a single branch would cost one more write; the rest is"
+            " internal to dtm"
+        ),
     ),
     (
         "a check-back carries `prepared_at` beside dtm's parameters",
-        "the barrier of our SDK needs it to be cleaned safely; others ignore it",
+        "the barrier of twophase's SDK needs it for safe cleaning; others ignore it",
     ),
-    ("metrics have our names", "dtm's count asynchronous transactions as done when they begin, and have no backlog"),
+    (
+        "metrics have twophase's names",
+        "dtm's count asynchronous transactions as done when they begin, and have no backlog",
+    ),
     (
         (
             "after a failed call the pause is 1 s, doubled up to 60 s with jitter, unless `retry_interval` says more;"
-            " dtm's is 10 s, doubled without an end"
+            " dtm's is 10 s, doubled without end"
         ),
         "a consumer that was down for a day is called within a minute of its return, not a day later",
     ),
     (
-        "a delay is kept with the prepare; dtm's holds only when the submit arrives, and is lost by a check-back",
-        "who decides says nothing about when",
+        "a delay is kept with the prepare; dtm's counts only if the submit arrives, and is lost after a check-back",
+        "the delay must not depend on who decides",
     ),
     (
         (
             "`resetNextCronTime` and `resetCronTime` ask no producer before `timeout_to_fail` and call no branch before"
             " its delay; the second counts only messages that it makes due earlier"
         ),
-        "a producer that is asked before it began can never begin; a delay is the producer's wish",
+        "a producer that is asked before it begins can never begin; the producer chose the delay",
     ),
     (
-        "`subscribe`, `unsubscribe` and `resetCronTime` are refused to browsers, but for pages of the server itself",
+        "`subscribe`, `unsubscribe` and `resetCronTime` are refused to browsers, except from the server's own pages",
         "a page, a redirect or a link could lead a person's browser to such a GET",
     ),
     (
@@ -93,14 +99,17 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         (
-            "an address that nobody could call, and a gid or header that a gRPC call cannot carry, are refused with 400"
-            " when the message or subscription comes, where dtm tries for ever; so is an address with a password"
+            "an address that cannot be called, and a gid or header that a gRPC call cannot carry, are refused with 400 "
+            "when the message or subscription comes, while dtm retries for ever; so is an address with a password"
         ),
-        "who sent it can still correct it; a password belongs into a header, not into stores and logs",
+        "the sender can still correct it; a password belongs in a header, not in stores and logs",
     ),
     (
-        "a message with `strict` is judged by status alone; our client's messages have it, dtm's clients' do not",
-        "a 200 whose JSON holds a customer named FAILURE is a success; services written for dtm are understood as ever",
+        (
+            "a message with `strict` is judged by status alone; messages of twophase's client have it, those of dtm's "
+            "clients do not"
+        ),
+        "a 200 whose JSON contains a customer named FAILURE is a success; services written for dtm work as before",
     ),
     (
         "dtm's admin page (`/`, `/admin/`, `/assets/`) is not served",
@@ -134,9 +143,9 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
     Difference(
         ("prepare_twice_other_body", "submit_other_body_after_prepare"),
         "prepare or submit again with other branches",
-        "200; the first content is delivered, the other dropped in silence",
+        "200; the first content is delivered, the other silently dropped",
         "409, code TP-2002",
-        "two callers use one gid for different things, and one of them would be lost",
+        "two callers use one gid for different things, and one message would be lost",
         409,
         "TP-2002",
     ),
@@ -151,7 +160,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
     ),
     Difference(
         ("abort_twice",),
-        "abort of what was aborted",
+        "abort of an aborted message",
         "409",
         "200",
         "a request that is repeated because its answer was lost has succeeded",
@@ -169,7 +178,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
     Difference(
         ("prepare_gid_with_crlf_semicolon", "prepare_gid_strip"),
         "a gid with line breaks",
-        "they and `;` are taken out in silence",
+        "they and `;` are silently removed",
         "400; a `;` is kept as it is",
         "the barrier row of the producer has the gid as it wrote it, and would not be found",
         400,
@@ -198,7 +207,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
             "custom_data_not_json_wait",
             "custom_data_delay_negative_wait",
         ),
-        "a body that cannot be meant",
+        "a body that makes no sense",
         "500, some after a panic or with the database's words",
         "400 naming the field, the limit and the remedy",
         "nothing is stored; a monitor that counts 5xx is not alarmed by a client's mistake",
@@ -227,7 +236,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         "`branch_headers: []`, as PHP writes an empty map",
         "500",
         "200",
-        "nothing else can be meant",
+        "the meaning is clear",
         200,
     ),
     Difference(
@@ -237,10 +246,10 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
             "abort_unknown_trans_type",
             "prepare_no_trans_type",
         ),
-        "a transaction type that is none, or missing",
+        "an unknown or missing transaction type",
         "500 after a panic",
         "400, code TP-1002",
-        "SAGA, TCC, XA and workflows are not served, and that is said",
+        "SAGA, TCC, XA and workflows are not served, and the answer says so",
         400,
         "TP-1002",
     ),
@@ -281,7 +290,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
     ),
     Difference(
         ("wait_result_branch_e502failure",),
-        "a branch answers 502 with a page that holds the word FAILURE",
+        "a branch answers 502 with a page that contains the word FAILURE",
         "counts as refused: 409",
         "counts as an error: 500",
         "a gateway's page decides nothing; the branch is called again either way",
@@ -292,7 +301,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         ("submit_protocol_grpc_bad_target_wait",),
         "`wait_result`, and the gRPC service is not there: the text",
         "500 with the Go library's words",
-        "500 with ours",
+        "500 with twophase's words",
         "as above",
         500,
         "wait result not return success",
@@ -302,7 +311,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         "`concurrent` in a query",
         "always false, beside `options` that say true; `options` has `retry_limit`",
         "as submitted; `retry_limit` concerns SAGA and is not kept",
-        "it is what will be done",
+        "it shows what will be done",
         200,
         '"concurrent":true',
     ),
@@ -311,7 +320,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         "prepared without a check-back address, and its time has come",
         "delivered",
         "parked: visible, never called, never dropped",
-        "silence is no commit; a strict server refuses such a prepare",
+        "silence does not mean committed; a strict server refuses such a prepare",
         200,
         '"parked":true',
     ),
@@ -319,7 +328,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         ("forceStop_prepared",),
         "force stop of a prepared message whose producer says: committed",
         "200, the message fails",
-        "409; it is submitted and delivered",
+        "409; the message is submitted and delivered",
         "the local transaction is committed, so its calls follow; without a verdict it is 409, too, and "
         "`twophase messages stop GID --override` fails it",
         409,
@@ -330,7 +339,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         "`resetCronTime` with `limit=0`",
         "`has_remaining` true on SQL stores, false on others",
         "false when nothing waits",
-        "it is what it says",
+        "this is what the name says",
         200,
         '"has_remaining":false',
     ),
@@ -338,8 +347,9 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         ("all_limit_1", "all_limit_2", "all_limit_2_next", "all_status_failed"),
         "order of `all`",
         "newest first, by the row number of its SQL stores",
-        "what is unfinished first, the last gid first (of ours: the newest); then what is final, the last to end first",
-        "served by the keys that are there: no index is written for it on the way of every message",
+        "unfinished messages first, by gid, the greatest first (of twophase's gids: the newest); then final ones, the "
+        "last to end first",
+        "it uses existing keys, so no message pays for another index",
         200,
         '"transactions":[{',
     ),
@@ -347,7 +357,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         ("jrpc_bad_json", "jrpc_empty_body", "jrpc_array_batch", "jrpc_id_number"),
         "JSON-RPC that cannot be parsed: the text",
         "-32700 with the Go library's words",
-        "-32700 with ours",
+        "-32700 with twophase's words",
         "clients look at the code",
         400,
         "-32700",
@@ -357,13 +367,13 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         "JSON-RPC without id or version: the text",
         "-32600 repeating the request",
         "-32600 naming the field",
-        "as above; and a payload does not come back in an error",
+        "as above; and an error does not repeat a payload",
         200,
         "-32600",
     ),
     Difference(
         ("jrpc_prepare_params_string", "jrpc_prepare_params_null", "jrpc_prepare_unknown_trans_type"),
-        "JSON-RPC parameters that cannot be meant: the text",
+        "JSON-RPC parameters that make no sense: the text",
         "-32603 after a panic",
         "-32603 naming the field",
         "as above",
@@ -375,7 +385,7 @@ PARTICULAR: Final[tuple[Difference, ...]] = (
         "`result` beside an `error`",
         "`{}` or null, as the handler ended",
         "`{}` for what was refused, null for what is not served",
-        "JSON-RPC knows no result beside an error",
+        "JSON-RPC has no result beside an error",
         200,
         "-32603",
     ),

@@ -53,8 +53,8 @@ _ROLLED_BACK_REASON = "rollback"
 
 _BRANCHES_LOST = (
     f"{BranchesLost.code}: the local transaction is committed, but its block ended it before the branches added there "
-    "(allow_late_branches=True) were written. They are not known here, so none is called: call them by hand, then stop "
-    "the message"
+    "(allow_late_branches=True) were written. They are not known here, so none is called: call them manually, then "
+    "stop the message"
 )
 
 _log = logging.getLogger("twophase.barrier")

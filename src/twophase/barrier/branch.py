@@ -105,7 +105,7 @@ def read_call(parameters: Mapping[str, Any]) -> BranchCall:
 
     Raises:
         UnsupportedType: `trans_type` is not `msg`.
-        InvalidRequest: `gid`, `branch_id` or `op` is missing or impossible, or one stands there twice.
+        InvalidRequest: `gid`, `branch_id` or `op` is missing or impossible, or one is there twice.
 
     >>> read_call({"gid": "g", "branch_id": "01", "op": "action", "trans_type": "msg"})
     BranchCall(gid='g', branch_id='01', op='action')

@@ -45,7 +45,7 @@ def require_blocking(function: Callable[[Any], object], other: str) -> None:
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise FunctionRefused(f"the function is async, and nothing here awaits it; use `{other}`.")
     if inspect.isgeneratorfunction(function):
-        raise FunctionRefused("the function is a generator function: calling it runs nothing of it.")
+        raise FunctionRefused("the function is a generator function: calling it does not run it.")
 
 
 def require_no_event_loop() -> None:
@@ -65,7 +65,7 @@ def require_no_event_loop() -> None:
     if concurrency is not None and concurrency.in_greenlet():
         return
     raise EventLoopBlocked(
-        "A blocking effect was called where an event loop runs, which would stand still meanwhile; nothing was begun.",
+        "A blocking effect was called in a running event loop, which it would stop; nothing was begun.",
         remedy="Make the route a plain `def`, which its framework runs in a thread; or use `aonce` with an async "
         "engine; or write `await asyncio.to_thread(once, …)`. A connection of sqlite3 needs `check_same_thread=False` "
         "for that.",

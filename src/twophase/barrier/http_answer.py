@@ -81,7 +81,7 @@ def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:
     Raises:
         UnsupportedType: `trans_type` is not `msg`.
         InvalidRequest: `gid` is missing or impossible, `op` or `branch_id` is another than a check-back's,
-            `prepared_at` is no number of milliseconds, or one of them stands there twice.
+            `prepared_at` is no number of milliseconds, or one of them is there twice.
 
     >>> asked = parse_query({"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17"})
     >>> asked.gid, asked.prepared_at_ms, asked.identity

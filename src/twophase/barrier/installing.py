@@ -110,7 +110,7 @@ def _name(dialect: Dialect, table: str, identity: str, executed: list[str]) -> S
         yield from _do(Statement(sql, {"identity": identity}), executed)
     if quoted and not any(row[0] == IDENTITY for row in (yield say(dialect, "read_meta", table))):
         raise ConfigurationError(
-            f"{META_TABLE} of another schema stands before that of the barrier table, which is {quoted}.{table}.",
+            f"{META_TABLE} of another schema comes before that of the barrier table, which is {quoted}.{table}.",
             remedy="Give the table with its schema here and to every engine; or change the search path.",
         )
 
@@ -178,7 +178,7 @@ def _install_url(url: str, table: str) -> list[str]:
     scheme = url.partition("://")[0]
     if extra_of(scheme) is None:
         raise ConfigurationError(
-            f"{scheme} is no database that twophase knows.",
+            f"{scheme} is not a database that twophase supports.",
             remedy="Give a URL of sqlite, postgresql, mysql or mariadb.",
         )
     try:

@@ -80,5 +80,5 @@ def _borrow(connection: Any) -> OpenConnection:
 
         return sqlalchemy.BorrowedConnection(connection)
     raise UnsupportedEngine(
-        f"{type(connection).__module__}.{type(connection).__qualname__} is no connection of SQLAlchemy or Django."
+        f"{type(connection).__module__}.{type(connection).__qualname__} is not a connection of SQLAlchemy or Django."
     )

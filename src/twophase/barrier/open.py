@@ -91,7 +91,7 @@ def refuse_url(engine: Any) -> None:
     # Not isinstance, which opens a proxy (`flask.current_app`'s database) before there is anything behind it.
     if issubclass(type(engine), str) and "://" in engine:
         # Not shown: it may hold a password.
-        raise UnsupportedEngine("A URL is no engine; give `sqlalchemy.create_engine(url)`.")
+        raise UnsupportedEngine("A URL is not an engine; give `sqlalchemy.create_engine(url)`.")
 
 
 def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> SyncTransaction:

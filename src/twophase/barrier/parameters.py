@@ -33,8 +33,8 @@ def one_value(parameters: Mapping[str, Any], name: str) -> str | None:
     values = cast("list[object]", given) if isinstance(given, list | tuple) else [given]
     if len(values) > 1:
         raise InvalidRequest(
-            f"{name} stands twice in the request: the address that was called has a parameter of this name itself.",
-            remedy="Take it out of the address; the coordinator appends its own.",
+            f"{name} is twice in the request: the called address already has a parameter of this name.",
+            remedy="Remove it from the address; the coordinator appends its own.",
         )
     if values and not isinstance(values[0], str):
         raise InvalidRequest(f"{name} is no text.")

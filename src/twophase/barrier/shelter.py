@@ -78,7 +78,7 @@ async def finish(work: Coroutine[Any, Any, None]) -> None:
     """
     settled = await settle(work, END_SECONDS_MAX)
     if settled.task.cancelled():
-        log.warning("giving a connection back took longer than %s s and was given up", END_SECONDS_MAX)
+        log.warning("giving a connection back took longer than %s s and was abandoned", END_SECONDS_MAX)
     if settled.cancelled is not None:
         raise settled.cancelled
     if not settled.task.cancelled():

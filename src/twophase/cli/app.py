@@ -34,17 +34,17 @@ class LazyCommand(NamedTuple):
 COMMANDS: Final[tuple[LazyCommand, ...]] = (
     LazyCommand("server", "twophase.cli.server", "server", "Run the coordinator."),
     LazyCommand("migrate", "twophase.cli.migrate", "server", "Create or upgrade the schema of the store."),
-    LazyCommand("token", "twophase.cli.token", "server", "Make, list and revoke the tokens of clients."),
+    LazyCommand("token", "twophase.cli.token", "server", "Create, list and revoke the tokens of clients."),
     LazyCommand("limits", "twophase.cli.limits", "server", "Print every limit of the protocol."),
     LazyCommand(
         "doctor", "twophase.cli.doctor.command", "operator", "Check a coordinator, a check address, a database."
     ),
     LazyCommand("status", "twophase.cli.operating.status", "operator", "Show a server at a glance."),
     LazyCommand("messages", "twophase.cli.operating.messages", "operator", "Find messages, and unblock them."),
+    LazyCommand("explain", "twophase.cli.operating.explain", "operator", "Explain what a message waits for."),
     LazyCommand(
-        "explain", "twophase.cli.operating.explain", "operator", "Say in plain words what a message is waiting for."
+        "topic", "twophase.cli.operating.topic", "operator", "Show and change the subscribers of topic://NAME."
     ),
-    LazyCommand("topic", "twophase.cli.operating.topic", "operator", "Show and change who is called for topic://NAME."),
     LazyCommand("queues", "twophase.cli.operating.queues", "operator", "Show and change topics of queues."),
     LazyCommand("groups", "twophase.cli.operating.groups", "operator", "Show and change groups of consumers."),
     LazyCommand("halves", "twophase.cli.operating.halves", "operator", "Show half messages, and why they wait."),

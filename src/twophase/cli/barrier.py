@@ -88,7 +88,7 @@ several nodes on one store, any one will do. If one of them does not answer, not
 def clean(
     url: Annotated[str, typer.Argument(help=_URL_HELP, envvar="TWOPHASE_BARRIER_URL")],
     coordinator: Annotated[list[str], typer.Option(help="A coordinator that uses this table; may be repeated.")],
-    keep: Annotated[float, typer.Option(help="Days to keep rows in any case; at least 1.")] = KEEP_MS / DAY_MS,
+    keep: Annotated[float, typer.Option(help="Days for which every row is kept; at least 1.")] = KEEP_MS / DAY_MS,
     table: Annotated[str, typer.Option(help="Name of the table, or schema.name.")] = DEFAULT_TABLE,
     check_url: Annotated[
         str, typer.Option(metavar="PREFIX", help="Only wait for messages whose check address begins with this.")

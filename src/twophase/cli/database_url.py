@@ -50,7 +50,7 @@ def read_url(text: str) -> sqlalchemy.URL:
         raise ConfigurationError("The URL cannot be read.", remedy=remedy) from None
     url = url.set(drivername=with_driver(url.drivername))
     if extra_of(url.drivername) is None:
-        raise ConfigurationError(f"{url.drivername} is no database that twophase knows.", remedy=remedy)
+        raise ConfigurationError(f"{url.drivername} is not a database that twophase supports.", remedy=remedy)
     if url.get_backend_name() == "sqlite" and url.database in {None, "", ":memory:"}:
         raise ConfigurationError(
             "The URL names no file, and a database in memory ends with this command.", remedy=remedy
@@ -83,7 +83,7 @@ def sqlite_file(url: sqlalchemy.URL) -> Path | None:
     if not path.parent.is_dir():
         raise ConfigurationError(
             f"There is no folder {path.parent}.",
-            remedy="Make it first, or mind the slashes: sqlite:///relative.db, sqlite:////absolute/file.db.",
+            remedy="Create it first, or check the slashes: sqlite:///relative.db, sqlite:////absolute/file.db.",
         )
     return path
 

@@ -39,7 +39,7 @@ def _end() -> str:
         "\b",
         "Every setting can be given on the command line (--set name=value), in the",
         f"environment, or in the --config file (TOML, also named by {CONFIG_VARIABLE});",
-        "the first of these that has it wins. Names end in their unit.",
+        "the first of these that has it counts. Names end in their unit.",
     ]
     for setting in describe():
         lines += ["", "\b", f"{setting.variable} (default {setting.default})", f"    {setting.description}"]
@@ -73,7 +73,7 @@ def server(
     ] = None,
     *,
     allow_anonymous: Annotated[
-        bool, typer.Option("--allow-anonymous", help="Let everybody in on an address that is not loopback.")
+        bool, typer.Option("--allow-anonymous", help="Accept every client on an address that is not loopback.")
     ] = False,
 ) -> None:
     """Run the coordinator until SIGTERM or SIGINT.

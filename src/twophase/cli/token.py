@@ -17,7 +17,7 @@ from twophase.server.identity.tokens import Quota, Token, changing, digest_of, f
 
 app = typer.Typer(
     name="token",
-    help="Tokens of clients: make, list and revoke them in the server's file.",
+    help="Tokens of clients: create, list and revoke them in the server's file.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -53,7 +53,9 @@ def add(
     san: Annotated[list[str] | None, typer.Option(help="DNS name in its certificate, instead of a token.")] = None,
     requests_per_s: Annotated[int | None, typer.Option(min=1, help="Most requests a second, at each node.")] = None,
     bytes_stored: Annotated[int | None, typer.Option(min=1, help="Most bytes of its unfinished messages.")] = None,
-    waiting_messages: Annotated[int | None, typer.Option(min=1, help="Most unfinished messages of it.")] = None,
+    waiting_messages: Annotated[
+        int | None, typer.Option(min=1, help="Most unfinished messages that it may have.")
+    ] = None,
     calls_in_flight: Annotated[int | None, typer.Option(min=1, help="Most calls for it at once, at each node.")] = None,
 ) -> None:
     """Make a token and print it, once: the file holds only its SHA-256.

@@ -207,7 +207,7 @@ class AsyncDriver:
         settled = await settle(work, END_SECONDS_MAX)
         self._cancelled = self._cancelled or settled.cancelled
         if settled.task.cancelled():
-            log.warning("%s took longer than %s s and was given up", what, END_SECONDS_MAX)
+            log.warning("%s took longer than %s s and was abandoned", what, END_SECONDS_MAX)
         elif settled.task.exception() is not None:
             # The outcome does not depend on this: the barrier is asked next, or the transaction has ended.
             log.warning("%s failed", what, exc_info=settled.task.exception())
@@ -221,7 +221,7 @@ class AsyncDriver:
             async with asyncio.timeout(END_SECONDS_MAX):
                 await work
         except TimeoutError:
-            log.warning("%s took longer than %s s and was given up", what, END_SECONDS_MAX)
+            log.warning("%s took longer than %s s and was abandoned", what, END_SECONDS_MAX)
         except asyncio.CancelledError as error:  # the loop ends, and with it every task
             self._cancelled = self._cancelled or error
         except Exception:

@@ -72,7 +72,7 @@ class BarrierCleaner:
             (coordinator for coordinator in coordinators if not coordinator.startswith(("http://", "https://"))), None
         )
         if wrong is not None:
-            raise ConfigurationError(f"coordinators: {wrong!r} is no http:// or https:// address.")
+            raise ConfigurationError(f"coordinators: {wrong!r} is not an http:// or https:// address.")
         if any(hasattr(engine, name) for name in ("cursor", "in_transaction", "is_in_transaction")):
             raise ConfigurationError("engine: give an engine, a pool or an alias; a connection has work of its own.")
         keep_ms = keep // timedelta(milliseconds=1)

@@ -37,7 +37,7 @@ class Client(BaseClient[SyncChannel]):
     _kind = SyncChannel
 
     def message(self, gid: str | None = None, **options: Unpack[MessageOptions]) -> Message:
-        """A new message; arguments as `Message`, without the server."""
+        """Make a new message; arguments as `Message`, without the server."""
         return Message(self, gid, **options)
 
     def prepare_many(
@@ -104,7 +104,7 @@ class AsyncClient(BaseClient[AsyncChannel]):
     _kind = AsyncChannel
 
     def message(self, gid: str | None = None, **options: Unpack[MessageOptions]) -> AsyncMessage:
-        """A new message; arguments as `AsyncMessage`, without the server."""
+        """Make a new message; arguments as `AsyncMessage`, without the server."""
         return AsyncMessage(self, gid, **options)
 
     async def prepare_many(

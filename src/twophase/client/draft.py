@@ -70,9 +70,9 @@ def became(progress: Progress) -> str:
     """
     match progress:
         case Progress.NEW:
-            return "nothing of it was sent"
+            return "nothing was sent"
         case Progress.PREPARED:
-            return "it is prepared by hand; submit or abort comes next"
+            return "it was prepared manually; submit or abort follows"
         case Progress.IN_TRANSACTION:
             return "its local transaction is under way, and decides"
         case Progress.NOT_STARTED:
@@ -85,10 +85,10 @@ def became(progress: Progress) -> str:
             return "it is submitted; its branches are called"
         case Progress.BRANCHES_LOST:
             return (
-                "its local transaction is committed without its branches; none is called unless it is submitted by hand"
+                "its local transaction is committed without its branches; none is called until it is submitted manually"
             )
         case Progress.UNDECIDED:
-            return "whether it committed is not known here; the check-back decides. Do not repeat its business"
+            return "whether it committed is not known here; the check-back decides. Do not repeat the operation"
         case _:
             assert_never(progress)
 
@@ -185,12 +185,12 @@ def checked_url(name: str, url: str, *, identities_max: int = 0) -> str:
         LimitExceeded: too long.
     """
     if not isinstance(url, str):
-        raise InvalidRequest(f"{name} is of {type(url).__name__}, and no address.", remedy=_NO_TEXT_REMEDIES.get(name))
+        raise InvalidRequest(f"{name} is of {type(url).__name__}, not an address.", remedy=_NO_TEXT_REMEDIES.get(name))
     if "://" not in url and url.isprintable():
         raise InvalidRequest(f"{name}: {why_no_scheme(url)}.", remedy=_URL_REMEDIES.get(name))
     if not url.isascii() or not url.isprintable() or " " in url or "://" not in url:
         raise InvalidRequest(
-            f"{name} {url!r} is no address; it reads scheme://…, percent-encoded.", remedy=_URL_REMEDIES.get(name)
+            f"{name} {url!r} is not an address; write scheme://…, percent-encoded.", remedy=_URL_REMEDIES.get(name)
         )
     require(limits.URL_BYTES_MAX, len(url))
     if "?" in url and (why_not := why_reserved(url, identities_max=identities_max)):

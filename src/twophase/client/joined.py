@@ -129,7 +129,7 @@ class _Joined:
 _JOINED = "twophase.joined"
 _SWITCHED = (
     "The Session's transaction is in another database than the one that the check address names. The barrier row is "
-    "taken back, and the transaction is still open: its end is yours, and has nothing to do with the message."
+    "taken back, and the transaction is still open: end it yourself; it has nothing to do with the message."
 )
 
 

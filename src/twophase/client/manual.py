@@ -89,5 +89,5 @@ def require_submittable(draft: Draft) -> None:
 def _require(draft: Draft, request: str, allowed: tuple[Progress, ...]) -> None:
     if draft.progress not in allowed:
         raise MessageUsedTwice(
-            f"{request} by hand is refused for this Message: {became(draft.progress)}.", gid=draft.gid
+            f"{request} manually is refused for this Message: {became(draft.progress)}.", gid=draft.gid
         )

@@ -74,7 +74,7 @@ class BaseMessage(Generic[C]):
 
     @property
     def gid(self) -> str:
-        """The message's name; what to look for in the coordinator and in the barrier."""
+        """The message's id in the coordinator and in the barrier."""
         return self._draft.gid
 
     @property

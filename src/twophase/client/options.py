@@ -28,10 +28,10 @@ class MessageOptions(TypedDict, total=False):
 
     wait_result: submit answers only after one round of branch calls, and says whether all succeeded.
     delay: seconds between prepare, or the submit of a plain message, and the first branch call at the earliest.
-    deliver_at: no branch is called before this time, which needs a zone; beside `delay` the later one counts.
+    deliver_at: no branch is called before this time, which needs a zone; with `delay` too, the later one counts.
     headers: go with every branch call and check-back.
     branch_timeout: seconds for one branch call or check-back; 0 is the coordinator's default.
-    retry_interval: seconds before the second try of a branch; grows from there. 0 is the default.
+    retry_interval: seconds before the second attempt of a branch; later pauses are longer. 0 is the default.
     check_after: seconds between prepare and the first check-back; 0 is the default (35 s).
     max_rounds: rounds of branch calls that may fail in a row before the message is parked, for an operator to redrive;
         0 is the default (for ever).

@@ -88,7 +88,7 @@ def _require_numbers(payload: Any) -> None:
     for path, leaf in _leaves(payload):
         finite = leaf.is_finite() if isinstance(leaf, Decimal) else not isinstance(leaf, float) or math.isfinite(leaf)
         if not finite:
-            raise InvalidRequest(f"payload{path} is {leaf}, which JSON cannot say; leave it out, or give None.")
+            raise InvalidRequest(f"payload{path} is {leaf}, which JSON does not have; leave it out, or give None.")
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -113,7 +113,7 @@ class LocalTransaction:
         self._is_entered = True
         if not is_async(self._engine):
             raise UnsupportedEngine(
-                "This is no async engine: write `with Message(…).transaction(…)`, in a thread if need be, "
+                "This is not an async engine: write `with Message(…).transaction(…)`, in a thread if need be, "
                 "or give an AsyncEngine, AsyncConnection or AsyncSession of SQLAlchemy, asyncpg's Pool or Connection, "
                 "psycopg 3's AsyncConnection or aiosqlite's Connection."
             )

@@ -144,7 +144,7 @@ class Operator:
         if row is None:
             return refused
         if row.parked:
-            error = StateConflict("the message is parked, and is not tried.", gid=gid, remedy="Redrive it.")
+            error = StateConflict("the message is parked, and is not retried.", gid=gid, remedy="Redrive it.")
             return Reply(error, row.state, row.created_ms)
         return await self._perform(gid, Event.HURRY, "retry-now", act, "tried now")
 
@@ -206,7 +206,7 @@ class Operator:
         if redirection.check and row.state is not State.PREPARED:
             status = row.state.name.lower()
             error = StateConflict(
-                f"current status '{status}', cannot redirect: its producer is asked no more.", gid=gid
+                f"current status '{status}', cannot redirect: its producer is no longer asked.", gid=gid
             )
             return Reply(error, row.state, row.created_ms), ()
         redirected, moves = redirect(_message_of(row), row.done, redirection)

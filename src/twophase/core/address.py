@@ -38,7 +38,7 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
     >>> why_reserved("http://b/in?tenant=7&%67id=8")
     "its query has the parameter 'gid', which the coordinator sets in each call; give it another name"
     >>> why_reserved("http://a/check?barrier=7f&barrier=8a", identities_max=1)
-    "its query has the parameter 'barrier' twice; it names the one database that is asked"
+    "its query has the parameter 'barrier' twice; it must name one database"
     """
     if "?" not in url or url.startswith(TOPIC_PREFIX):
         return ""  # nearly all
@@ -52,7 +52,7 @@ def why_reserved(url: str, *, identities_max: int = 0) -> str:
     if identities <= identities_max:
         return ""
     if identities_max:
-        return f"its query has the parameter {IDENTITY_PARAMETER!r} twice; it names the one database that is asked"
+        return f"its query has the parameter {IDENTITY_PARAMETER!r} twice; it must name one database"
     return f"its query has the parameter {IDENTITY_PARAMETER!r}, which only a check address has; give it another name"
 
 

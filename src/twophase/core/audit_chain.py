@@ -84,7 +84,7 @@ class ChainCheck:
         if row.seq != expected:
             return Broken(expected, f"the rows from {expected} to {row.seq - 1} are missing")
         if row.previous != self._hash:
-            return Broken(row.seq, "it does not follow the row before: one of both was changed")
+            return Broken(row.seq, "it does not follow the row before: one of the two was changed")
         if recomputed(row) != row.hash:
             return Broken(row.seq, "it was changed: its columns give another hash")
         self.seq, self._hash = row.seq, row.hash

@@ -73,7 +73,7 @@ def parse(setting: str) -> tuple[str, int]:
     if not colon:
         return name, 1
     if not passage.isdecimal() or int(passage) < 1:
-        raise ValueError(f"{VARIABLE}: {passage!r} is no passage; count from 1")
+        raise ValueError(f"{VARIABLE}: {passage!r} is not a number of a passage; count from 1")
     return name, int(passage)
 
 

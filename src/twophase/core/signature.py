@@ -194,7 +194,9 @@ def verify(value: str | None, keys: tuple[SigningKey, ...], now_ms: int, text_at
     id_, signed_ms = found[1], int(found[2])
     key = next((key for key in keys if key.id == id_), None)
     if key is None:
-        raise CallNotSigned(f"This call is refused: its signature is of the key {id_!r}, which is not known here.")
+        raise CallNotSigned(
+            f"This call is refused: its signature is of the key {id_!r}, which this service does not know."
+        )
     # Compared before the time, so that only the holder of a key learns of the clock.
     if not hmac.compare_digest(key.sign(text_at(signed_ms)), found[3]):
         raise CallNotSigned(

@@ -136,7 +136,7 @@ def _prefix(url: str) -> tuple[str, str]:
         address = parse_address(f"{'https' if scheme == 'https' else 'http'}://{rest}")
         parts = urlsplit(url)
     except (HttpError, ValueError) as error:
-        raise ValueError(f"{url!r} is no address: {error}; {_REMEDY}") from error
+        raise ValueError(f"{url!r} is not an address: {error}; {_REMEDY}") from error
     if scheme.startswith("grpc") and parts.port is None:
         raise ValueError(f"{url!r} has no port, which a gRPC address needs; {_REMEDY}")
     if parts.query or parts.fragment or _is_ambiguous(parts.path):

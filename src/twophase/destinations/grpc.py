@@ -292,7 +292,7 @@ class GrpcDestination:
             return
         idle = next((key for key, channel in self._channels.items() if not channel.under_way), None)
         if idle is None:
-            raise _Wrong(f"{self._channels_max} hosts are being called at once; come again")
+            raise _Wrong(f"{self._channels_max} hosts are being called at once; try again")
         self._close(self._channels.pop(idle))
 
     def _close(self, channel: _Channel, grace_s: float | None = None) -> None:
@@ -330,7 +330,7 @@ def _parse(url: str) -> _Address:
     if not authority.rpartition(":")[2].isdecimal() or authority.endswith("]"):
         raise _Wrong(f"the port is missing; {_REMEDY}")
     if not _METHOD.fullmatch(method):
-        raise _Wrong(f"the method is no package.Service/Method; {_REMEDY}")
+        raise _Wrong(f"the method is not package.Service/Method; {_REMEDY}")
     target = f"[{address.host}]:{address.port}" if ":" in address.host else f"{address.host}:{address.port}"
     tls = scheme.lower() == "grpcs"
     return _Address(f"{'grpcs' if tls else 'grpc'}://{target}", address, target, tls, method, _pairs(query))

@@ -117,13 +117,13 @@ def understood(answer: Answer) -> Answer:
     try:
         response = _decode_response(answer.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _other(answer, _NO_RESPONSE, "the answer is no JSON-RPC response")
+        return _other(answer, _NO_RESPONSE, "the answer is not a JSON-RPC response")
     if response.error is not None:
         code = response.error.code
         status = status_of_json_rpc(int(code)) if code is not None and abs(code) < 1e9 else 500
         return _other(answer, status, f"JSON-RPC error {code}: {response.error.message}")
     if response.result is msgspec.UNSET and not response.jsonrpc:
-        return _other(answer, _NO_RESPONSE, "the answer is no JSON-RPC response")
+        return _other(answer, _NO_RESPONSE, "the answer is not a JSON-RPC response")
     return answer
 
 

@@ -25,7 +25,7 @@ _VERDICT_STATUSES = frozenset({200, 409, 425})
 
 Every other one is unknown anyway, and shows its own reason.
 """
-_NOT_SIGNED = "unsigned: the verdict is not signed by the destination's key, and counts as none"
+_NOT_SIGNED = "unsigned: the verdict is not signed by the destination's key, and does not count"
 
 
 class CallSigner(msgspec.Struct, eq=False):

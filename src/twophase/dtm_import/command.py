@@ -46,8 +46,8 @@ Examples:
   twophase import dtm redis://cache:6379/0 --prefix '{a}' --server http://pay:36789 --apply
 
 \b
-Exit codes: 0 everything is (or would be) here; 1 something is not, and is named; 2 a store or the server cannot be
-used; 3 dtm still works on its rows."""
+Exit codes: 0 everything was (or would be) copied; 1 something was not, and is named; 2 a store or the server cannot be
+used; 3 dtm still changes its rows."""
 
 
 @app.callback()
@@ -117,8 +117,8 @@ def _run(
             still_running = moves_on(source, watch_s)
     if still_running and apply and not force:
         console.print(
-            "dtm still works on its rows: nothing is copied, because both would deliver. Stop every dtm server that "
-            "uses this store, then run this again. (--force copies all the same.)",
+            "dtm still changes its rows: nothing is copied, because both would deliver. Stop every dtm server that "
+            "uses this store, then run this again. (--force copies anyway.)",
             soft_wrap=True,
         )
         return EXIT_STILL_RUNNING
@@ -169,7 +169,7 @@ def _show(report: Report, console: Console) -> None:
         kinds = ", ".join(f"{other.count} {other.trans_type or 'unknown'} ({other.status})" for other in report.others)
         console.print(f"Not copied, no messages: {kinds}. {remedy_of_others(report.others)}", soft_wrap=True)
     if report.still_running:
-        console.print("dtm worked on its rows meanwhile: stop it, and run this again.", soft_wrap=True)
+        console.print("dtm changed its rows meanwhile: stop it, and run this again.", soft_wrap=True)
     if not report.applied and report.complete:
         console.print("Nothing was changed. Stop dtm, then run this again with --apply.", soft_wrap=True)
 
@@ -180,7 +180,7 @@ def _zone(name: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):
-        raise typer.BadParameter(f"{name!r} is no time zone; write one such as Asia/Shanghai.") from None
+        raise typer.BadParameter(f"{name!r} is not a time zone; write one such as Asia/Shanghai.") from None
 
 
 def _is_drivers(error: Exception) -> bool:

@@ -24,7 +24,7 @@ REMARKS_MAX: Final = 10_000
 """Messages named one by one; beyond, they are only counted."""
 _NO_MESSAGE: Final = "Let dtm finish them: start dtm again, for these alone, before its store is removed."
 _CONFLICT: Final = "Compare both (twophase messages show GID); nothing here was changed."
-_UNREADABLE_TOPIC: Final = "Subscribe its addresses by hand: twophase topic subscribe."
+_UNREADABLE_TOPIC: Final = "Subscribe its addresses manually: twophase topic subscribe."
 
 
 class Remark(msgspec.Struct, frozen=True):

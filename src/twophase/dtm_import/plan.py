@@ -82,7 +82,7 @@ class _Unreadable(Exception):
 
 _options = msgspec.json.Decoder(_Options | None)
 _custom_data = msgspec.json.Decoder(_CustomData | None)
-_LOOK: Final = "Look at it in dtm's store; send it again under a new gid if it shall happen."
+_LOOK: Final = "Look at it in dtm's store; send it again under a new gid if it should happen."
 
 
 def plan(found: Found, topics: Sequence[Topic], now_ms: int) -> Planned | Skipped:
@@ -116,11 +116,11 @@ def plan(found: Found, topics: Sequence[Topic], now_ms: int) -> Planned | Skippe
         return Skipped(found.gid, kind, reason, remedy)
     if message.state is TakenState.PREPARED and not message.query_prepared:
         notes.append(
-            "it has no check address: dtm would call it committed when its time is over, here it is parked until "
-            "somebody decides (twophase messages)"
+            "it has no check address: dtm would take it for committed after its timeout; here it is parked until an "
+            "operator decides (twophase messages)"
         )
     if found.created_ms is not None and found.created_ms > now_ms + FUTURE_MS:
-        notes.append("it was written in the future: say --time-zone, the zone of dtm's machine")
+        notes.append("it was written in the future: give --time-zone, the zone of dtm's machine")
     return Planned(message, tuple(notes))
 
 
@@ -131,10 +131,10 @@ def _require_message(found: Found) -> None:
             "dtm has lost it too. Ask its producer whether it committed, and send it again.",
         )
     if found.broken:
-        raise _Unreadable("what stands in Redis for it cannot be read", _LOOK)
+        raise _Unreadable("its content in Redis cannot be read", _LOOK)
     if found.trans_type != "msg":
         raise _Unreadable(
-            "it is no message, and only messages live here",
+            "it is not a message, and only messages are supported here",
             "Let dtm finish it: start dtm again, for these alone, before its store is removed.",
         )
     if found.status not in _LIVE:
@@ -157,7 +157,7 @@ def _branches(found: Found, topics: Sequence[Topic]) -> tuple[TakenBranch, ...]:
             raise _Unreadable(f"it has branch {branch.branch_id} twice", _LOOK)
         calls[position] = branch
     if not groups and found.step_urls:
-        raise _Unreadable("its branches are gone from dtm's store", _LOOK)
+        raise _Unreadable("its branches are missing in dtm's store", _LOOK)
     if sorted(groups) != list(range(1, len(groups) + 1)):
         raise _Unreadable("not all of its branches are in dtm's store", _LOOK)
     step_urls = found.step_urls if len(found.step_urls) == len(groups) else ()

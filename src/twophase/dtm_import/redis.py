@@ -89,7 +89,7 @@ class RedisSource:
         kind = self._redis.type(self._key("u"))
         if kind not in {b"zset", b"none"}:
             raise SourceError(
-                f"{self._key('u')} is a {kind.decode()}: not dtm's.", remedy="Say --prefix, dtm's Store.RedisPrefix."
+                f"{self._key('u')} is a {kind.decode()}: not dtm's.", remedy="Give --prefix, dtm's Store.RedisPrefix."
             )
 
     def mark(self) -> str:

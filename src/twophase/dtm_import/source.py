@@ -21,7 +21,7 @@ _DRIVERS: Final = {**DRIVERS, "mariadb": DRIVERS["mysql"]}
 _REMEDY: Final = (
     "Write mysql://user:password@host/dtm, postgresql://user:password@host/name or redis://:password@host:6379/0."
 )
-_BOLT: Final = "dtm's file store (boltdb) cannot be read by others; let dtm finish what it holds instead."
+_BOLT: Final = "dtm's file store (boltdb) cannot be read by other programs; let dtm finish what it has instead."
 _TEXT_MAX: Final = 300
 _DENIED: Final = frozenset(
     {
@@ -58,7 +58,7 @@ def open_source(url: str, *, prefix: str, zone: ZoneInfo | None) -> Source:
         )
     backend = scheme.partition("+")[0]
     if scheme not in _REDIS and backend not in _DRIVERS:
-        raise SourceError(f"{scheme} is no store of dtm that this version reads. {_BOLT}", remedy=_REMEDY)
+        raise SourceError(f"{scheme} is not a store of dtm that this version reads. {_BOLT}", remedy=_REMEDY)
     source: Any = None
     try:
         if scheme in _REDIS:
@@ -90,11 +90,11 @@ def unusable(error: Exception, url: str) -> SourceError:
     text = without_credentials(" ".join(str(origin).split()))
     for secret in _secrets(url):
         text = text.replace(secret, "***")
-    remedy = "See to it, then run this again; what was copied stays."
+    remedy = "Repair that, then run this again; what was copied stays."
     codes = {getattr(origin, "sqlstate", None), *origin.args[:1]}
     if codes & _DENIED or type(origin).__name__ in _DENIED or "password authentication failed" in text:
         remedy = (
-            "See to user, password and rights. Reading is enough: select on trans_global, trans_branch_op and kv; for "
+            "Check user, password and rights. Reading is enough: select on trans_global, trans_branch_op and kv; for "
             "Redis +@read, +multi and +exec."
         )
     elif "MOVED" in text:

@@ -69,7 +69,9 @@ class Target:
 
     def __init__(self, server: str, *, never_taken: bool = False, authorization: str | None = None) -> None:
         if not server.startswith(("http://", "https://")):
-            raise ConfigurationError(f"--server: {without_credentials(server)!r} is no http:// or https:// address.")
+            raise ConfigurationError(
+                f"--server: {without_credentials(server)!r} is not an http:// or https:// address."
+            )
         self._server = server.rstrip("/")
         self._never_taken = never_taken
         self._patience_s = PATIENCE_S

@@ -106,7 +106,7 @@ def _content_bytes(value: bytes | None) -> int:
     if value is None:
         return -1
     if not value.isdigit() or len(value) > 15:
-        raise Malformed("a content-length that is no number")
+        raise Malformed("a content-length that is not a number")
     return int(value)
 
 

@@ -60,7 +60,9 @@ class Incoming:
         while len(buffer) >= PREFIX_BYTES:
             size = int.from_bytes(buffer[1:5], "big")
             if buffer[0] > 1:
-                raise Ended(Status.INVALID_ARGUMENT, "the request is no gRPC message: it begins with neither 0 nor 1.")
+                raise Ended(
+                    Status.INVALID_ARGUMENT, "the request is not a gRPC message: it begins with neither 0 nor 1."
+                )
             if size > self._bytes_max:
                 raise _too_long(size, self._bytes_max)
             if len(buffer) < PREFIX_BYTES + size:

@@ -93,7 +93,7 @@ def _parse(name: str, raw: bytes) -> Any:
     try:
         return _class(name).FromString(raw)
     except (DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise BrokenMessage(f"the request is no protobuf message dtmgimp.{name}") from error
+        raise BrokenMessage(f"the request is not a protobuf message dtmgimp.{name}") from error
 
 
 def count_fields(raw: bytes, most: int) -> int:

@@ -77,17 +77,17 @@ def _checked_host(host: str) -> str:
         try:
             return str(ipaddress.IPv6Address(host[1:-1]))
         except ValueError:
-            raise _bad("the host in brackets is no IPv6 address") from None
+            raise _bad("the host in brackets is not an IPv6 address") from None
     written = host
     if not host.isascii():
         try:
             host = host.encode("idna").decode("ascii")
         except UnicodeError:
-            raise _bad("the host is no valid international name") from None
+            raise _bad("the host is not a valid international name") from None
     if _NUMBER.fullmatch(host.removesuffix(".").rpartition(".")[2]) and not _is_ipv4(written):
         raise _bad("the host is a number; write an IPv4 address as four decimal numbers, without leading zeros")
     if len(host) > 253 or not _REG_NAME.fullmatch(host):
-        raise _bad("the host is missing" if not host else "the host has characters no host name has")
+        raise _bad("the host is missing" if not host else "the host has characters that a host name must not have")
     return host.lower()
 
 

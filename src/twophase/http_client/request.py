@@ -51,7 +51,7 @@ def encode_headers(headers: Sequence[tuple[str, str]]) -> str:
     asks_for_encoding = False
     for name, value in headers:
         if not _NAME.fullmatch(name):
-            raise HttpError(HttpErrorKind.BAD_HEADER, "a header name has characters no name has")
+            raise HttpError(HttpErrorKind.BAD_HEADER, "a header name has invalid characters")
         lower = name.lower()
         if lower in CONNECTION_HEADERS:
             raise HttpError(HttpErrorKind.BAD_HEADER, f"header {lower} belongs to the client")

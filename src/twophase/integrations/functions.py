@@ -25,7 +25,7 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
     if not callable(function):
         raise FunctionRefused("branch takes an engine: write `@branch(engine)`, and put it below the route.")
     if _yields(function):
-        raise FunctionRefused(f"{_named(function)} is a generator function: calling it runs nothing of it.")
+        raise FunctionRefused(f"{_named(function)} is a generator function: calling it does not run it.")
     asynchronous = inspect.iscoroutinefunction(function)
     if asynchronous is not is_async(engine):
         kinds = ("a plain function", "a blocking one") if is_async(engine) else ("an `async def`", "an async one")

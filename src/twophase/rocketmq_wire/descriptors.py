@@ -50,4 +50,4 @@ def parsed(name: str, raw: bytes) -> Any:
     try:
         return kind(name).FromString(raw)
     except (DecodeError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise BrokenMessage(f"the request is no protobuf message {PACKAGE}.{name}") from error
+        raise BrokenMessage(f"the request is not a protobuf message {PACKAGE}.{name}") from error

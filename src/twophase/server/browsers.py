@@ -77,7 +77,7 @@ class BrowserGuard:
                 continue
             name = host.removeprefix("*.")
             if _HOST.fullmatch(name.encode()) is None:
-                raise ConfigurationError(f"hosts: {host!r} is no name or address of a server, such as pay.internal.")
+                raise ConfigurationError(f"hosts: {host!r} is not a name or address of a server, such as pay.internal.")
             if name == host:
                 self._hosts.add(_plain(name))
             else:
@@ -110,7 +110,7 @@ class BrowserGuard:
             elif name == b"sec-fetch-site" and value.strip(b" \t").lower() not in _OWN_SITES:
                 return PageRefused("a page of another site sends this request.")
             elif name == b"sec-purpose":
-                return PageRefused("a browser sends this request before a person has asked for it.")
+                return PageRefused("a browser sends this request before a person asks for it.")
         if host is None:
             return InvalidRequest("Host: it is missing.") if needs_host else None
         return self.why_not_host(host)
@@ -119,13 +119,13 @@ class BrowserGuard:
         """Return the refusal of a request to this name, with or without a port."""
         found = _HOST.fullmatch(authority)
         if found is None:
-            return InvalidRequest(f"Host: {_shown(authority)} is no name or address of a server.")
+            return InvalidRequest(f"Host: {_shown(authority)} is not a name or address of a server.")
         host = _plain(found[1].decode())
         if host in self._hosts or self._every_host or host.endswith(self._below):
             return None
         if self._every_address and _address_of(host) is not None:
             return None
-        return WrongHost(f"this server has not the name {_shown(authority)}.")
+        return WrongHost(f"this server does not have the name {_shown(authority)}.")
 
 
 def require_program(fields: Iterable[tuple[bytes, bytes]]) -> None:
@@ -156,7 +156,7 @@ def _origin(text: str) -> bytes:
     """Return an origin as browsers send it; raises ConfigurationError."""
     origin = text.rstrip("/").lower().encode()
     if _ORIGIN.fullmatch(origin) is None:
-        raise ConfigurationError(f"origins: {text!r} is no origin, such as https://console.example.")
+        raise ConfigurationError(f"origins: {text!r} is not an origin, such as https://console.example.")
     return origin
 
 

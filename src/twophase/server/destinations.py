@@ -23,7 +23,7 @@ from twophase.destinations.allow_list import AllowList, Listed
 _Text = Annotated[str, Meta(min_length=1)]
 FIELDS_SHOWN: Final = (
     "key (env:NAME or file:PATH) and key_id, which sign each call; signed_verdicts; headers, whose values may be"
-    " env:NAME or file:PATH; in_flight, ca, client_certificate and client_key, which hold for scheme, host and port"
+    " env:NAME or file:PATH; in_flight, ca, client_certificate and client_key, which apply to scheme, host and port"
 )
 
 
@@ -75,7 +75,7 @@ def contexts_of(allowed: AllowList) -> dict[str, ssl.SSLContext]:
 def _listed(entry: AllowedDestination) -> Listed:
     where = f"destinations: {entry.name}:"
     if entry.key and not is_reference(entry.key):
-        raise ConfigurationError(f"{where} key must be env:NAME or file:PATH; a secret does not stand in settings.")
+        raise ConfigurationError(f"{where} key must be env:NAME or file:PATH; settings must not contain a secret.")
     if bool(entry.key) != bool(entry.key_id):
         raise ConfigurationError(f"{where} key and key_id belong together.")
     if entry.signed_verdicts and not entry.key:

@@ -68,7 +68,7 @@ class LogObserver:
 
     def parked(self, gid: str, why: str) -> None:
         """A message waits for an operator."""
-        _log.warning("parked: this message is not tried any more until it is redriven", gid=gid, why=why)
+        _log.warning("parked: this message is not retried until it is redriven", gid=gid, why=why)
 
     def alerted(self, result: str, host: str, what: str = "") -> None:
         """Report an alert that did not arrive."""
@@ -91,7 +91,7 @@ class LogObserver:
 
     def cleaning_failed(self, code: str, what: str = "") -> None:
         """A cleaning has failed."""
-        _log.warning("old history could not be removed; the next cleaning goes on", code=code, what=what)
+        _log.warning("old history could not be removed; the next cleaning continues", code=code, what=what)
 
     def joined(self, node: int, epoch: int) -> None:
         """This node has taken a node slot of a shared store."""
@@ -105,13 +105,11 @@ class LogObserver:
 
     def adopted(self, messages: int) -> None:
         """This node has adopted messages of nodes that are gone."""
-        _log.warning("took over what a node that is gone has left", messages=messages)
+        _log.warning("took over the messages of a node that is gone", messages=messages)
 
     def overdue(self, messages: int) -> None:
         """Messages were due for long, and are tried now."""
-        _log.error(
-            "messages were due for long, and nothing would have tried them; now they are tried", messages=messages
-        )
+        _log.error("overdue messages that nothing would have tried are tried now", messages=messages)
 
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         """The lease was not renewed."""

@@ -264,7 +264,7 @@ class Metrics(Collector):
             ("twophase_check_backs", "Check-backs by verdict.", "verdict", self._check_backs),
             ("twophase_probes", "Probes of check addresses by result.", "result", self._probes),
             ("twophase_refused", "Requests refused, by error code.", "code", self._refused),
-            ("twophase_alerts", "Alerts to the webhook, by what became of them.", "result", self._alerts),
+            ("twophase_alerts", "Alerts to the webhook, by result.", "result", self._alerts),
             ("twophase_flush_failed", "Flushes that failed, by error code.", "code", self._flush_failed),
             ("twophase_heartbeat_failed", "Heartbeats that failed, by error code.", "code", self._heartbeat_failed),
             ("twophase_topics_failed", "Looks for changed topics that failed, by code.", "code", self._topics_failed),
@@ -281,7 +281,7 @@ class Metrics(Collector):
             "twophase_incidents", "Contrary decisions refused: a person should look.", value=self._incidents
         )
         for name, text, number in (
-            ("parked", "Messages parked: not tried any more until they are redriven.", self._parked),
+            ("parked", "Messages parked: not retried until they are redriven.", self._parked),
             ("joined", "Node slots taken on a shared store, the first included.", self._joined),
             ("fenced", "Epochs of this node that another node has ended.", self._fenced),
             ("adopted", "Messages taken over from nodes that are gone.", self._adopted),
@@ -355,7 +355,7 @@ def _asked(snapshot: Snapshot) -> Iterator[Metric]:
     )
     for name, text, value in values:
         yield GaugeMetricFamily(f"twophase_{name}", text, value=value)
-    text = "Messages of queues that were given to a consumer again."
+    text = "Messages of queues that were delivered again."
     yield CounterMetricFamily("twophase_queue_redelivered", text, value=gauges.redelivered)
     lag = GaugeMetricFamily("twophase_queue_lag", "Messages that a group has not done.", labels=["group", "topic"])
     taken = GaugeMetricFamily("twophase_queue_in_flight", "Messages that consumers have.", labels=["group", "topic"])

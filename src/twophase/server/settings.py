@@ -70,24 +70,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         bool, Meta(description="let clients without a token do everything on an address that is not loopback")
     ] = False
     hidden_headers: Annotated[
-        str, Meta(description="headers of messages whose values are shown to no client, comma-separated")
+        str, Meta(description="headers of messages whose values no client sees, comma-separated")
     ] = ",".join(HIDDEN_HEADERS)
     tokens: Annotated[
         str, Meta(description="TOML file with the clients' tokens, of mode 0600; empty: every client may do everything")
     ] = ""
     hosts: Annotated[
         str,
-        Meta(description="names of this server beside its own, comma-separated; *.name: all below it; *: every name"),
+        Meta(description="further names of this server, comma-separated; *.name: all names below it; *: every name"),
     ] = ""
     origins: Annotated[
-        str, Meta(description="pages whose requests are served, comma-separated, such as https://console.example")
+        str, Meta(description="pages whose requests are accepted, comma-separated, such as https://console.example")
     ] = ""
     http_port: Annotated[Port, Meta(description="HTTP port; 0 picks a free one, which the ready line names")] = 36_789
     http_address: Annotated[
         str,
         Meta(
-            description="URL or host:port by which clients reach this node's http_port, not a load balancer's; empty:"
-            " what it listens on"
+            description="URL or host:port by which clients reach this node's http_port, not a load balancer's; empty: "
+            "the address it listens on"
         ),
     ] = ""
     grpc_port: Annotated[
@@ -102,13 +102,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="port for RocketMQ 5 clients, usually 8081; 0 picks a free one; off: none"),
     ] = "off"
     rocketmq_address: Annotated[
-        str, Meta(description="host:port by which routes name this node's rocketmq_port; empty: what it listens on")
+        str,
+        Meta(description="host:port by which routes name this node's rocketmq_port; empty: the address it listens on"),
     ] = ""
     grpc_connections_max: Annotated[
         Count,
         Meta(
-            description="most connections of the gRPC port at once, and of RocketMQ's, each with up to 1 000 requests;"
-            " beyond, the gRPC port answers health alone, for a few seconds"
+            description="most connections at once of the gRPC port, and of RocketMQ's, each with up to 1 000 requests; "
+            "further ones of the gRPC port may only ask for health, for a few seconds"
         ),
     ] = 1_000
     tls_certificate: Annotated[
@@ -116,14 +117,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     tls_key: Annotated[str, Meta(description="PEM file with the private key of that certificate, of mode 0600")] = ""
     tls_client_ca: Annotated[
-        str, Meta(description="PEM file of the CA that signs the certificates clients must present; empty: none needed")
+        str, Meta(description="PEM file of the CA that signs the certificates that clients must present; empty: none")
     ] = ""
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="lowest severity that is logged")
     ] = "info"
     log_format: Annotated[
         Literal["auto", "json", "console"],
-        Meta(description="json: an object a line; console: lines for people; auto: console on a terminal, else json"),
+        Meta(
+            description="json: one object per line; console: text for people; auto: console on a terminal, otherwise "
+            "json"
+        ),
     ] = "auto"
     drain_timeout_ms: Annotated[
         Milliseconds, Meta(description="after SIGTERM, how long requests and calls in progress may take to finish")
@@ -134,8 +138,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=WORKERS_MAX,
-            description="processes on the same ports, each a node of its own; more than one needs PostgreSQL. All other"
-            " bounds count for each",
+            description="processes on the same ports, each a node; more than one needs PostgreSQL. All other bounds "
+            "apply to each",
         ),
     ] = 1
     lease_ms: Annotated[
@@ -147,7 +151,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     connections_max: Annotated[
         Count,
-        Meta(description="most HTTP connections at once; further ones may ask for health, all else is answered 503"),
+        Meta(
+            description="most HTTP connections at once; further ones may only ask for health; other requests are "
+            "answered 503"
+        ),
     ] = 10_000
     connections_per_address_percent: Annotated[
         int,
@@ -155,7 +162,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ge=1,
             le=100,
             description="share of `connections_max`, `grpc_connections_max` and `bytes_under_way_max` that one peer"
-            " address may hold; 100 where all clients come through one proxy",
+            " address may hold; 100 if all clients come through one proxy",
         ),
     ] = 25
     head_timeout_ms: Annotated[
@@ -175,10 +182,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = _BOUNDS.request_timeout_ms
     request_timeout_max_ms: Annotated[
         Annotated[int, Meta(ge=1, le=REQUEST_TIMEOUT_MS_MAX.value)],
-        Meta(description="longest request_timeout that a message may ask for; so long a call may keep its place"),
+        Meta(
+            description="longest request_timeout that a message may ask for, and so the longest time that a call "
+            "keeps its permit"
+        ),
     ] = REQUEST_TIMEOUT_MS_MAX.value
     queues_made_on_use: Annotated[
-        bool, Meta(description="the first use of a topic of queues, or of a group of consumers, makes it")
+        bool, Meta(description="the first use of a topic of queues, or of a group of consumers, creates it")
     ] = _BOUNDS.queues_made_on_use
     producer_checks_max: Annotated[
         int,
@@ -186,7 +196,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             ge=0,
             le=ATTEMPTS_MAX.value,
             description='answers "unknown" of a producer over its own connection before its message is parked; 0: no'
-            " limit. Silence is no answer",
+            " limit. Silence does not count",
         ),
     ] = _BOUNDS.producer_checks_max
     producer_answer_ms: Annotated[
@@ -197,7 +207,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = _BOUNDS.producer_asked_max
     queue_undone_max: Annotated[
         Count,
-        Meta(description="most messages of one queue that a group has read and not done; beyond, it gets no new ones"),
+        Meta(
+            description="most messages of one queue that a group has read and not done; at this number it gets no new "
+            "ones"
+        ),
     ] = _BOUNDS.queue_undone_max
     queue_hold_ms: Annotated[
         Milliseconds, Meta(description="longest time that a push consumer keeps a message; then it is given out again")
@@ -240,8 +253,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     probe_check_addresses: Annotated[
         bool,
         Meta(
-            description="ask each new check address once, in the background, whether it could answer a check-back; one"
-            " that cannot is reported in log, metric and alert"
+            description="ask each new check address once, in the background, whether it could answer a check-back; "
+            "log, metric and alert report one that cannot"
         ),
     ] = True
     trace_headers: Annotated[
@@ -292,7 +305,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = _BOUNDS.in_flight_per_destination_max
     in_flight_per_owner_max: Annotated[
         Count,
-        Meta(description="most branch calls in progress for the messages of one token whose quota names no bound"),
+        Meta(description="most branch calls in progress for the messages of one token without a quota for calls"),
     ] = _BOUNDS.in_flight_per_owner_max
     queue_waiting_max: Annotated[
         Count,
@@ -301,15 +314,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     store_bytes_max: Annotated[
         Size,
         Meta(
-            description="bytes of the store from which on new messages are refused (TP-4004); read every two seconds"
-            " at most; 0: no bound"
+            description="size of the store in bytes from which new messages are refused (TP-4004); read at most every "
+            "two seconds; 0: no limit"
         ),
     ] = 0
     waiting_max: Annotated[
         Count,
         Meta(
-            description="most changes queued for the store, half of them of one token; beyond that, requests are"
-            " answered 503"
+            description="most changes queued for the store, at most half of them of one token; beyond that, requests "
+            "are answered 503"
         ),
     ] = _BOUNDS.waiting_max
     flush_items_max: Annotated[Count, Meta(description="most changes in one durable commit")] = _BOUNDS.flush_items_max
@@ -321,7 +334,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     topics_interval_ms: Annotated[
         Milliseconds,
-        Meta(description="on a shared store: how soon at the latest a node sees a topic that another node has changed"),
+        Meta(description="on a shared store: longest time until a node sees a topic that another node has changed"),
     ] = _BOUNDS.topics_interval_ms
     retention_ms: Annotated[
         Age, Meta(description="how long finished messages are kept, and repeated gids recognized; 0: for ever")
@@ -337,13 +350,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = _BOUNDS.queue_retention_bytes
     answer_bytes_max: Annotated[
-        Bytes, Meta(description="how much of a branch's or check-back's answer is read at most")
+        Bytes, Meta(description="most bytes of a branch's or check-back's answer that are read")
     ] = 1024 * 1024
     bytes_under_way_max: Annotated[
         Bytes,
         Meta(
             description="bytes of unfinished requests and answers that are kept at once; further requests are answered"
-            " 503, further answers count as none"
+            " 503, a further answer counts as no answer"
         ),
     ] = BYTES_MAX
 

@@ -17,7 +17,7 @@ from twophase.core.errors import ConfigurationError
 HTTP_1: Final = "http/1.1"
 HTTP_2: Final = "h2"
 _REMEDIES: Final = {
-    "tls_certificate": "Name a PEM file with the server's certificate, and behind it those of its intermediates.",
+    "tls_certificate": "Name a PEM file with the server's certificate, followed by its intermediates.",
     "tls_key": "Name a PEM file with the certificate's private key, not encrypted, of mode 0600.",
     "tls_client_ca": "Name a PEM file with the certificates of the authority that signs those of clients.",
 }
@@ -61,7 +61,7 @@ def tls_of(certificate: str, key: str, client_ca: str) -> ServerTls | None:
         raise ConfigurationError("tls_certificate, tls_key: one needs the other.", remedy=_REMEDIES["tls_key"])
     if client_ca and not certificate:
         raise ConfigurationError(
-            "tls_client_ca: needs tls_certificate and tls_key beside it.", remedy=_REMEDIES["tls_certificate"]
+            "tls_client_ca: needs tls_certificate and tls_key, too.", remedy=_REMEDIES["tls_certificate"]
         )
     return ServerTls(certificate, key, client_ca) if certificate else None
 

@@ -256,5 +256,5 @@ def _read(position: str) -> Live | Past:
 
 def _unknown(position: str) -> InvalidRequest:
     return InvalidRequest(
-        f"position: {position[:45]!r} is none that a page ended with; leave it out to begin.",
+        f"position: {position[:45]!r} is not the end of a page; leave it out to begin.",
     )

@@ -26,7 +26,7 @@ async def _make(path: Path, messages: int = 0) -> None:
 
 @pytest.mark.parametrize("name", ["", ":memory:", "file:x?mode=memory", "a\0b"])
 def test_what_is_no_files_path_is_refused(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="no file's path"):
+    with pytest.raises(ConfigurationError, match="not a file's path"):
         SqliteStore(name)
 
 

@@ -95,7 +95,7 @@ DROPPING = {
 @pytest.mark.parametrize("kind", [pytest.param("postgresql", marks=pytest.mark.postgres), "sqlite"])
 def test_a_trigger_that_drops_the_row_is_named_among_the_causes(banks: dict[str, Bank], kind: str) -> None:
     bank, (dropping, kept) = banks[kind], DROPPING[kind]
-    named = r"takes no row of this key.*triggers that drop the row"
+    named = r"refuses a row although.*triggers that drop the row"
     bank.query(dropping)
     try:
         with bank.engine() as engine:

@@ -344,5 +344,5 @@ def test_a_missing_driver_names_its_extra(url: str, module: str, monkeypatch: py
 
 
 def test_a_database_we_do_not_know_is_reported() -> None:
-    with pytest.raises(ConfigurationError, match="oracle is no database that twophase knows"):
+    with pytest.raises(ConfigurationError, match="oracle is not a database that twophase supports"):
         install("oracle://db/bank")

@@ -117,7 +117,7 @@ def test_a_database_without_a_barrier_says_so(sqlite_bank: Bank, coordinator: In
     [
         ({"coordinators": []}, "name every coordinator"),
         ({"coordinators": "http://c:1"}, "as a list"),
-        ({"coordinators": ["c:1"]}, "no http:// or https:// address"),
+        ({"coordinators": ["c:1"]}, "not an http:// or https:// address"),
         ({"coordinators": ["http://c:1"], "keep": dt.timedelta(hours=23)}, "the least is a day"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_given_database_without_a_barrier_is_not_asked_for_again(
     (tmp_path / "empty.db").touch()
     words = ["--check", f"{service}/twophase/check", "--database", f"sqlite:///{tmp_path / 'empty.db'}"]
     told = CliRunner().invoke(app, [*words, "--server", coordinator.url]).stdout
-    assert "Mend what is bad about --database first" in told
+    assert "Repair the database first" in told
     assert "Add --database" not in told
 
 

@@ -237,7 +237,7 @@ def test_what_the_coordinator_says_is_read_from_the_metadata() -> None:
 
 
 def test_metadata_of_the_coordinator_that_comes_twice_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="gid stands twice"):
+    with pytest.raises(InvalidRequest, match="gid is twice"):
         parameters(_Context(("dtm-gid", "g"), ("dtm-gid", "forged")))
 
 

@@ -68,7 +68,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
     ("too many headers", {"branch_headers": {f"x{n}": "" for n in range(65)}}, "branch_headers is 65 headers, at"),
     ("a durability", {"durability": "maybe"}, "durability is 'maybe', 'submit' or 'check-back' is needed"),
     ("no one to ask", {"durability": "check-back"}, "needs query_prepared"),
-    ("a time", {"next_cron_time": "tomorrow"}, "next_cron_time is 'tomorrow', no time; give RFC 3339"),
+    ("a time", {"next_cron_time": "tomorrow"}, "next_cron_time is 'tomorrow', not a time; give RFC 3339"),
     ("a far time", {"next_cron_time": "2099-01-01T00:00:00Z"}, "next_cron_time is"),
     ("attempts", {"attempts_max": -1}, "attempts_max is negative"),
 ]  # fmt: skip

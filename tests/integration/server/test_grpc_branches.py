@@ -417,11 +417,11 @@ async def test_grpcs_addresses_are_called_by_tls(tmp_path: Path, monkeypatch: py
 
 
 BAD_ADDRESSES: list[tuple[str, str]] = [
-    ("grpc://bank:1", "no package.Service/Method"),
-    ("grpc://bank:1/", "no package.Service/Method"),
-    ("grpc://bank:1/In", "no package.Service/Method"),
-    ("grpc://bank:1/bank.Bank/In/more", "no package.Service/Method"),
-    ("grpc://bank:1/bank.Bank/In\r\n", "no package.Service/Method"),
+    ("grpc://bank:1", "not package.Service/Method"),
+    ("grpc://bank:1/", "not package.Service/Method"),
+    ("grpc://bank:1/In", "not package.Service/Method"),
+    ("grpc://bank:1/bank.Bank/In/more", "not package.Service/Method"),
+    ("grpc://bank:1/bank.Bank/In\r\n", "not package.Service/Method"),
     ("grpc://bank/bank.Bank/In", "the port is missing"),
     ("grpc://[::1]/bank.Bank/In", "the port is missing"),
     ("grpc://bank:0/bank.Bank/In", "the port is not a number"),

@@ -118,8 +118,8 @@ def test_a_submit_of_whole_messages_may_be_repeated_after_their_delivery(coordin
     ("what", "body", "named"),
     [
         ("prepare", {}, "missing required field `messages`"),
-        ("prepare", {"messages": [message("b"), message("a"), message("a")]}, "messages: 'a' stands there twice"),
-        ("prepare", {"messages": [message("a") | {"gid": None}] * 2}, "messages: no gid stands there twice"),
+        ("prepare", {"messages": [message("b"), message("a"), message("a")]}, "messages: 'a' occurs twice"),
+        ("prepare", {"messages": [message("a") | {"gid": None}] * 2}, "messages: a missing gid occurs twice"),
         (
             "prepare",
             {"messages": [message(str(number)) for number in range(501)]},
@@ -129,13 +129,13 @@ def test_a_submit_of_whole_messages_may_be_repeated_after_their_delivery(coordin
         ("submit", {"gids": [str(number) for number in range(501)]}, "gids: there are 501, at most 500"),
         ("submit", {"gids": list(map(str, range(200_001)))}, "values of a request is 200001 values or more"),
         ("prepare", {"messages": [{"steps": [{}] * 200_002}]}, "values of a request is 200001 values or more"),
-        ("submit", {"gids": ["a", "a"]}, "gids: 'a' stands there twice"),
+        ("submit", {"gids": ["a", "a"]}, "gids: 'a' occurs twice"),
         ("submit", {"gids": ["a", ""]}, "gids[1]: gid is empty"),
         ("submit", {"gids": ["g" * 129]}, "gids[0]: gid is 129 bytes, at most 128"),
         ("submit", [], "Expected `object`, got `array`"),
-        ("submit", {}, "`messages` or `gids` is needed, and not both"),
-        ("submit", {"gids": ["a"], "messages": [message("b")]}, "`messages` or `gids` is needed, and not both"),
-        ("submit", {"messages": [message("a"), message("a")]}, "messages: 'a' stands there twice"),
+        ("submit", {}, "`messages` or `gids` is needed, but not both"),
+        ("submit", {"gids": ["a"], "messages": [message("b")]}, "`messages` or `gids` is needed, but not both"),
+        ("submit", {"messages": [message("a"), message("a")]}, "messages: 'a' occurs twice"),
     ],
 )
 def test_what_cannot_be_read_is_refused_as_a_whole_by_name(

@@ -248,7 +248,7 @@ async def test_an_address_that_no_prepare_could_bring_is_refused_before_a_questi
 
     assert "'gid'" in await refused("http://b/in?gid=x")
     assert "TP-1000: to: " in await refused("nowhere:80/in")
-    assert "no topic" in await refused("topic://rates")
+    assert "not a topic" in await refused("topic://rates")
     assert "?" not in (told := await refused("http://[b/in")), told
     assert await terminal.server.state("order-1") == "submitted"
 
@@ -259,7 +259,7 @@ async def test_an_address_that_no_prepare_could_bring_is_refused_before_a_questi
         (["order-1"], "--to: the new address is missing."),
         (["--to", "http://b"], "Name a message, or say --from URL"),
         (["--branch", "01", "--to", "http://b"], "--branch needs the message's gid"),
-        (["order-1", "--check", "--branch", "01", "--to", "http://b"], "--check is about no branch"),
+        (["order-1", "--check", "--branch", "01", "--to", "http://b"], "--check does not concern a branch"),
     ],
 )
 def test_a_redirect_that_does_not_say_what_is_meant_says_what_is_missing(words: list[str], told: str) -> None:
@@ -336,8 +336,8 @@ async def test_each_refusal_of_many_names_its_message(terminal: Terminal) -> Non
 
 async def test_what_is_typed_wrong_is_reported_with_what_would_be_right(terminal: Terminal) -> None:
     assert "TP-2004" in await terminal.type("explain", "nobody", code=1)
-    assert "Name messages, or say --all" in await terminal.type("messages", "redrive", code=2)
-    assert "Name messages, or say --all" in await terminal.type("messages", "redrive", "g", "--all", code=2)
+    assert "Name messages, or use --all" in await terminal.type("messages", "redrive", code=2)
+    assert "Name messages, or use --all" in await terminal.type("messages", "redrive", "g", "--all", code=2)
     assert "is no time" in await terminal.type("messages", "list", "--created-after", "yesterday", code=2)
     assert "prepared, submitted, succeed, failed" in await terminal.type("messages", "list", "--state", "x", code=1)
 

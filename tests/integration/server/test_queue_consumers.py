@@ -223,7 +223,7 @@ async def test_the_bodies_of_an_answer_are_bounded(api: QueueApi) -> None:
         ({"group": "no group"}, "no group"),
         ({"topic": "no topic"}, "no topic"),
         ({"namespace": "no space"}, "no space"),
-        ({"tags": "amount > 3"}, "no filter"),
+        ({"tags": "amount > 3"}, "not a filter"),
     ],
 )
 async def test_a_wrong_request_is_refused_by_the_name_of_its_field(

@@ -55,7 +55,7 @@ def test_rows_are_archived_verified_and_purged(sqlite_store: SqliteUnderTest) ->
 
 
 def test_a_place_without_tables_is_no_lake() -> None:
-    with pytest.raises(ArchiveRefused, match="is no lake"):
+    with pytest.raises(ArchiveRefused, match="is not a lake"):
         verify(PLACE, InProcess(), lambda _: None)
 
 

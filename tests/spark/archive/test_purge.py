@@ -257,7 +257,7 @@ async def test_a_sqlite_server_at_work_is_left_to_clean_by_itself(
 
 def test_what_cannot_be_purged_is_refused(sqlite_store: SqliteUnderTest, archive: Archive, tmp_path: Path) -> None:
     finish(sqlite_store, 1, 1, 5)
-    with pytest.raises(ArchiveRefused, match="is no lake"):
+    with pytest.raises(ArchiveRefused, match="is not a lake"):
         purged(sqlite_store, archive)
     archive.run(sqlite_store)
     with pytest.raises(ConfigurationError, match="two hours at least"):

@@ -140,11 +140,11 @@ def test_the_command_writes_json_and_is_quiet(sqlite_store: SqliteUnderTest, arc
     ("arguments", "text"),
     [
         (["query", "select 1"], "Give --lake, --store or both"),
-        (["query", "select 1", "--lake=/nowhere"], "is no lake"),
+        (["query", "select 1", "--lake=/nowhere"], "is not a lake"),
         (["query", "select 1", "--store="], "--store is missing"),
         (["archive", "--store=sqlite:///x.db"], "--lake is missing"),
         (["archive", "--lake=x"], "--store is missing"),
-        (["archive", "--lake=/nowhere", "--verify"], "is no lake"),
+        (["archive", "--lake=/nowhere", "--verify"], "is not a lake"),
     ],
 )
 def test_what_cannot_work_is_reported_before_spark_starts(arguments: list[str], text: str) -> None:

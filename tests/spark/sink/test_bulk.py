@@ -102,7 +102,7 @@ def test_what_cannot_be_taken_now_is_sent_again(coordinator: Scripting) -> None:
 
 
 def test_patience_ends(coordinator: Scripting) -> None:
-    with pytest.raises(CoordinatorUnreachable, match="for nothing"):
+    with pytest.raises(CoordinatorUnreachable, match="no usable answer"):
         submit(coordinator, [(503, b"{}")], ["a"], patience_s=0.2)
 
 
@@ -115,10 +115,10 @@ def test_no_coordinator_at_the_address(coordinator: Scripting) -> None:
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (200, b"<html>", "no coordinator"),
-        (200, b'{"results":[]}', "no coordinator"),
+        (200, b"<html>", "not a coordinator"),
+        (200, b'{"results":[]}', "not a coordinator"),
         (404, b"404 page not found", "status 404"),
-        (400, b'{"message":"one gid stands there twice."}', "twice"),
+        (400, b'{"message":"one gid is there twice."}', "twice"),
     ],
 )
 def test_what_answers_is_no_coordinator_of_ours(coordinator: Scripting, status: int, body: bytes, said: str) -> None:

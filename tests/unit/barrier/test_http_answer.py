@@ -96,7 +96,7 @@ def test_a_parameter_of_the_coordinator_that_comes_twice_is_refused_whatever_hol
     assert read(kind(once_each)) == read(usual)
     for name, value in usual.items():
         for other in (value, "7"):
-            with pytest.raises(InvalidRequest, match=f"{name} stands twice"):
+            with pytest.raises(InvalidRequest, match=f"{name} is twice"):
                 read(kind({**once_each, name: [other, value]}))
 
 

@@ -163,7 +163,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "order-17 is submitted: 1 branch of 2 yet to succeed.",
         "Succeeded so far: 01.",
         f'Branch 02 ({MAIL}) fails: status 500, "no such box", at 2023-11-14 22:14:55 UTC (5 s ago).',
-        "called again at 2023-11-14 22:15:30 UTC (in 30 s), and after each failure again, until it succeeds",
+        "called again at 2023-11-14 22:15:30 UTC (in 30 s), and again after each failure, until it succeeds",
         [RETRY, STOP],
     ),
     (
@@ -172,7 +172,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
         "order-17",
         "",
         f"Branch 01 ({IN}) fails: status 502",
-        "(in 30 s), and after each failure again, until it succeeds or 5 failed rounds have parked it",
+        "(in 30 s), and again after each failure, until it succeeds or 5 failed rounds have parked it",
         [RETRY, STOP],
     ),
     (
@@ -395,7 +395,7 @@ def test_a_stop_of_a_partly_delivered_message_concerns_what_is_left() -> None:
     failed = message("failed", decided_by="operator", reason="stopped by eve", branches=branches)
 
     assert explain(submitted, NOW).remedies[-1].when == (
-        "to make it fail: the branches that are left are not called any more, though its transaction is committed"
+        "to make it fail: the remaining branches are no longer called, although its transaction is committed"
     )
     assert explain(failed, NOW).headline == "order-17 has failed: the rest of its branches are not called."
     assert "Branch 01 had already succeeded" in " ".join(explain(failed, NOW).happened)

@@ -72,7 +72,7 @@ async def test_a_connection_that_hangs_is_given_up_and_submit_sent(
     coordinator = Coordinator()
     await driver_of(coordinator, lambda: asyncio.Event().wait()).finish(None)
     assert coordinator.sent == [Operation.SUBMIT]
-    assert "giving the connection back took longer than 0.01 s and was given up" in caplog.text
+    assert "giving the connection back took longer than 0.01 s and was abandoned" in caplog.text
 
 
 async def test_a_connection_that_cannot_be_given_back_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:

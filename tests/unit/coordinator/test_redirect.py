@@ -246,7 +246,7 @@ async def test_what_is_final_unknown_or_asked_no_more_is_refused_with_its_state(
     assert final.error.message == "current status 'succeeded', cannot redirect."
     assert isinstance(unknown.error, UnknownMessage)
     assert isinstance(check.error, StateConflict)
-    assert "its producer is asked no more" in check.error.message
+    assert "its producer is no longer asked" in check.error.message
 
 
 async def test_an_address_that_cannot_be_called_is_refused_before_anything_is_written(harness: Harness) -> None:

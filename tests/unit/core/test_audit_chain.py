@@ -43,7 +43,7 @@ def test_a_changed_column_is_named_by_its_row(column: str) -> None:
 def test_a_row_with_a_hash_of_its_own_does_not_join_its_neighbours() -> None:
     (forged,) = chained(AuditHead(2, ROWS[1].hash), 5, 1, [AuditEntry("bob", "", "stop", "g2")])
     broken, _ = walk([*ROWS[:2], forged, *ROWS[3:]])
-    assert broken == Broken(4, "it does not follow the row before: one of both was changed")
+    assert broken == Broken(4, "it does not follow the row before: one of the two was changed")
 
 
 def test_missing_rows_are_named() -> None:

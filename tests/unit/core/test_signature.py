@@ -140,7 +140,7 @@ def test_a_time_that_was_changed_is_refused() -> None:
 
 def test_an_unknown_key_and_another_secret_are_refused() -> None:
     value = signed(OLD, NOW_MS, text_of()(NOW_MS))
-    with pytest.raises(CallNotSigned, match="'2026-05', which is not known"):
+    with pytest.raises(CallNotSigned, match="'2026-05', which this service does not know"):
         verify(value, (NEW,), NOW_MS, text_of())
     with pytest.raises(CallNotSigned, match="not what the key"):
         verify(value, (SigningKey(OLD.id, NEW.secret),), NOW_MS, text_of())

@@ -101,7 +101,7 @@ def test_branches_that_dtm_does_not_write_are_not_guessed(rows: tuple[FoundBranc
 
 @pytest.mark.parametrize("trans_type", ["saga", "tcc", "xa", "workflow", ""])
 def test_what_is_no_message_is_named(trans_type: str) -> None:
-    assert "no message" in skipped(found(branch("01"), trans_type=trans_type)).reason
+    assert "not a message" in skipped(found(branch("01"), trans_type=trans_type)).reason
 
 
 @pytest.mark.parametrize("field", ["options", "custom_data"])
@@ -115,7 +115,7 @@ def test_a_state_that_a_message_cannot_have_is_named() -> None:
 
 def test_what_redis_has_lost_is_named() -> None:
     assert "expired" in skipped(Found("g", expired=True)).reason
-    assert "gone" in skipped(found(step_urls=("http://b/in",))).reason
+    assert "missing" in skipped(found(step_urls=("http://b/in",))).reason
 
 
 def test_a_prepared_message_waits_for_what_is_left_of_its_time() -> None:

@@ -79,7 +79,7 @@ BODIES = [
     (framed(b"m")[:3], "the request ends within its message."),
     (framed(b"one") + framed(b"two"), "the request has more than one message."),
     (framed(b"one") + b"\0", "the request has more than one message."),
-    (b'{"gid":"g"}', "the request is no gRPC message"),
+    (b'{"gid":"g"}', "the request is not a gRPC message"),
 ]
 
 

@@ -165,7 +165,7 @@ def read_fleet(path: Path, environment: Mapping[str, str] = os.environ) -> Fleet
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path} cannot be read: {error}.") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path} is no TOML: {error}.") from None
+        raise ConfigurationError(f"{path} is not TOML: {error}.") from None
     try:
         file = msgspec.convert(plain, _File, dec_hook=_made)
     except msgspec.ValidationError as error:

@@ -236,14 +236,14 @@ def require_plain_commit(session: Session) -> None:
         UnsupportedEngine: it has `twophase=True`.
     """
     if session.twophase:
-        raise UnsupportedEngine("The Session prepares its commits (twophase=True), which are not seen here.")
+        raise UnsupportedEngine("The Session prepares its commits (twophase=True), which twophase does not see.")
 
 
 def several_databases(databases: int) -> TransactionLost:
     """Make the refusal of a Session's transaction on several connections."""
     return TransactionLost(
         f"the Session's transaction works on {databases} databases; one may commit and another fail.",
-        remedy="Work on one engine inside the block; what belongs into another database is a branch of its own.",
+        remedy="Work on one engine inside the block; make a change in another database a branch.",
     )
 
 

@@ -19,8 +19,8 @@ from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown, ProbeState, 
 
 _START: Final = "Start the coordinator, or name it with --server or TWOPHASE_URL."
 _COMPARE: Final = "Add --database URL with the producer's database, and the route's is compared with it."
-_UNREAD: Final = "Mend what is bad about --database first: no name was read there to compare the route's with."
-_CORRECT: Final = "Give the address that your transactions give as `check`, with scheme, host and port."
+_UNREAD: Final = "Repair the database first: without its identity the route's cannot be compared."
+_CORRECT: Final = "Give the address that your transactions use as `check`, with scheme, host and port."
 _SHOWN_MAX: Final = 20
 _UNSURE: Final = {
     ProbeState.BUSY.value: "Run this again when the database is less busy.",
@@ -74,14 +74,16 @@ def _raise(text: str, _code: int) -> NoReturn:
 def _known(known: ShownAddresses) -> Iterator[Finding]:
     if not known.on:
         found = "the coordinator does not probe check addresses (probe_check_addresses is off)"
-        yield Finding(Level.WARNING, "addresses", found, "Switch it on: a wrong address is else noticed after a crash.")
+        yield Finding(
+            Level.WARNING, "addresses", found, "Switch it on: otherwise a wrong address is noticed only after a crash."
+        )
         return
     # Several databases behind one address are probed one by one, and fail alike when the address is wrong.
     newest_last = sorted((address for address in known.addresses if address.failing), key=lambda one: one.probed_ms)
     failing = list({(one.address, one.state, one.message): one for one in newest_last}.values())
     yield from (_failing(one, known.now_ms) for one in failing[:_SHOWN_MAX])
     if not known.addresses:
-        yield Finding(Level.OK, "addresses", "no message has brought a check address in the last hour")
+        yield Finding(Level.OK, "addresses", "no message has had a check address in the last hour")
     elif not failing:
         count = len(known.addresses)
         probed = (

@@ -28,7 +28,7 @@ from twophase.core.errors import AutocommitRefused, TwophaseError
 
 LOCK_TIMEOUT_MS: Final = 3_000
 _REACH: Final = "Correct the URL, or start the database."
-_BUSY: Final = "Another connection holds the write lock for long: run this again when the database is less busy."
+_BUSY: Final = "Another connection has held the write lock for long: run this again when the database is less busy."
 _TRANSACTIONS: Final = "Give the URL, or the pool behind it, a mode in which transactions of several statements work."
 _WRITABLE: Final = "Name the primary, not a standby; and let this role write: default_transaction_read_only = off."
 

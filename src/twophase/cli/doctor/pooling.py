@@ -30,7 +30,7 @@ def pooling(engine: Engine) -> Iterator[Finding]:
         ones.add(_session(one))
         others |= {_session(other), _session(other)}
     if len(ones) > 1 or len(others) > 1 or ones & others:
-        found = "transactions share sessions (PgBouncer in transaction mode, or alike); the barrier works so"
+        found = "transactions share sessions (PgBouncer in transaction mode, or similar); the barrier works with that"
         yield Finding(Level.WARNING, "pooling", found, _PREPARED)
     elif announced is not None and announced not in ones:
         yield Finding(Level.OK, "pooling", "a pooler gives each connection a session of its own")

@@ -47,12 +47,10 @@ GidsArgument = Annotated[list[str] | None, typer.Argument(metavar="[GID]...", he
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why you do it; recorded with the message.")]
 ByOption = Annotated[str, typer.Option("--by", help="Who does it; recorded. Default: your user name and this machine.")]
 AllOption = Annotated[bool, typer.Option("--all", help="Every message that matches the filters.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say which messages would be meant.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only print the messages that would be changed.")]
 OverrideOption = Annotated[
     bool,
-    typer.Option(
-        "--override", help="Stop a prepared message although its producer, asked first, does not say what it did."
-    ),
+    typer.Option("--override", help="Stop a prepared message although its producer gives no verdict."),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -98,7 +96,7 @@ class Asked(msgspec.Struct, frozen=True):
         With --dry-run none are returned; they are only listed.
         """
         if bool(self.gids) == self.everything:
-            echo("Name messages, or say --all with filters: one of both.", err=True)
+            echo("Name messages, or use --all with filters: one of the two.", err=True)
             raise typer.Exit(2)
         found = self.gids or [
             message.gid

@@ -119,9 +119,9 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
             headline, happened, [], then, [_stop(message, "to make it fail; no branch has been called yet")]
         )
     if message.due_ms > now_ms + _SLACK_MS or (blocked and message.due_ms > now_ms):
-        then = [f"What is left will be called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
+        then = [f"The rest will be called again at {clock(message.due_ms, now_ms)}, {_until(message)}."]
     else:
-        then = ["What is left is being called now, or is queued behind other calls to the same consumer."]
+        then = ["The rest is being called now, or waits behind other calls to the same consumer."]
     return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if blocked else [])
 
 
@@ -212,7 +212,7 @@ def _parked(message: ShownMessage) -> list[str]:
     if acts and acts[-1].result == "park":
         return [f"It is {acts[-1].error}."]
     if message.state == "prepared":
-        return ["It is parked: it had no check-back address. The one that it has now was given to it since."]
+        return ["It is parked: it had no check-back address. It got its present one since then."]
     left = [one for one in message.branches if not one.done]
     return [
         "It is parked: its branches have failed as many times in a row as attempts_max allows.",
@@ -222,8 +222,8 @@ def _parked(message: ShownMessage) -> list[str]:
 
 def _until(message: ShownMessage) -> str:
     if message.attempts_max:
-        return f"and after each failure again, until it succeeds or {message.attempts_max} failed rounds have parked it"
-    return "and after each failure again, until it succeeds"
+        return f"and again after each failure, until it succeeds or {message.attempts_max} failed rounds have parked it"
+    return "and again after each failure, until it succeeds"
 
 
 def _next_question(message: ShownMessage, now_ms: int) -> str:
@@ -306,9 +306,9 @@ def _what_a_stop_does(message: ShownMessage) -> str:
             "to make it fail; its producer is asked first, and a message whose transaction committed is delivered; "
             "without its verdict only --override makes it fail"
         )
-    left = "the branches that are left" if any(one.done for one in message.branches) else "its branches"
-    though = ", though its transaction is committed" if message.check_url else ""
-    return f"to make it fail: {left} are not called any more{though}"
+    left = "the remaining branches" if any(one.done for one in message.branches) else "its branches"
+    though = ", although its transaction is committed" if message.check_url else ""
+    return f"to make it fail: {left} are no longer called{though}"
 
 
 def _redirect(message: ShownMessage) -> str:

@@ -57,7 +57,7 @@ def list_groups(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
         print_json(ManyGroups(groups, "", now_ms))
         return
     if not groups:
-        echo("There are no groups. A first consumer makes one, and so does: twophase groups create NAME")
+        echo("There are no groups. The first consumer creates one, and so does: twophase groups create NAME")
         return
     rows: list[tuple[str, ...]] = [
         ("GROUP", "TOPICS", "NOT DONE", "OLDEST", "IN FLIGHT", "BEHIND", "DEAD LETTERS", "ASKED")
@@ -175,7 +175,7 @@ def _pauses(text: str | None) -> list[int] | None:
     try:
         return [round(float(part) * 1000) for part in text.split(",")]
     except (ValueError, OverflowError):
-        echo(f"--pauses: {text!r} are no seconds, such as 1,10,60.", err=True)
+        echo(f"--pauses: {text!r} is not a list of seconds, such as 1,10,60.", err=True)
         raise typer.Exit(2) from None
 
 
@@ -186,7 +186,7 @@ Examples:
   twophase groups remove billing --override --yes
 
 Its consumers must have stopped for a minute. With --override it is removed although it has not done all its messages:
-then these are kept for it no longer. Its dead letters stay. A group that comes back begins with the oldest message."""
+these are then no longer kept for it. Its dead letters stay. A group that comes back begins with the oldest message."""
 
 
 @app.command(epilog=_REMOVE_EXAMPLES)
@@ -222,8 +222,8 @@ Examples:
   twophase groups reset billing orders --to 2026-01-31T12:00
   twophase groups reset billing orders --to latest --queue 3 --yes
 
-Messages that were done and stand behind the new position are given out again; messages before it are skipped. What
-consumers have at this moment is given out again, too, if it stands behind the position."""
+Done messages after the new position are given out again; messages before it are skipped. What
+consumers have at this moment is given out again, too, if it comes after the position."""
 
 
 @app.command(epilog=_RESET_EXAMPLES)

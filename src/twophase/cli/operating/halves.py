@@ -43,7 +43,7 @@ redrive). With several nodes, each knows only the producers that are connected t
 def list_halves(
     server: ServerOption = DEFAULT_SERVER,
     situation: Annotated[str, typer.Option("--situation", help="Only these: waits, asked, busy, away or parked.")] = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Half messages at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="Most half messages to show.")] = 100,
     *,
     json: JsonOption = False,
 ) -> None:

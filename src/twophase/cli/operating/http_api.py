@@ -69,7 +69,8 @@ class Api:
         self._hops = hops
         if not server.startswith(("http://", "https://")):
             self._fail(
-                f"--server: {server!r} is no http:// or https:// address; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE
+                f"--server: {server!r} is not an http:// or https:// address; such as {DEFAULT_SERVER}.",
+                EXIT_UNREACHABLE,
             )
         if "@" in urlsplit(server).netloc:
             self._fail("--server: an address with a user name or password in it is not understood.", EXIT_UNREACHABLE)
@@ -108,7 +109,7 @@ class Api:
             response = self._client.request(method, path, body, timeout_s=_TIMEOUT_S)
         except HttpError as error:
             if error.kind is HttpErrorKind.PROTOCOL:
-                self._stranger("answered something that is no HTTP (is it the gRPC port?)")
+                self._stranger("answered something that is not HTTP (is it the gRPC port?)")
             if error.kind is HttpErrorKind.TLS:
                 self._fail(f"{NO_TLS} {error.text}.\n{error.remedy}", EXIT_UNREACHABLE)
             if error.kind is HttpErrorKind.CLOSED:
@@ -149,7 +150,7 @@ class Api:
         try:
             return msgspec.json.decode(body, type=answer)
         except msgspec.MsgspecError:
-            self._stranger("answered something else than was asked")
+            self._stranger("gave an unexpected answer")
 
     def _stranger(self, what: str) -> NoReturn:
         self._fail(

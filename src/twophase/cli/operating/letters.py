@@ -137,7 +137,7 @@ def redrive(
 ) -> None:
     """Send dead letters to their group again, as they are or edited."""
     if bool(numbers) == everything:
-        echo("Name letters, or say --all: one of both.", err=True)
+        echo("Name letters, or use --all: one of the two.", err=True)
         raise typer.Exit(2)
     api = Api(server)
     chosen = numbers or [
@@ -174,7 +174,7 @@ def redrive(
 def _properties(given: list[str]) -> dict[str, str]:
     pairs = [one.partition("=") for one in given]
     if wrong := next((one for one in pairs if not one[0] or not one[1]), None):
-        echo(f"--set: {''.join(wrong)!r} is no NAME=VALUE.", err=True)
+        echo(f"--set: {''.join(wrong)!r} is not NAME=VALUE.", err=True)
         raise typer.Exit(2)
     return {name: value for name, _, value in pairs}
 
@@ -187,7 +187,7 @@ def _body(text: str | None, file: Path | None) -> tuple[str | None, str | None]:
     if file is None:
         return text, None
     if text is not None:
-        echo("--body or --body-file: one of both.", err=True)
+        echo("Use --body or --body-file, not both.", err=True)
         raise typer.Exit(2)
     try:
         raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()

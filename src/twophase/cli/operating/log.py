@@ -67,7 +67,7 @@ def list_rows(
     who: Annotated[str, typer.Option(help="Only acts with this token or certificate.")] = "",
     act: Annotated[str, typer.Option(help="Only this act, such as stop, redirect, subscribe or refused.")] = "",
     since: Annotated[str, typer.Option(metavar="WHEN", help=_TIME)] = "",
-    limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Rows that are shown at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Most rows to show.")] = 100,
     *,
     json: JsonOption = False,
 ) -> None:
@@ -171,6 +171,6 @@ def _head(since: str) -> tuple[int, str] | None:
         return None
     found = _HEAD.fullmatch(since.strip())
     if found is None:
-        echo(f"--since: {since!r} is no SEQ:HASH as verify prints it.", err=True)
+        echo(f"--since: {since!r} is not SEQ:HASH as verify prints it.", err=True)
         raise typer.Exit(2)
     return int(found[1]), found[2]

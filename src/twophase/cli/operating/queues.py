@@ -59,7 +59,7 @@ def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
         print_json(ManyTopics(topics, "", now_ms))
         return
     if not topics:
-        echo("There are no topics of queues. A first message makes one, and so does: twophase queues create NAME")
+        echo("There are no topics of queues. The first message creates one, and so does: twophase queues create NAME")
         return
     rows: list[tuple[str, ...]] = [("TOPIC", "QUEUES", "MESSAGES", "BYTES", "BEYOND", "OLDEST", "GROUPS", "NOT DONE")]
     rows += [_row(topic, now_ms) for topic in topics]
@@ -185,7 +185,7 @@ KindsOption = Annotated[
 ]
 RetentionOption = Annotated[
     int | None,
-    typer.Option("--retention-days", help="Keep its messages so many days at least; 0: as long as history."),
+    typer.Option("--retention-days", help="Keep its messages at least this many days; 0: as long as history."),
 ]
 BytesOption = Annotated[
     int | None,
@@ -252,7 +252,7 @@ def _define(name: str, asked: DefineTopic, server: str, json: bool) -> None:  # 
 def print_defined(done: Defined, *, dry_run: bool) -> None:
     """Print what became of a topic or a group."""
     if done.before == done.after:
-        echo(f"{done.name}: it stood so already: {done.after}")
+        echo(f"{done.name}: it was so already: {done.after}")
     elif not done.before:
         echo(f"{done.name}: {'would be made' if dry_run else 'made'}: {done.after}")
     else:

@@ -52,8 +52,8 @@ Examples:
   twophase messages redirect --from http://old-mail:8080 --to http://mail:8080 --dry-run
   twophase messages redirect --check --from http://localhost:1 --to http://orders:8000
 
-Branches keep their ids, and those that have succeeded stay so. A check address goes on naming the database that it
-named (barrier=), unless the new one names another. What was under way at the old address counts no more."""
+Branches keep their ids, and those that have succeeded stay so. A check address still names the database that it
+named (barrier=), unless the new one names another. Calls in progress at the old address no longer count."""
 
 
 def redirect(
@@ -125,7 +125,7 @@ def _check_words(gids: list[str], to: str, branch: str, beginning: str, *, check
     if not to:
         wrong = "--to: the new address is missing."
     elif branch and check:
-        wrong = "--check is about no branch: leave one of both out."
+        wrong = "--check does not concern a branch: leave out one of the two."
     elif not gids and branch:
         wrong = "--branch needs the message's gid; for many messages say --from URL."
     elif not gids and not beginning:

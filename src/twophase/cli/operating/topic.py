@@ -13,7 +13,7 @@ from twophase.cli.operating.plain_table import print_table
 
 app = typer.Typer(
     name="topic",
-    help="Topics: show and change who is called for topic://NAME.",
+    help="Topics: show and change the subscribers of topic://NAME.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
@@ -67,7 +67,7 @@ def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = Fal
         print_json(found)
         return
     if not found.topics:
-        echo("There are no topics. The first subscriber makes one: twophase topic subscribe NAME URL")
+        echo("There are no topics. The first subscriber creates one: twophase topic subscribe NAME URL")
         return
     rows = [("TOPIC", "SUBSCRIBERS", "VERSION", "CHANGED")]
     rows += [(topic.name, str(len(topic.subscribers)), str(topic.version), topic.changed) for topic in found.topics]

@@ -104,7 +104,7 @@ class BaseConsumer:
     # Push.
 
     async def start(self) -> None:
-        """Receive from now on.
+        """Start receiving.
 
         Raises:
             ConfigurationError: it was started before, or has no handler.
@@ -118,7 +118,7 @@ class BaseConsumer:
         self._work().start(self._subscriptions)
 
     async def stop(self, timeout: float | timedelta = STOP_S) -> None:  # noqa: ASYNC109 -- for handlers, which go on
-        """Take nothing more, let the handlers end, give back what was not begun.
+        """Fetch nothing more, let the handlers end, and give back messages not begun.
 
         A handler that does not end within `timeout` seconds is cancelled, and its message comes again at once. Safe
         to call twice.
@@ -165,7 +165,7 @@ class BaseConsumer:
         lease: float | timedelta | None = None,
         tags: str | Iterable[str] = "*",
     ) -> list[Received]:
-        """Take up to `limit` messages, waiting for the first; none when none came.
+        """Take up to `limit` messages, waiting for the first; none if none came.
 
         Arguments:
             topic: without namespace.
@@ -190,7 +190,7 @@ class BaseConsumer:
         )
 
     async def ack(self, message: Received) -> bool:
-        """Note that a message is done; when this returns, that is durable.
+        """Acknowledge a message; when this returns, that is durable.
 
         Returns False where it comes too late: the message is done, or was delivered again, and that delivery counts.
 
@@ -200,21 +200,21 @@ class BaseConsumer:
         return await self._work().holding.ack(message)
 
     async def nack(self, message: Received, pause: float | timedelta | None = None) -> bool:
-        """Have a message delivered again, after `pause` seconds or the group's backoff.
+        """Let a message be delivered again, after `pause` seconds or the group's backoff.
 
         Returns and raises as `ack`.
         """
         return await self._work().holding.nack(message, None if pause is None else pause_ms_of(pause))
 
     async def extend(self, message: Received, lease: float | timedelta) -> bool:
-        """Keep a message for `lease` seconds from now.
+        """Extend a message's lease to `lease` seconds from now.
 
         Returns False where it is not the consumer's any more. Raises as `ack`.
         """
         return await self._work().holding.extend(message, lease_ms_of(lease))
 
     async def give_back(self, message: Received) -> bool:
-        """Let others have a message that was not begun; the delivery does not count.
+        """Give back a message that was not begun; the delivery does not count.
 
         Returns and raises as `ack`.
         """

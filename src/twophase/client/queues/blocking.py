@@ -99,11 +99,11 @@ class Consumer:
         self._consumer.add(topic, handler_of(function, is_async=False), tags, concurrency)
 
     def start(self) -> None:
-        """Receive from now on, in threads. Raises as `AsyncConsumer.start`."""
+        """Start receiving, in threads. Raises as `AsyncConsumer.start`."""
         self._loop.call(self._consumer.start())
 
     def stop(self, timeout: float | timedelta = STOP_S) -> None:
-        """Take nothing more, let the handlers end, give back what was not begun.
+        """Fetch nothing more, let the handlers end, and give back messages not begun.
 
         A handler that does not end within `timeout` seconds goes on in its thread; its message comes again when its
         lease is over. Safe to call twice.
@@ -117,7 +117,7 @@ class Consumer:
                 threads.shutdown(wait=False)
 
     def run(self, *, signals: bool = True, timeout: float | timedelta = STOP_S) -> None:
-        """Start, consume until `stop` is called or SIGTERM or SIGINT comes, and stop.
+        """Start, consume until `stop`, SIGTERM or SIGINT, and stop.
 
         Arguments and errors: as `AsyncConsumer.run`.
         """
@@ -147,26 +147,26 @@ class Consumer:
         lease: float | timedelta | None = None,
         tags: str | Iterable[str] = "*",
     ) -> list[Received]:
-        """Take up to `limit` messages, waiting for the first; none when none came.
+        """Take up to `limit` messages, waiting for the first; none if none came.
 
         Arguments and errors: as `AsyncConsumer.receive`.
         """
         return self._loop.call(self._consumer.receive(topic, limit=limit, wait=wait, lease=lease, tags=tags))
 
     def ack(self, message: Received) -> bool:
-        """Note that a message is done, durably. As `AsyncConsumer.ack`."""
+        """Acknowledge a message, durably. As `AsyncConsumer.ack`."""
         return self._loop.call(self._consumer.ack(message))
 
     def nack(self, message: Received, pause: float | timedelta | None = None) -> bool:
-        """Have a message delivered again. As `AsyncConsumer.nack`."""
+        """Let a message be delivered again. As `AsyncConsumer.nack`."""
         return self._loop.call(self._consumer.nack(message, pause))
 
     def extend(self, message: Received, lease: float | timedelta) -> bool:
-        """Keep a message for `lease` seconds from now. As `AsyncConsumer.extend`."""
+        """Extend a message's lease to `lease` seconds from now. As `AsyncConsumer.extend`."""
         return self._loop.call(self._consumer.extend(message, lease))
 
     def give_back(self, message: Received) -> bool:
-        """Let others have a message that was not begun. As `AsyncConsumer.give_back`."""
+        """Give back a message that was not begun. As `AsyncConsumer.give_back`."""
         return self._loop.call(self._consumer.give_back(message))
 
     def dead_letter(self, message: Received, reason: str = "") -> bool:

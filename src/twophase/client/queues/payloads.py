@@ -41,7 +41,7 @@ def plain(body: bytes, encoding: str) -> bytes:
     except zlib.error as error:
         raise PayloadUnreadable("the body is not gzip, as its encoding says.") from error
     if not stream.eof:
-        raise PayloadUnreadable(f"the body is cut, or has more than {PLAIN_BYTES_MAX} bytes when it is plain.")
+        raise PayloadUnreadable(f"the body is truncated, or has more than {PLAIN_BYTES_MAX} bytes when it is plain.")
     return text
 
 

@@ -187,7 +187,7 @@ class TransactionProducer:
         self._loop.call(self._producer.start())
 
     def close(self, timeout: float | timedelta = CLOSE_S) -> None:
-        """Take no more questions, and end the checks under way. Safe to call twice.
+        """Take no more questions, and end the checks in progress. Safe to call twice.
 
         What is undecided then is asked of other processes of the group, or of this one when it is back.
         """
@@ -217,7 +217,7 @@ class TransactionProducer:
         properties: Mapping[str, str] | None = None,
         namespace: str = "",
     ) -> Sent:
-        """Keep a message, run `execute`, and send its decision.
+        """Store a message, run `execute`, and send its decision.
 
         Arguments:
             topic: 1 to 127 letters, digits, `%`, `|`, `_` and `-`.

@@ -64,7 +64,7 @@ class GrpcTarget:
         authority = rest.removesuffix("/")
         try:
             if any(sign in authority for sign in "/?#"):
-                raise ConfigurationError(f"server {server!r} has a path, which gRPC has not.", remedy=_REMEDY)
+                raise ConfigurationError(f"server {server!r} has a path, which gRPC does not have.", remedy=_REMEDY)
             address = parse_address(f"http://{authority}")
         except HttpError as error:
             what = str(error).partition(": ")[2]

@@ -52,11 +52,11 @@ def address_of(server: str) -> Address:
     except HttpError as error:
         remedy = _REMEDY if "://" in server or not server else f"Write http://{shown}."
         raise ConfigurationError(
-            f"server {shown!r} is no http:// or https:// address ({error}).", remedy=remedy
+            f"server {shown!r} is not an http:// or https:// address ({error}).", remedy=remedy
         ) from error
     if not server.isascii() or not server.isprintable() or set(server) & {" ", "?", "#"}:
         raise ConfigurationError(
-            f"server {shown!r} has something in it that no address of a server has.", remedy=_REMEDY
+            f"server {shown!r} has something that an address of a server must not have.", remedy=_REMEDY
         )
     return address._replace(path=address.path.rstrip("/").removesuffix(API_PATH))
 

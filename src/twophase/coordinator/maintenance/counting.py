@@ -58,7 +58,7 @@ class Counting:
             _log.error("the store has reached store_bytes_max: new messages are refused: %d bytes", size)
         return StoreFull(
             f"the store has {size} bytes, and store_bytes_max is {self._bytes_max}: no new message is taken.",
-            remedy="Raise store_bytes_max, or keep history for less time (retention_ms). What was taken goes on.",
+            remedy="Raise store_bytes_max, or keep history for less time (retention_ms). Accepted messages continue.",
         )
 
     async def _loop(self) -> None:

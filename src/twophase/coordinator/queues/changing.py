@@ -78,7 +78,7 @@ class Changing:
         def changed(known: TopicSettings) -> TopicSettings:
             queues = known.queues if asked.queues is None else asked.queues
             if queues < known.queues:
-                raise InvalidRequest(f"queues: topic {name!r} has {known.queues}, and their number only grows.")
+                raise InvalidRequest(f"queues: topic {name!r} has {known.queues}, and their number can only grow.")
             kinds = known.kinds if asked.kinds is None else tuple(kind for kind in KINDS if kind in asked.kinds)
             retention_ms = known.retention_ms if asked.retention_ms is None else asked.retention_ms
             bytes_max = known.retention_bytes if asked.retention_bytes is None else asked.retention_bytes

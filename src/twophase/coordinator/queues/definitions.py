@@ -228,7 +228,7 @@ def definition(kind: str, name: str, settings: TopicSettings | GroupSettings) ->
 
 
 def _no_such(kind: str, name: str) -> str:
-    return f"there is no {kind} {name!r}, and none is made on first use."
+    return f"there is no {kind} {name!r}, and the first use does not create one."
 
 
 def _wrong_kind(topic: str, taken: frozenset[str], kind: str) -> str:

@@ -206,14 +206,14 @@ def wanted_by(expression: str, group: str = "") -> Callable[[QueueMessage], bool
     True
     >>> wanted_by("amount > 3")
     Traceback (most recent call last):
-    twophase.core.errors.requests.InvalidRequest: TP-1000: 'amount > 3' is no filter: write * or tags as a || b...
+    twophase.core.errors.requests.InvalidRequest: TP-1000: 'amount > 3' is not a filter: write * or tags as a || b...
     """
     text = expression.strip()
     if text in {"", "*"}:
         return lambda message: message.only_group in {"", group}
     tags = frozenset(tag.strip() for tag in text.split("||"))
     if any(not tag or any(character.isspace() for character in tag) for tag in tags):
-        raise InvalidRequest(f"{text[:64]!r} is no filter: write * or tags as a || b.")
+        raise InvalidRequest(f"{text[:64]!r} is not a filter: write * or tags as a || b.")
     return lambda message: message.tag in tags and message.only_group in {"", group}
 
 

@@ -319,7 +319,7 @@ def _redirect(context: Context, active: ActiveMessage, trigger: Trigger, _: Stat
     message = active.message
     try:
         if redirection.check and active.state is not _PREPARED:
-            text = f"current status '{active.state}', cannot redirect: its producer is asked no more."
+            text = f"current status '{active.state}', cannot redirect: its producer is no longer asked."
             raise StateConflict(text, gid=message.gid)
         redirected, moves = redirect(message, active.done, redirection)
     except (InvalidRequest, StateConflict) as error:

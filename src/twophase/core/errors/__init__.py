@@ -16,7 +16,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── QueueNotFound         TP-1020  no such topic or group of consumers
     │   ├── WrongMessageKind      TP-1021  the topic takes other kinds of messages
     │   ├── ReceiptInvalid        TP-1022  no delivery has this receipt
-    │   ├── PayloadUnreadable     TP-1023  a payload is not of the type that its handler takes
+    │   ├── PayloadUnreadable     TP-1023  a payload is not of its handler's type
     │   ├── Unauthenticated       TP-1101  a token is needed
     │   └── Forbidden             TP-1102  the token does not allow it
     ├── Refused                   TP-2000  the lifecycle refuses the request
@@ -62,12 +62,12 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── MessageUsedTwice      TP-5008  a Message object is single-use
     │   ├── TransactionLost       TP-5009  the transaction ended before its end
     │   ├── FunctionRefused       TP-5010  an async function where nothing awaits it, or the other way round
-    │   ├── BranchSpoilt          TP-5011  an earlier call's effect may be there in part
+    │   ├── BranchSpoilt          TP-5011  part of an earlier call's effect may be committed
     │   └── EventLoopBlocked      TP-5012  a blocking call where an event loop runs
     ├── BarrierError              TP-6000  the barrier in the business database
     │   ├── BarrierTableMissing   TP-6001  the table was never installed
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
-    │   ├── UnsafeDatabase        TP-6003  the database may forget what it answered
+    │   ├── UnsafeDatabase        TP-6003  the database may lose a confirmed commit
     │   ├── UnsupportedEngine     TP-6004  not an engine this library knows
     │   ├── BarrierRowRefused     TP-6005  another key than the barrier's own is taken
     │   ├── BarrierTableUnusable  TP-6006  no unique key, nulls in it, or a table that a crash empties

@@ -6,7 +6,7 @@ from twophase.core.errors.base import Fate, TwophaseError
 
 
 class AuditError(TwophaseError):
-    """The audit could not be made, so nothing is said about any message."""
+    """The audit could not run, so it says nothing about any message."""
 
     code = "TP-8000"
     concerns_a_message = False
@@ -33,7 +33,7 @@ class HistoryGap(AuditError):
     code = "TP-8003"
     remedy = (
         "Read the missing rows from the archive if there is one, then continue the stream with option onGap=report, "
-        "which reports what is missing in rows of its own; run it more often than retention removes rows."
+        "which reports missing rows as gap rows; run it more often than retention removes rows."
     )
 
 
@@ -72,7 +72,7 @@ class RowChanged(PublishError):
     code = "TP-8102"
     remedy = (
         "Make the query return the same row for a key whenever it runs (no random values, no current time), or give "
-        "the changed row a key of its own; and keep to the ledger that its batch began with."
+        "the changed row a key of its own; and use the ledger with which its batch began."
     )
 
 

@@ -56,7 +56,7 @@ class QueueNotFound(InvalidRequest):
     """There is no such topic or group of consumers."""
 
     code = "TP-1020"
-    remedy = "Correct its name, or let the first use make it (setting queues_made_on_use); nothing was changed."
+    remedy = "Correct its name, or let the first use create it (setting queues_made_on_use); nothing was changed."
 
 
 class WrongMessageKind(InvalidRequest):
@@ -74,7 +74,7 @@ class ReceiptInvalid(InvalidRequest):
 
 
 class PayloadUnreadable(InvalidRequest):
-    """The payload of a queue's message is not of the type that its handler takes."""
+    """The payload of a queue's message is not of its handler's type."""
 
     code = "TP-1023"
     remedy = "Correct the producer, or the type at the handler; the message is a dead letter, or comes again."
@@ -91,7 +91,7 @@ class CallNotSigned(InvalidRequest):
 
 
 class Unauthenticated(InvalidRequest):
-    """This server needs a token, and the request has none that it knows."""
+    """This server needs a token, and the request has no token that it knows."""
 
     code = "TP-1101"
     remedy = (
@@ -107,10 +107,10 @@ class Forbidden(InvalidRequest):
 
 
 class PageRefused(InvalidRequest):
-    """Requests of web pages are not served."""
+    """Requests from web pages are refused."""
 
     code = "TP-1006"
-    remedy = "A page of a console that may send requests is named in the setting origins; nothing was changed."
+    remedy = "To allow a console's page, add it to the setting origins; nothing was changed."
 
 
 class WrongHost(InvalidRequest):
@@ -200,10 +200,10 @@ class ReceiptStale(Refused):
 
 
 class QueueInUse(Refused):
-    """Something needs the topic or the group as it is."""
+    """The topic or the group is still in use."""
 
     code = "TP-2021"
-    remedy = "Do what the text says, and repeat it; nothing was changed."
+    remedy = "Do what the message says, then repeat the request; nothing was changed."
 
 
 class Unavailable(TwophaseError):
@@ -233,7 +233,7 @@ class QueuesUnavailable(Unavailable):
 
     code = "TP-3020"
     fate = Fate.UNCHANGED
-    remedy = "Ask again in a moment; a node that has ended counts until its lease is over."
+    remedy = "Ask again in a moment; a node that has ended counts until its lease ends."
 
 
 class QueuesElsewhere(QueuesUnavailable):
@@ -273,7 +273,7 @@ class CoordinatorUnreachable(Unavailable):
 
 
 class TlsFailed(CoordinatorUnreachable):
-    """No TLS connection to the coordinator was made, so nothing was sent."""
+    """No TLS connection to the coordinator could be made, so nothing was sent."""
 
     code = "TP-3007"
     fate = Fate.UNCHANGED

@@ -48,7 +48,7 @@ class StoreCorrupt(StoreError):
 
 
 class NotAStore(StoreCorrupt):
-    """The file is not a twophase store, and was not touched."""
+    """The file is not a twophase store, and was not changed."""
 
     code = "TP-4008"
     fate = Fate.UNCHANGED
@@ -79,12 +79,12 @@ class SchemaTooNew(StoreError):
 
 
 class StoreFenced(StoreError):
-    """Another process has taken this node's slot, so this one may not write any more."""
+    """Another process has taken this node's slot, so this process may no longer write."""
 
     code = "TP-4006"
     remedy = (
-        "Send again, to any node; repeating is safe. On a shared database this node takes a new slot by itself; on a "
-        "file of its own the process stops. Whoever took over finishes its messages."
+        "Send again, to any node; repeating is safe. On a shared database this node takes a new slot by itself; with a "
+        "SQLite file the process stops. The node that took over finishes its messages."
     )
 
 

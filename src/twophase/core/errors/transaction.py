@@ -50,7 +50,7 @@ class BranchesLost(CommittedDespiteError):
 
     code = "TP-5013"
     remedy = (
-        "Take the commit out of the block. Do not repeat the operation: complete what is missing by hand; then call "
+        "Remove the commit from the block. Do not repeat the operation: complete what is missing manually; then call "
         "message.submit(), which sends the branches, or run `twophase messages stop GID --override`."
     )
 
@@ -87,14 +87,14 @@ class BeginDeadlinePassed(RolledBack):
 
 
 class MessageUsedTwice(TransactionError):
-    """A Message object was used once more, or decided by hand against its local transaction; nothing changed."""
+    """A Message object was used twice, or decided manually against its local transaction; nothing changed."""
 
     code = "TP-5008"
-    remedy = "Make a new Message for each transaction; what became of this one stands."
+    remedy = "Make a new Message for each transaction; the outcome of this one stands."
 
 
 class TransactionLost(TransactionError):
-    """The transaction that wrote the barrier row is no longer open: something inside the block ended or spoilt it."""
+    """The transaction that wrote the barrier row is no longer open: something inside the block ended or damaged it."""
 
     code = "TP-5009"
     fate = Fate.UNDECIDED
@@ -109,23 +109,23 @@ class FunctionRefused(TransactionError):
 
     code = "TP-5010"
     remedy = (
-        "Give blocking calls a plain function; give an AsyncMessage, and the calls with a… in front, an `async def`. "
-        "Nothing was committed."
+        "Pass a plain function to a blocking call, and an `async def` to an AsyncMessage or a call whose name begins "
+        "with `a`. Nothing was committed."
     )
 
 
 class BranchSpoilt(TransactionError):
-    """An earlier call of this branch ended its transaction inside the block, so its effect may be there in part."""
+    """An earlier call of this branch ended its transaction inside the block, so part of its effect may be committed."""
 
     code = "TP-5011"
     remedy = (
-        "Take the commit out of the branch's function. Then complete the effect by hand and set the barrier row's "
-        "reason to 'action', or undo the effect and delete the row; the next call goes on from there."
+        "Remove the commit from the branch's function. Then complete the effect manually and set the barrier row's "
+        "reason to 'action', or undo the effect and delete the row; the next call continues from there."
     )
 
 
 class EventLoopBlocked(TransactionError):
-    """A blocking call was made where an event loop runs, which would stand still meanwhile; nothing was sent."""
+    """A blocking call was made in a running event loop, which it would stop; nothing was sent."""
 
     code = "TP-5012"
     fate = Fate.NOT_STARTED
@@ -155,7 +155,7 @@ class WrongDatabase(BarrierError):
 
 
 class UnsafeDatabase(BarrierError):
-    """The business database may forget a commit it has confirmed."""
+    """The business database may lose a commit that it has confirmed."""
 
     code = "TP-6003"
     fate = Fate.NOT_STARTED
@@ -177,36 +177,36 @@ class UnsupportedEngine(BarrierError):
 
 
 class BarrierRowRefused(BarrierError):
-    """The barrier table takes no row of this key, although none of the same key stands in it."""
+    """The barrier table refuses a row although it has no row with the same key."""
 
     code = "TP-6005"
     fate = Fate.NOT_STARTED
     remedy = (
-        "Run `twophase barrier install URL`: it moves a PostgreSQL sequence that is behind the rows. If that does not "
-        "help, remove what turns the row away: unique indexes that are not the barrier's own, triggers that drop the "
-        "row, key columns that cut values."
+        "Run `twophase barrier install URL`: it advances a PostgreSQL sequence that is behind the rows. If that does "
+        "not help, remove what refuses the row: unique indexes that are not the barrier's own, triggers that drop the "
+        "row, key columns that truncate values."
     )
 
 
 class BarrierTableUnusable(BarrierError):
-    """The barrier table is made in a way that cannot keep the promises."""
+    """The barrier table, as it is, cannot keep the promises."""
 
     code = "TP-6006"
     fate = Fate.NOT_STARTED
     remedy = (
-        "Run `twophase barrier install URL`: it mends what it can and names what it cannot. Or install a table of "
-        "another name with --table, and name it in `table=`."
+        "Run `twophase barrier install URL`: it repairs what it can and names what it cannot. Or install another table "
+        "with --table, and name it in `table=`."
     )
 
 
 class DatabaseSwitched(BarrierError):
-    """The transaction began in another database than the one that the check address names; it is rolled back."""
+    """The transaction began in another database than the check address names; it is rolled back."""
 
     code = "TP-6007"
     fate = Fate.NOT_STARTED
     remedy = (
-        "Send the message again, as a new one: from now on the database's name is read anew for each message of this "
-        "engine. If the engine is not meant to change databases, find what changes its schema or database."
+        "Send the message again, as a new one: from now on the database's identity is read anew for each message of "
+        "this engine. If the engine is not meant to change databases, find what changes its schema or database."
     )
 
 

@@ -36,7 +36,7 @@ CHAIN: Final = Operation(
     summary="The audit log in the order of its chain, and both ends of the chain",
     description="`twophase log verify` computes each hash anew.",
     parameters=(
-        Parameter("after", "`seq` behind which the page begins", int),
+        Parameter("after", "the page begins after this `seq`", int),
         Parameter("limit", "rows of a page, 1 to 1000", int),
     ),
     answer=ShownChain,
@@ -97,5 +97,5 @@ def _number(request: Request, name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise InvalidRequest(f"{name}: {text[:45]!r} is no whole number.")
+        raise InvalidRequest(f"{name}: {text[:45]!r} is not a whole number.")
     return int(text)

@@ -133,10 +133,10 @@ RESET_ONE: Final = Operation(
 RESET_ALL: Final = Operation(
     path=f"{DTM_PREFIX}/resetCronTime",
     tag="operators",
-    summary="Try messages now that would wait for long",
+    summary="Retry now messages that would wait for long",
     parameters=(
-        Parameter("timeout", "those that wait longer than so many seconds", int),
-        Parameter("limit", "so many at most", int),
+        Parameter("timeout", "those that wait longer than this many seconds", int),
+        Parameter("limit", "at most this many", int),
     ),
     answer=Reset,
     refusals={500: _NO_NUMBER},

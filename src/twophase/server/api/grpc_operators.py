@@ -27,7 +27,7 @@ _MESSAGE_BYTES_MAX: Final = 16 * 1024
 
 A stream keeps its request and the answer for as long as the client does not take the answer.
 """
-_BROKEN: Final = "the request is no protobuf message of this method."
+_BROKEN: Final = "the request is not a protobuf message of this method."
 
 
 class Operators:

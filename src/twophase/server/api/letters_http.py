@@ -133,7 +133,7 @@ class LettersApi:
         name, caller = name_in(request), caller_of(request)
         position, limit = page_in(request, LETTERS_MAX)
         if not (position or "0").isdecimal() or len(position) > _NUMBER_CHARACTERS_MAX or not position.isascii():
-            raise InvalidRequest(f"position: {position[:45]!r} is none that a page ended with; leave it out to begin.")
+            raise InvalidRequest(f"position: {position[:45]!r} is not the end of a page; leave it out to begin.")
         with_bodies = request.query_params.get("payload", "").lower() in {"true", "1"}
         if with_bodies:
             caller.require_scope(_PAYLOAD, f"{_LETTERS_PATH}?payload", peer_of(request))

@@ -55,7 +55,7 @@ PREPARE: Final = Operation(
     methods=("POST",),
     tag="many at once",
     summary="Prepare up to 500 messages",
-    description="Each as `prepare` takes one, with an outcome of its own; `code` empty: done. May be repeated.",
+    description="Each as in `prepare`, with its own outcome; `code` empty: done. May be repeated.",
     request=PrepareMany,
     answer=ManyReply,
 )
@@ -65,7 +65,7 @@ SUBMIT: Final = Operation(
     tag="many at once",
     summary="Submit up to 500 messages",
     description=(
-        "Each as `submit` takes one, without `wait_result`; or the gids of prepared ones, of which an unknown one is"
+        "Each as in `submit`, without `wait_result`; or the gids of prepared ones, of which an unknown one is"
         " answered TP-2004 and never begun. May be repeated."
     ),
     request=SubmitMany,
@@ -136,7 +136,7 @@ class ManyApi:
     async def _submit(self, request: Request) -> Answer:
         asked = await self._read(_decode_submit, request)
         if (asked.gids is None) is (asked.messages is None):
-            raise InvalidRequest("`messages` or `gids` is needed, and not both.")
+            raise InvalidRequest("`messages` or `gids` is needed, but not both.")
         if asked.messages is not None:
             return await self._each(caller_of(request), asked.messages, self._submit_one, _Submitted)
         gids = _valid_gids(asked.gids or ())
@@ -161,7 +161,7 @@ class ManyApi:
         try:
             return decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
+            raise InvalidRequest(f"the request does not fit this path: {error}.") from error
 
     async def _each(
         self,
@@ -266,4 +266,4 @@ def _require_distinct(field: str, gids: Sequence[str | None]) -> None:
         raise InvalidRequest(f"{field}: there are {len(gids)}, at most {MESSAGES_MAX} are allowed.")
     if len(set(gids)) != len(gids):
         twice = next(gid for index, gid in enumerate(gids) if gid in gids[:index])
-        raise InvalidRequest(f"{field}: {'no gid' if twice is None else repr(twice[:128])} stands there twice.")
+        raise InvalidRequest(f"{field}: {'a missing gid' if twice is None else repr(twice[:128])} occurs twice.")

@@ -53,7 +53,11 @@ from twophase.stores.search import Search
 
 _PATH: Final = "/api/twophase/messages"
 _GID: Final = Parameter("gid", "the message's name", where="path")
-_ACT_REFUSALS: Final = {404: NO_MESSAGE, 409: "the message's state refuses it; `state` says which", 410: FORGOTTEN}
+_ACT_REFUSALS: Final = {
+    404: NO_MESSAGE,
+    409: "the message's state does not allow it; `state` is the state",
+    410: FORGOTTEN,
+}
 MANY: Final = Operation(
     path=_PATH,
     tag="operators",
@@ -61,9 +65,9 @@ MANY: Final = Operation(
     parameters=(
         Parameter("state", "only these, separated by commas: `prepared`, `submitted`, `succeed`, `failed`"),
         Parameter("parked", "`true` or `false`: only those that are parked, or are not"),
-        Parameter("gid", "only gids that begin so"),
-        Parameter("destination", "only messages with a branch whose address begins so, up to the end of a part"),
-        Parameter("check", "only messages whose check address begins so, up to the end of a part"),
+        Parameter("gid", "only gids with this beginning"),
+        Parameter("destination", "only messages with a branch whose address begins with this, up to the end of a part"),
+        Parameter("check", "only messages whose check address begins with this, up to the end of a part"),
         Parameter("created_after", "milliseconds since 1970", int),
         Parameter("created_before", "milliseconds since 1970", int),
         Parameter("position", "`position` of the page before"),
@@ -85,9 +89,9 @@ REDIRECT: Final = Operation(
     tag="operators",
     summary="Call open branches, or the check-back, at another address",
     description=(
-        "`branch` names one call by its id; `from` means every open call whose address begins so, and `to` replaces"
-        " that beginning; neither means the only open call. With `check` the check address is replaced, and goes"
-        " on naming the database it names. With `dry_run` nothing is changed."
+        "`branch` names one call by its id; `from` means every open call whose address begins with it, and `to` "
+        "replaces that beginning; neither means the only open call. With `check` the check address is replaced, and "
+        "still names the same database. With `dry_run` nothing is changed."
     ),
     parameters=(_GID,),
     request=Redirecting,
@@ -108,8 +112,8 @@ ACTS: Final = {
     )
     for name, summary in (
         ("stop", "Fail a message; a prepared one's producer is asked first; without its verdict, `override` is needed"),
-        ("park", "Leave a message alone until it is redriven"),
-        ("redrive", "Take up a parked message again"),
+        ("park", "Park a message until it is redriven"),
+        ("redrive", "Redrive a parked message"),
         ("retry-now", "Try a message now"),
     )
 }
@@ -253,7 +257,7 @@ def _redirecting(body: bytes) -> Redirecting:
     if not asked.to:
         raise InvalidRequest("to: the new address is missing.")
     if asked.check and asked.branch:
-        raise InvalidRequest("branch: a check address belongs to no branch; name one of both.")
+        raise InvalidRequest("branch: a check address belongs to no branch; name only one of the two.")
     for limited in (asked.to, asked.beginning, asked.branch):
         require(URL_BYTES_MAX, len(limited.encode("utf-8", "replace")))
     return asked
@@ -312,7 +316,7 @@ def _number(request: Request, name: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise InvalidRequest(f"{name}: {text[:45]!r} is no whole number.")
+        raise InvalidRequest(f"{name}: {text[:45]!r} is not a whole number.")
     return int(text)
 
 

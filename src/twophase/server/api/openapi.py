@@ -36,19 +36,19 @@ _SCHEMAS: Final = "#/components/schemas/"
 _RESPONSES: Final = "#/components/responses/"
 
 ANYWHERE: Final[Mapping[int, str]] = {
-    400: "the request cannot be understood, or passes a limit: `message` names the field and the limit",
-    401: "this server needs a token, and the request has none that it knows",
+    400: "the request cannot be understood, or exceeds a limit: `message` names the field and the limit",
+    401: "this server needs a token, and the request has no token that it knows",
     403: "the token does not allow the request",
     408: "the request did not arrive in time",
     413: "the body is too large",
-    429: "the owner of the token has used up its quota: come again; `Retry-After` says when",
+    429: "the owner of the token has used up its quota: retry; `Retry-After` says when",
     431: "the head is too large",
-    503: "overloaded, draining, or the store fails: come again; `Retry-After` says when",
+    503: "overloaded, draining, or the store fails: retry; `Retry-After` says when",
 }
 """Refusals of any request, besides its own."""
 
 FIELDS: Final[Mapping[str, str]] = {
-    "gid": "names the message for ever; 1 to 128 bytes, no control characters",
+    "gid": "the message's id; 1 to 128 bytes, no control characters",
     "trans_type": "`msg`",
     "steps": "the branches, in order",
     "payloads": "the body of each branch's call, already serialised; as many as there are steps",
@@ -154,7 +154,7 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
         "info": {
             "title": "twophase coordinator",
             "version": version("twophase"),
-            "description": "dtm's HTTP API for 2-phase messages, and what is beside it. An unknown path, and a method "
+            "description": "dtm's HTTP API for 2-phase messages, and twophase's own. An unknown path, and a method "
             "that a path does not have, are both answered 404, as dtm does. Every GET answers HEAD too.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },

@@ -25,10 +25,10 @@ from twophase.server.identity.caller import UNKNOWN, Caller
 from twophase.server.identity.scopes import CHANGING, scopes_of
 
 DTM_PREFIX: Final = "/api/dtmsvr"
-REFUSED: Final = "the message's state, or its content, refuses it: `dtm_result` is `FAILURE`, `state` says which"
+REFUSED: Final = "the message's state or content does not allow it: `dtm_result` is `FAILURE`, `state` says which"
 NO_TOPIC: Final = "TP-1003: there is no such topic; nothing was stored"
 NO_MESSAGE: Final = "TP-2004: there is no such message"
-FORGOTTEN: Final = "TP-2005: the gid is older than the history kept, so its fate is unknown"
+FORGOTTEN: Final = "TP-2005: the gid is older than the kept history, so its fate is unknown"
 _TYPE: Final = JSON_TYPE.decode()
 
 

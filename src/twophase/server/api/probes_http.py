@@ -37,7 +37,7 @@ PROBE: Final = Operation(
     methods=("POST",),
     tag="operators",
     summary="Probe a check address from this node now",
-    description="Nothing is written, here or there; at most four such requests are served at once.",
+    description="Nothing is written on either side; at most four such requests are served at once.",
     request=ProbeAsked,
     answer=ProbeShown,
 )

@@ -70,7 +70,8 @@ DEFINE_TOPIC: Final = Operation(
     methods=("POST",),
     tag="queues",
     summary="Make a topic of queues, or change its settings",
-    description="What is left out stays as it is. The number of queues only grows. With `dry_run` nothing is changed.",
+    description="Missing fields stay as they are. The number of queues can only grow. With `dry_run` nothing is "
+    "changed.",
     parameters=(_TOPIC,),
     request=DefineTopic,
     needs_body=False,
@@ -110,7 +111,7 @@ DEFINE_GROUP: Final = Operation(
     methods=("POST",),
     tag="queues",
     summary="Make a group of consumers, or change its settings",
-    description="What is left out stays as it is. With `dry_run` nothing is changed.",
+    description="Missing fields stay as they are. With `dry_run` nothing is changed.",
     parameters=(_GROUP,),
     request=DefineGroup,
     needs_body=False,
@@ -252,7 +253,7 @@ def page_in(request: Request, rows_max: int) -> tuple[str, int]:
     """
     position, text = request.query_params.get("position", ""), request.query_params.get("limit", "") or str(rows_max)
     if "\0" in position:
-        raise InvalidRequest("position: it has a character that no page ended with; leave it out to begin.")
+        raise InvalidRequest("position: it is not the end of a page; leave it out to begin.")
     if not (text.isascii() and text.isdecimal()) or not 1 <= int(text[:9]) <= rows_max:
         raise InvalidRequest(f"limit: {text[:45]!r} is not from 1 to {rows_max}.")
     return position, int(text)

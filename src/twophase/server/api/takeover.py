@@ -68,8 +68,8 @@ CLOCKS_APART_MS: Final = 5 * 60_000
 _VALUES_MAX: Final = 1_000 * MESSAGES_MAX
 """Twice what the limits of the messages allow."""
 _OLDER_THAN_HISTORY: Final = (
-    "It is older than this server's history: had it been imported before, and delivered, nobody would know. If it "
-    "never was, say --never-imported."
+    "It is older than this server's history: it may have been imported before and delivered. If it never was, use "
+    "--never-imported."
 )
 IMPORT: Final = Operation(
     path=PATH,
@@ -253,7 +253,7 @@ def _read(body: bytes) -> TakeoverRequest:
     if len(asked.messages) > MESSAGES_MAX:
         raise InvalidRequest(f"messages: there are {len(asked.messages)}, at most {MESSAGES_MAX} are allowed.")
     if len({message.gid for message in asked.messages}) != len(asked.messages):
-        raise InvalidRequest("messages: one gid stands there twice.")
+        raise InvalidRequest("messages: one gid occurs twice.")
     return asked
 
 

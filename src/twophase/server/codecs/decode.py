@@ -189,7 +189,7 @@ class Decoder:
         for move in moves:
             address = _address(move.after, protocol)
             if not address or address.startswith(TOPIC_PREFIX):
-                raise InvalidRequest("to: an address that can be called is needed, no topic.", gid=gid)
+                raise InvalidRequest("to: an address that can be called is needed, not a topic.", gid=gid)
             if move.branch_id == CHECK_BACK_ID:
                 self._examine_check(address, gid)
             else:

@@ -139,7 +139,7 @@ def not_before_ms(value: str | float | None, now_ms: int, gid: str) -> int:
         try:
             seconds = msgspec.convert(value, _Zoned).timestamp()
         except (msgspec.ValidationError, OverflowError) as error:
-            raise InvalidRequest(f"next_cron_time is {value[:45]!r}, no time; {_TIME_EXPECTED}.", gid=gid) from error
+            raise InvalidRequest(f"next_cron_time is {value[:45]!r}, not a time; {_TIME_EXPECTED}.", gid=gid) from error
     else:
         seconds = value
     # Go writes a time that was never set as the year 1.

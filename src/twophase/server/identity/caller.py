@@ -108,7 +108,7 @@ class Caller:
         if not self.scopes:
             raise Unauthenticated
         needed = " or ".join(sorted(scopes))
-        raise Forbidden(f"the token {self.name!r} has not the scope {needed}.")
+        raise Forbidden(f"the token {self.name!r} does not have the scope {needed}.")
 
     def when_noted(self, answer: Callable[[], None]) -> None:
         """Call `answer` when the rows of refusals are written: at once, if none waits."""

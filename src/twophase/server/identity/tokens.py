@@ -138,7 +138,7 @@ def read_token_file(file: Path) -> TokenFile:
         with os.fdopen(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as opened:
             found = os.fstat(opened.fileno())
             if not stat.S_ISREG(found.st_mode):
-                raise _refused(f"{file} is no regular file.")
+                raise _refused(f"{file} is not a regular file.")
             mode = stat.S_IMODE(found.st_mode)
             if mode & 0o077:
                 raise _refused(f"others may read {file} (mode {mode:04o}).", remedy=f"chmod 600 {file}")
@@ -150,7 +150,7 @@ def read_token_file(file: Path) -> TokenFile:
     try:
         tokens = msgspec.convert(tomllib.loads(text.decode()), _File).token
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise _refused(f"{file} is no file of tokens: {error}.") from error
+        raise _refused(f"{file} is not a file of tokens: {error}.") from error
     _validate(tokens, file)
     return TokenFile(tokens, found.st_uid)
 

@@ -91,7 +91,7 @@ def _check_names(url: str) -> None:
     """
     if unknown := sorted(parse_qs(urlsplit(url).query).keys() & set(_NAMES_OF_LIBPQ.split())):
         raise ConfigurationError(
-            f"{shown(url)}: {', '.join(unknown)} in the URL cannot be had with this driver; take it out."
+            f"{shown(url)}: {', '.join(unknown)} in the URL is not supported by this driver; remove it."
         )
 
 
@@ -161,11 +161,11 @@ async def _prove(connection: Connection, database: str, *, is_pooled: bool) -> N
         raise ConfigurationError(f"{database}: PostgreSQL {version // 10_000} is too old; 13 or newer is needed.")
     if isolation != _ISOLATION:
         raise ConfigurationError(
-            f"{database}: transactions are {isolation}, under which a gid could live twice, and behind a pooler only "
+            f"{database}: transactions are {isolation}, under which a gid could exist twice, and behind a pooler only "
             f"the database can change that: alter database … set default_transaction_isolation = '{_ISOLATION}'."
         )
     if fsync == "off":
-        raise UnsafeDurability(f"{database}: fsync is off, so a commit may be forgotten; set it to on.")
+        raise UnsafeDurability(f"{database}: fsync is off, so a commit may be lost; set it to on.")
     if synchronous == "off" and is_pooled:
         raise UnsafeDurability(
             f"{database}: synchronous_commit is off, and behind a pooler only the database can change that:"

@@ -113,7 +113,7 @@ def store_error(error: BaseException, database: str, doing: str) -> TwophaseErro
         return SchemaMissing(text)
     if isinstance(error, ValueError) and not isinstance(error, (PostgresError, InterfaceError)):
         # The driver's text may hold a piece of the password.
-        return ConfigurationError(f"{database}: the URL is not to be understood; percent-encode what is special in it.")
+        return ConfigurationError(f"{database}: the URL cannot be understood; percent-encode its special characters.")
     if state in _URL_STATES or isinstance(error, ClientConfigurationError):
         return ConfigurationError(text)
     if state.startswith("XX00") and state != "XX000":

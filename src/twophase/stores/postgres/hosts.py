@@ -52,7 +52,7 @@ async def connect_primary(url: str, timeout_s: float, **options: Any) -> Any:
 
 def read_only() -> ReadOnlySQLTransactionError:
     """Return the error of a server that must not write."""
-    return ReadOnlySQLTransactionError("no server was found that takes writes")
+    return ReadOnlySQLTransactionError("no server accepts writes")
 
 
 def _each(url: str) -> list[str]:

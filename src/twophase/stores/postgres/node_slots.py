@@ -105,7 +105,7 @@ def _owner(secret: str, lease_ms: int) -> str:
 def _two_leases(other: int, others_ms: int, own_ms: int) -> ConfigurationError:
     return ConfigurationError(
         f"The node in slot {other} has a lease of {others_ms} ms, and lease_ms is {own_ms} here:"
-        " the one that waits less would end the other's epoch again and again.",
+        " the node that waits less would end the other's epoch again and again.",
         remedy=(
             "Give all nodes of the database the same lease_ms. To change it, stop them all first; one that was killed"
             " counts until its lease has run out."

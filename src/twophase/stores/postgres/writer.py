@@ -374,7 +374,7 @@ class Writer:
             settled = Settled(*rows[0])
             if settled.flushes not in (slot.flushes, slot.flushes + 1):
                 raise StoreFenced(
-                    f"{self._reconnecting.database}: the database has forgotten flushes ({settled.flushes} of "
+                    f"{self._reconnecting.database}: the database has lost flushes ({settled.flushes} of "
                     f"{slot.flushes}): a failover to a standby that was behind?"
                 )
             slot.fence, slot.flushes = settled.fence, settled.flushes

@@ -72,7 +72,7 @@ def _cannot_make(path: Path, error: OSError) -> StoreError:
 
 def _read_owner(descriptor: int) -> str:
     owner = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-    return owner or "another process, which did not say which"
+    return owner or "another process, which left no id"
 
 
 def _write_owner(descriptor: int, owner: str) -> None:

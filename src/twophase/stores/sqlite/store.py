@@ -402,14 +402,14 @@ def _file(path: str | os.PathLike[str]) -> Path:
     name = os.fspath(path)
     if not name or name.startswith((":memory:", "file:")) or "\0" in name:
         raise ConfigurationError(
-            f"store: {name!r} is no file's path; SQLite in memory would lose what it acknowledged."
+            f"store: {name!r} is not a file's path; SQLite in memory would lose what it acknowledged."
         )
     return Path(os.path.realpath(name))
 
 
 def _check_directory(path: Path) -> None:
     if not path.parent.is_dir():
-        raise ConfigurationError(f"store: the folder {path.parent} does not exist; make it first.")
+        raise ConfigurationError(f"store: the folder {path.parent} does not exist; create it first.")
     if path.is_dir():
         raise ConfigurationError(f"store: {path} is a folder; name a file in it.")
     if path.exists() and path.stat().st_nlink > 1:

@@ -57,7 +57,7 @@ def test_a_token_is_new_each_time_and_fits_into_a_url() -> None:
     ("text", "why"),
     [
         ("[[token]]\n", "missing required field"),
-        ("nonsense", "no file of tokens"),
+        ("nonsense", "not a file of tokens"),
         (_entry(colour='"red"'), "colour"),
         (_entry(scopes='["everything"]'), "everything"),
         (_entry(scopes="[]"), "has no scope"),
@@ -79,7 +79,7 @@ def test_an_entry_that_cannot_work_is_refused(tmp_path: Path, text: str, why: st
 def test_a_pipe_is_refused_and_nobody_waits_for_it(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     os.mkfifo(file, 0o600)
-    with pytest.raises(ConfigurationError, match="no regular file"):
+    with pytest.raises(ConfigurationError, match="not a regular file"):
         read_tokens(file)
 
 

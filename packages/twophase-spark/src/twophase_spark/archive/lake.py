@@ -128,8 +128,8 @@ class Lake:
             if any(info.path.endswith(".parquet") for info in found):
                 raise ArchiveRefused(
                     f"{self.uri(kind)} has Parquet files, and no Delta log.",
-                    remedy="Restore its folder _delta_log from a backup, or give the lake up with --detach and take "
-                    "another.",
+                    remedy="Restore its folder _delta_log from a backup, or stop using the lake with --detach and "
+                    "choose another.",
                 )
             schema = target_of(kind).append(pa.field(DAY, pa.date32()))
             settings = {"delta.appendOnly": "true"}
@@ -148,8 +148,8 @@ class Lake:
             tables = {kind: DeltaTable(self.uri(kind)) for kind in TABLES}
         except TableNotFoundError:
             raise ArchiveRefused(
-                f"{self.place} is no lake: it has not the Delta tables {', '.join(TABLES)}.",
-                remedy="Name the place that `twophase spark archive` writes.",
+                f"{self.place} is not a lake: it does not have the Delta tables {', '.join(TABLES)}.",
+                remedy="Name the lake that `twophase spark archive` writes.",
             ) from None
         except OSError as error:
             raise ArchiveRefused(f"{self.place} cannot be read: {_plain(error)}.") from error
@@ -275,7 +275,8 @@ def writing(lake: Lake) -> Iterator[None]:
     except (OSError, DeltaError) as error:
         raise ArchiveRefused(
             f"{lake.place} cannot be written: {_plain(error)}.",
-            remedy="See that the place may be written and has room, and run it again: it goes on where it was.",
+            remedy="Make sure that the lake can be written and has space, then run it again: it continues where it "
+            "was.",
         ) from error
 
 
@@ -287,7 +288,7 @@ def _plain(error: OSError | DeltaError) -> str:
 
 def _another(lake: Lake) -> ArchiveRefused:
     return ArchiveRefused(
-        f"{lake.place}: another archive is at work there.", remedy="Run it again when that one has come to its end."
+        f"{lake.place}: another archive is at work there.", remedy="Run it again when the other archive has ended."
     )
 
 

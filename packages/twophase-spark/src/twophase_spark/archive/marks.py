@@ -40,7 +40,8 @@ def claim(location: Location, lake: int, extent: Extent) -> None:
     if known["archived_until_ms"] > extent.until_ms:
         raise ArchiveRefused(
             f"{location.shown} was archived into this lake before, and the lake has lost the last commits.",
-            remedy="Restore its folders _delta_log from a backup, or give the lake up with --detach and take another.",
+            remedy="Restore its folders _delta_log from a backup, or stop using the lake with --detach and choose "
+            "another.",
         )
 
 

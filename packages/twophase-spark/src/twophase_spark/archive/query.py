@@ -60,7 +60,7 @@ def require_sound(question: Question) -> None:
         ArchiveRefused: the place is no lake.
     """
     if question.lake is None and question.url is None:
-        raise ConfigurationError("Give --lake, --store or both: what the query is asked of.")
+        raise ConfigurationError("Give --lake, --store or both.")
     _snapshot(question)
 
 
@@ -86,7 +86,7 @@ def ask(spark: SparkSession, question: Question, say: Callable[[str], None]) -> 
             return answer
         say("the lake has grown meanwhile; asking again")
     raise ArchiveRefused(
-        f"The lake grew in each of {_TRIES_MAX} tries.", remedy="Ask again when the archive has come to its end."
+        f"The lake grew in each of {_TRIES_MAX} tries.", remedy="Query again when the archive has ended."
     )
 
 

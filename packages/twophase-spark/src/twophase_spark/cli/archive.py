@@ -57,11 +57,11 @@ def archive(
     ] = None,
     detach: Annotated[
         bool | None,
-        typer.Option("--detach", help="Give the archive up: the store removes old history without it again."),
+        typer.Option("--detach", help="Stop archiving this store: it removes old history without an archive again."),
     ] = None,
     accept_gaps: Annotated[
         bool | None,
-        typer.Option("--accept-gaps", help="Go on although some rows were removed before they were archived."),
+        typer.Option("--accept-gaps", help="Continue although some rows were removed before they were archived."),
     ] = None,
     purge: Annotated[
         bool | None, typer.Option("--purge", help="Then remove from the store what verified files of the lake contain.")
@@ -162,7 +162,7 @@ def _detach(store: str | None) -> None:
     from twophase_spark.archive import marks  # noqa: PLC0415 -- PySpark is slow to import
 
     marks.detach(marks.store_at(reference_of(store)))
-    echo("the coordinator forgets without an archive again, when its retention says so")
+    echo("the coordinator removes history by its retention again, without an archive")
 
 
 def _show_archived(done: Archived, lake: str) -> None:

@@ -338,5 +338,5 @@ def _typed(source: Source, name: str, values: Sequence[Any], kind: pa.DataType) 
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         location = source.location
         raise CannotRead(
-            f"ledger {location.name}, {location.shown}: column {name} holds values that are no {kind}."
+            f"ledger {location.name}, {location.shown}: column {name} has values that are not {kind}."
         ) from None

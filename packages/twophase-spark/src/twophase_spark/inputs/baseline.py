@@ -42,7 +42,7 @@ def read_baseline(path: Path) -> Baseline:
             f"The baseline {path} cannot be read: {error.strerror}. Make one with --write-baseline {path}."
         ) from None
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise ConfigurationError(f"{path} is no baseline: {error}.") from None
+        raise ConfigurationError(f"{path} is not a baseline: {error}.") from None
     if baseline.format != FORMAT:
         raise ConfigurationError(f"{path} has format {baseline.format}; this twophase knows {FORMAT}.")
     known = {flag.value for flag in VIOLATIONS}

@@ -109,7 +109,7 @@ def read_state(path: Path) -> VerifiedPoint | None:
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise ConfigurationError(f"{path} is no state of an audit: {error}. Name another file.") from None
+        raise ConfigurationError(f"{path} is not a state of an audit: {error}. Name another file.") from None
     if state.format != FORMAT:
         raise ConfigurationError(f"{path} has format {state.format}; this twophase knows {FORMAT}.")
     return state

@@ -161,11 +161,11 @@ def _sentence(verdict: Verdict, result: AuditResult, terms: Terms, queues: Queue
     if verdict is Verdict.NOTHING:
         return "There are no messages in any of these databases, so nothing is proven. Are they the right ones?"
     if verdict is Verdict.UNCHECKED:
-        return f"Of none of the {result.messages} messages could everything be told, so nothing is proven."
+        return f"None of the {result.messages} messages could be checked completely, so nothing is proven."
     if verdict is Verdict.INCOMPLETE:
         return "Nothing is broken as far as it was checked, and not everything was."
     if not result.messages:
-        return "There are no messages yet." if terms.since_ms is None else "No message came since the last run."
+        return "There are no messages yet." if terms.since_ms is None else "There is no new message since the last run."
     rest = f" {result.acknowledged} more are broken and acknowledged." if result.acknowledged else ""
     held = result.messages - result.acknowledged
     return f"Every promise held for {held} messages, as far as they could be checked.{rest}"
@@ -190,7 +190,7 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
             lines.append(Coverage(f"ledger of {location.name} against payloads: differing", checked=True, note=note))
             count = result.incomparable.get(location.name)
             if count:
-                note = f"{count} effects, of which `agrees` says neither yes nor no; they count as nothing"
+                note = f"{count} effects for which `agrees` is neither true nor false; they are in no class"
                 lines.append(Coverage(f"some payloads of the ledger of {location.name}", checked=False, note=note))
     if queues.queues:
         note = f"{queues.entries} entries in {queues.queues} queues, {queues.dead_letters} of them dead letters"

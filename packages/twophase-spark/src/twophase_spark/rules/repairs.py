@@ -18,10 +18,7 @@ from twophase.core.shell import argument
 from twophase_spark.rules.classify import ServiceScope, Table
 from twophase_spark.rules.taxonomy import Flag
 
-_TURNED_AWAY = (
-    "its barrier row stands without a booking, and a repeated call is turned away: if the effect is nowhere, take the "
-    "row away"
-)
+_TURNED_AWAY = "its barrier row has no booking, so a repeated call is refused: if the effect is nowhere, remove the row"
 
 
 class Repair(msgspec.Struct, frozen=True):
@@ -89,7 +86,7 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
     if flag is Flag.PARKED:
         return [("when its cause is gone", f"twophase messages redrive {name}")]
     if flag in {Flag.LATE, Flag.IN_FLIGHT}:
-        return [("try at once instead of at the next turn", f"twophase messages retry-now {name}")]
+        return [("retry at once instead of later", f"twophase messages retry-now {name}")]
     if flag is Flag.LOST and message.get("state") in {State.SUBMITTED, State.SUCCEEDED}:
         return [("a branch of it is in no queue: let its producer send that again, under another id", explain)]
     if flag is Flag.LOST:
@@ -103,7 +100,7 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
     if flag is Flag.CONTRARY_VERDICT:
         return [("who decided, and why", explain)]
     if flag in {Flag.GHOST, Flag.ORPHAN}:
-        why = "what has to be undone, by your own means"
+        why = "what you must undo yourself"
         own = [branch["branch_id"] for branch in message.get("branches") or ()]
         if flag is Flag.ORPHAN and own:
             why += f"; not of {', '.join(own)}, which the message has"

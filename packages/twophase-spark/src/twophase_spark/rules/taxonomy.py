@@ -45,8 +45,8 @@ MEANINGS: tuple[Meaning, ...] = (
         Flag.LOST,
         "lost",
         True,
-        "Committed, and no message is known for it, or the message failed, or was never appended to its queue.",
-        "Call the branches by hand, or send the message again under a new gid; then find out who decided against it.",
+        "Committed, but the message is unknown, has failed, or was never appended to its queue.",
+        "Call the branches manually, or send the message again under a new gid; then find out who decided against it.",
     ),
     Meaning(
         Flag.GHOST,
@@ -66,15 +66,15 @@ MEANINGS: tuple[Meaning, ...] = (
         Flag.MISSING_EFFECT,
         "missing effect",
         True,
-        "The message succeeded, or the consumer's barrier says so, and the effect is not there.",
-        "Remove its barrier row, if one stands, and call the branch by hand; "
-        "its service must commit before it answers 200.",
+        "The message succeeded, or the consumer's barrier says so, but the effect is missing.",
+        "Remove its barrier row, if there is one, and call the branch manually; its service must commit before it "
+        "answers 200.",
     ),
     Meaning(
         Flag.DIFFERING_EFFECT,
         "differing effect",
         True,
-        "The effect is there, and its ledger's row contradicts the payload by the ledger's condition `agrees`.",
+        "The effect is there, but its ledger's row contradicts the payload by the ledger's condition `agrees`.",
         "Compare the row with the payload (`twophase messages show --payload`); correct the row, and its service.",
     ),
     Meaning(
@@ -82,20 +82,20 @@ MEANINGS: tuple[Meaning, ...] = (
         "orphan effect",
         True,
         "A branch took effect for a message that no given coordinator knows, or that has no such branch.",
-        "Name every coordinator that calls these consumers; otherwise somebody called the branch by hand.",
+        "Name every coordinator that calls these consumers; otherwise another program called the branch.",
     ),
     Meaning(
         Flag.CONTRARY_VERDICT,
         "contrary verdict",
         True,
-        "The coordinator's decision and the producer's barrier row contradict each other, or the row is not there.",
+        "The coordinator's decision and the producer's barrier row contradict each other, or the row is missing.",
         "Compare decided_by and reason with the barrier row; the check-back must insert before it answers.",
     ),
     Meaning(
         Flag.UNGUARDED_EFFECT,
         "unguarded effect",
         True,
-        "The ledger has the effect, the consumer's barrier has no row: a repeated call would do it again.",
+        "The ledger has the effect, but the consumer's barrier has no row: a repeated call would take effect again.",
         "Write both in one transaction, with `barrier.once`.",
     ),
     Meaning(
@@ -103,14 +103,14 @@ MEANINGS: tuple[Meaning, ...] = (
         "stopped by an operator",
         False,
         "The producer's transaction is committed, and an operator stopped the message by force.",
-        "Nothing, if the operator settled it otherwise.",
+        "Nothing, if the operator repaired it in another way.",
     ),
     Meaning(
         Flag.PARKED,
         "parked",
         False,
         "Undecided or undelivered, and no longer retried.",
-        "Remove the cause, then redrive it.",
+        "Remove the cause, then redrive the message.",
     ),
     Meaning(
         Flag.LATE,

@@ -82,7 +82,7 @@ def _submit(publishing: Publishing, ledger: Ledger, group: str) -> None:
     if contrary:
         raise ContraryDecision(
             f"{len(contrary)} messages of batch {group} had failed before they were submitted; the others are "
-            "published. This is told once: running again goes on.",
+            "published. This is reported once: a new run continues.",
             gid=contrary[0],
         )
 

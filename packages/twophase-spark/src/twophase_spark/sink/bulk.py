@@ -144,11 +144,11 @@ class BulkClient:
                     raise TlsFailed(f"{error.text}.", remedy=f"{error.remedy} {_OPTIONS_OF_TLS}") from error
                 why = str(error)
             except (msgspec.MsgspecError, ValueError) as error:
-                raise PublishError(f"What answers {path} is no coordinator of ours.") from error
+                raise PublishError(f"What answers {path} is not a coordinator of twophase.") from error
             pause_s = _BACKOFF.pause_ms(attempt, random.random()) / 1000  # noqa: S311 -- jitter
             if portion and time.monotonic() + pause_s >= ends_s:
                 raise CoordinatorUnreachable(
-                    f"{self._client.server.host_header} took {attempt} requests for nothing: {why}."
+                    f"{self._client.server.host_header} gave no usable answer to {attempt} requests: {why}."
                 )
             if portion:
                 time.sleep(pause_s)

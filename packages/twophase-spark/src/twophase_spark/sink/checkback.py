@@ -40,8 +40,8 @@ The answer is unknown then, in less time than a coordinator waits for it.
 """
 _EVIDENCE: Final = {
     Verdict.COMMITTED: "its batch is published",
-    Verdict.ROLLED_BACK: "every batch it stands in was given up",
-    Verdict.IN_PROGRESS: "no batch it stands in is decided",
+    Verdict.ROLLED_BACK: "every batch with it was given up",
+    Verdict.IN_PROGRESS: "no batch with it is decided",
     Verdict.UNKNOWN: "this ledger has never seen it",
 }
 _log = logging.getLogger("twophase.spark")

@@ -39,7 +39,7 @@ def _address(option: str, url: str) -> str:
     try:
         address_of(url.partition("?")[0])
     except ConfigurationError:
-        raise ConfigurationError(f"Option {option} is no http:// or https:// address.") from None
+        raise ConfigurationError(f"Option {option} is not an http:// or https:// address.") from None
     return url
 
 
@@ -89,7 +89,7 @@ def _topic(_: str, name: str) -> str:
     try:
         return TOPIC_PREFIX + validate_topic(name, "topic") if name else ""
     except Exception as error:
-        raise ConfigurationError(f"Option topic: {name!r} is no topic's name.") from error
+        raise ConfigurationError(f"Option topic: {name!r} is not a topic's name.") from error
 
 
 def _headers(_: str, text: str) -> tuple[tuple[str, str], ...]:

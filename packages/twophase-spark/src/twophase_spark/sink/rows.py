@@ -147,16 +147,16 @@ class RowEncoder:
             url, payload = self._url(row), self._payload(row).decode()
             why_not = why_reserved(url)
             if why_not:
-                raise RowRefused(f"A row is no message: its address is refused: {why_not}.", gid=gid)
+                raise RowRefused(f"A row cannot be a message: its address is refused: {why_not}.", gid=gid)
             request = b"".join(
                 (b'{"gid":"', gid.encode(), before_url, _encode(url), before_payload, _encode(payload), rest)
             )
         except UnicodeDecodeError:
-            raise RowRefused("A row is no message: a payload is not UTF-8 text.", gid=gid) from None
+            raise RowRefused("A row cannot be a message: a payload is not UTF-8 text.", gid=gid) from None
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             raise RowRefused(f"A row cannot be written as JSON: {type(error).__name__}.", gid=gid) from None
         if len(request) > BODY_BYTES_MAX.value:
-            raise RowRefused(f"A row is no message: it has more than {BODY_BYTES_MAX.value} bytes.", gid=gid)
+            raise RowRefused(f"A row cannot be a message: it has more than {BODY_BYTES_MAX.value} bytes.", gid=gid)
         return gid, request
 
 

@@ -78,9 +78,9 @@ ACK: Final = _operation(
     "Acknowledge messages",
     Receipts,
     ReceiptResults,
-    "When it is answered, what is done is durable. A stale receipt is an outcome of its own, TP-2020.",
+    "The acknowledgement is durable before the answer. A stale receipt is an outcome of its own, TP-2020.",
 )
-NACK: Final = _operation(NACK_PATH, "Have a message delivered again", Nack, Nacked, _409=STALE)
+NACK: Final = _operation(NACK_PATH, "Let a message be delivered again", Nack, Nacked, _409=STALE)
 EXTEND: Final = _operation(EXTEND_PATH, "Keep a message for longer", Extend, Extended, _409=STALE)
 GIVE_BACK: Final = _operation(
     GIVE_BACK_PATH,

@@ -16,7 +16,7 @@ from twophase.server.identity.caller import Caller
 Asked = TypeVar("Asked")
 QUEUES_TAG: Final = "queues"
 STALE: Final = "TP-2020: the message was delivered again, extended or done since"
-NO_QUEUE: Final = "TP-1020: there is no such topic or group, and none is made on first use; or as any request"
+NO_QUEUE: Final = "TP-1020: there is no such topic or group, and the first use does not create one; or as any request"
 
 
 async def read(request: Request, kind: type[Asked]) -> Asked:
@@ -29,7 +29,7 @@ async def read(request: Request, kind: type[Asked]) -> Asked:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidRequest(f"the request is not what this path takes: {error}.") from error
+        raise InvalidRequest(f"the request does not fit this path: {error}.") from error
 
 
 def refuse(error: TwophaseError) -> Answer:
