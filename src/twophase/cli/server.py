@@ -15,8 +15,9 @@ from twophase.cli.console import echo
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.server.app import EXIT_CONFIGURATION, run
+from twophase.server.setting_sources import CONFIG_VARIABLE, load
 from twophase.server.setting_table import describe
-from twophase.server.settings import CONFIG_VARIABLE, Settings, load
+from twophase.server.settings import Settings
 from twophase.server.workers.supervisor import supervise
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

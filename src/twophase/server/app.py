@@ -72,7 +72,8 @@ from twophase.server.log_observer import CountedAndLogged, LogObserver
 from twophase.server.metrics import Metrics
 from twophase.server.rocketmq.opening import rocketmq_port_of
 from twophase.server.sessions import Sessions
-from twophase.server.settings import Settings, unknown_variables
+from twophase.server.setting_sources import unknown_variables
+from twophase.server.settings import Settings
 from twophase.server.stores import is_open_to_others, open_store
 from twophase.server.tls import ServerTls, tls_of
 from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor

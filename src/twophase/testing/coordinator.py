@@ -24,7 +24,8 @@ from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import FINAL, State
 from twophase.core.spans import as_ms, as_seconds
 from twophase.server.app import Server
-from twophase.server.settings import Settings, load
+from twophase.server.setting_sources import load
+from twophase.server.settings import Settings
 from twophase.stores.search import Search
 from twophase.testing.clock import VirtualClock
 

@@ -48,7 +48,10 @@ _BETWEEN_FAULTS: Final = 200
 """Deliveries between two faults."""
 _PEACE_MAX_S: Final = 30.0
 _FAULTS_LEAST: Final = 2
-"""Faults of the shortest run: on a busy machine all messages may be sent before the first delivery."""
+"""Faults of the shortest run.
+
+On a busy machine all messages may be sent before the first delivery.
+"""
 _RESOLUTIONS: Final = {Decision.COMMIT: Resolution.COMMIT, Decision.ROLLBACK: Resolution.ROLLBACK}
 
 

@@ -19,7 +19,7 @@ from twophase import Message
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.errors import ForgottenMessage, StateConflict
-from twophase.server.settings import load
+from twophase.server.setting_sources import load
 from twophase.testing import InProcessCoordinator, State
 
 DAY_S = 24 * 3600

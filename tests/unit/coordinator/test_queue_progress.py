@@ -93,7 +93,7 @@ async def test_a_repeated_acknowledgement_is_refused_when_the_first_is_durable(
     (delivered,) = await queueing.receive()
     harness.store.open.clear()
     first = asyncio.ensure_future(queueing.ack(delivered))
-    await harness.until(lambda: harness.store.held_flushes == 1)
+    await until(lambda: harness.store.held_flushes == 1)
 
     again = asyncio.ensure_future(getattr(queueing.queues, act)("", GROUP, TOPIC, delivered.handle))
     for _ in range(100):

@@ -10,8 +10,9 @@ import pytest
 from twophase.core.errors import ConfigurationError
 from twophase.core.signature import key_of
 from twophase.server.destinations import AllowedDestination
+from twophase.server.setting_sources import load, unknown_variables
 from twophase.server.setting_table import describe
-from twophase.server.settings import Settings, load, unknown_variables
+from twophase.server.settings import Settings
 
 
 def test_defaults_are_the_documented_ones() -> None:

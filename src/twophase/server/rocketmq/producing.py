@@ -100,7 +100,8 @@ class Producing:
             raise Refused(Code.INVALID_TRANSACTION_ID, "transaction_id: it is missing.")
         client.caller.require_gid(request.transaction_id)
         # As a rule the ids show the topic, and the message is not looked for.
-        gids = [gid_of(space, topic.name, request.message_id) for space in (topic.namespace, client.namespace)]
+        spaces = (topic.namespace, client.namespace)
+        is_named = any(request.transaction_id == gid_of(space, topic.name, request.message_id) for space in spaces)
         try:
             await self._queues.end(
                 request.transaction_id,
@@ -108,7 +109,7 @@ class Producing:
                 checked=request.source == Source.SERVER_CHECK,
                 client_id=client.session.client_id,
                 caller=client.caller.owner,
-                topic=None if request.transaction_id in gids else (topic.namespace, topic.name),
+                topic=None if is_named else (topic.namespace, topic.name),
             )
         except ContentConflict as error:  # it is another owner's
             raise Refused(Code.INVALID_TRANSACTION_ID, error.message) from error

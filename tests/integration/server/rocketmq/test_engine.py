@@ -22,7 +22,7 @@ from twophase.rocketmq_wire.codes import Code, MessageType, Resolution
 from twophase.rocketmq_wire.descriptors import kind
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota
-from twophase.server.settings import load
+from twophase.server.setting_sources import load
 from twophase.server.workers.assignment import of_worker
 from twophase.stores.batch import Batch, FlushResult
 from twophase.stores.sqlite.store import SqliteStore
