@@ -79,7 +79,7 @@ def test_a_fleet_is_read_with_its_secrets_from_the_environment(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[audit", "is no TOML"),
+        ("[audit", "is not TOML"),
         ("[audit]\ngrase = 1", "in [audit]: There is no option 'grase' of [audit]. Did you mean grace?"),
         ('[audit]\ngrace = "long"', "in [audit], grace: Expected `float"),
         ("[audit]\ngrace = -1", "in [audit], grace: Expected `float` >= 0"),

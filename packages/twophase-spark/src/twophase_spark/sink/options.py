@@ -124,35 +124,36 @@ def _switch(usual: str, other: str) -> Read:
 class Publishing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The treatment of each row; the options that make it are
 
-    coordinator: Its address, `http://host:36789`.
-    ledger: SQLite or PostgreSQL, never with a password: `env:NAME` or `file:PATH` (where the whole URL stands), or a
-        URL without one. Batches are decided there; tables are made where they are missing.
-    publisher: A name that stays, also when a checkpoint is lost: part of every gid.
-    keyColumns: The columns that name a row, comma-separated; part of every gid. A key is published once.
-    checkUrl: Where the coordinator asks: the address of `twophase spark checkback`.
-    url: Whom every row calls, `http://…` or any address a branch may have.
-    urlColumn: The column in which each row's address stands.
-    urlTemplate: An address with `${column}` in it, which are put in percent-encoded.
+    coordinator: The coordinator's address, `http://host:36789`.
+    ledger: SQLite or PostgreSQL, never with a password: `env:NAME` or `file:PATH` (with the whole URL), or a URL
+        without one. Batches are decided there; missing tables are created.
+    publisher: A name that never changes, even if a checkpoint is lost; part of every gid.
+    keyColumns: The columns that identify a row, comma-separated; part of every gid.
+    checkUrl: The check address: that of `twophase spark checkback`.
+    url: The address that every row calls: `http://…`, or any address of a branch.
+    urlColumn: The column with each row's address.
+    urlTemplate: An address with `${column}` in it; values are percent-encoded.
     topic: A topic's name, the same as `url` with `topic://` before it.
-    payloadColumn: The column, text or bytes of UTF-8, that is sent as it is.
+    payloadColumn: The column that is sent unchanged: text, or bytes of UTF-8.
     payloadColumns: The columns that are sent, as one JSON object; comma-separated.
     payloadTemplate: JSON with `${column}` in it, each of which becomes its JSON: `{"id":${id}}`.
-    branchHeaders: Headers of the calls, a JSON object: `{"x-tenant":"7"}`. A value may be `env:NAME` or `file:PATH`;
-        one that is a credential, by the header's name or its own first word, must be.
+    branchHeaders: Headers of the calls, a JSON object: `{"x-tenant":"7"}`. A value may be `env:NAME` or `file:PATH`,
+        and must be if the header's name or the value's first word marks a credential.
     authorization: The `Authorization` for the coordinator: `env:NAME` or `file:PATH` only.
     ca: PEM file of the authority of an https coordinator, on driver and executors.
-    clientCertificate: PEM file of the certificate that is shown to the coordinator, there too.
-    clientKey: PEM file of its key, of mode 0600; the key may stand in the certificate's file.
+    clientCertificate: PEM file of the certificate for the coordinator, on driver and executors.
+    clientKey: PEM file of its key, of mode 0600; the certificate's file may have the key.
     checkAfter: Seconds after which the coordinator asks about a prepared message, 1 to 86400.
-    delay: Seconds between the prepare of a message and its first call, at least; up to the coordinator's bound.
+    delay: Seconds between the prepare of a message and its call at the earliest, up to the coordinator's limit.
     durability: `submit`: the coordinator stores a submit before it answers and calls. `check-back`: it answers and
-        calls at once, a change of its store less a message, and asks `checkUrl` if it dies before the outcome is
-        stored.
-    onAbandoned: A row whose message was given up: `fail`, or `skip` to leave it out.
-    onFailure: What `write` does with what it prepared when it fails: `keep` it for another try of the same rows, or
-        `abandon` it, so that these keys can never be published. A streaming batch that failed always comes back.
+        calls at once, which saves a change of its store for each message, and asks `checkUrl` if it dies before the
+        outcome is stored.
+    onAbandoned: For a row whose message was given up: `fail`, or `skip` to leave it out.
+    onFailure: What a failed `write` does with the messages that it prepared: `keep` them for another attempt with the
+        same rows, or `abandon` them, so that these keys can never be published. A streaming batch that failed always
+        comes back.
     rowsPerRequest: Messages in one request, 1 to 500.
-    connections: Requests of one task under way at once, 1 to 32.
+    connections: Concurrent requests of one task, 1 to 32.
 
     The fields are names of columns, templates and references; empty where an option was not given.
     """

@@ -94,30 +94,30 @@ _WITH_GIDS = (tuple(kind for kind in Kind if kind not in {Kind.AUDIT_LOG, Kind.Q
 class ReadOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The request of a read; the options that make it are
 
-    url: The database, never with a password: `env:NAME` or `file:PATH` (where the whole URL stands), or
-        `sqlite:///file.db`, `postgresql://user@host/db`, `mysql://user@host/db`.
+    url: The database, never with a password: `env:NAME` or `file:PATH` (with the whole URL), or `sqlite:///file.db`,
+        `postgresql://user@host/db`, `mysql://user@host/db`.
     table: One of the tables below.
-    name: What errors call the database.
-    columns: Which columns, comma-separated. What is not named is not read; Spark alone would read all.
-    states: Of messages: any of `prepared,submitted,succeeded,failed`.
-    createdAfter: Created at or after this time; of other tables, made then.
-    createdBefore: Created before this time.
-    gidPrefix: Gids that begin so.
-    gids: These gids, comma-separated, at most 1000; looked up by the index of the table.
-    partitions: Tasks at most (1 to 1024); small tables get fewer.
-    driver: `adbc` or `python` insists on one; `auto` takes ADBC where it is installed and fits.
-    asOf: The cut: a time that has passed, or of `history` a map from node to seq, `{"1": 4711}`.
-    snapshot: Of PostgreSQL: a snapshot that another session has exported.
-    maxRowsPerBatch: Rows a micro-batch takes at most, shared by the nodes or queues.
-    start: Where a stream without checkpoint begins: `earliest` row that stands, `latest`, the `beginning` (what is gone
-        is a gap), or a map from node to the seq behind which it begins; of `queue_entry` from topic and queue to the
-        number with which it begins, `{"orders/0": 4711}`.
-    onGap: Rows that were removed before they were read: `fail` ends the stream with TP-8003, `report` puts a row in
-        their place.
+    name: The database's name in errors.
+    columns: The columns, comma-separated. Other columns are not read; Spark alone would read all.
+    states: For messages: any of `prepared,submitted,succeeded,failed`.
+    createdAfter: Only rows created at or after this time.
+    createdBefore: Only rows created before this time.
+    gidPrefix: Only gids with this beginning.
+    gids: Only these gids, comma-separated, at most 1000; looked up by the table's index.
+    partitions: Most tasks (1 to 1024); small tables get fewer.
+    driver: `adbc` or `python` forces one; `auto` uses ADBC if it is installed and fits.
+    asOf: The cut: a past time, or for `history` a map from node to seq, `{"1": 4711}`.
+    snapshot: For PostgreSQL: a snapshot that another session has exported.
+    maxRowsPerBatch: Most rows of a micro-batch, shared by the nodes or queues.
+    start: Where a stream without checkpoint begins: at the `earliest` existing row, the `latest`, the `beginning`
+        (removed rows are a gap), or a map from node to the last seq before it; for `queue_entry` a map from topic and
+        queue to its first number, `{"orders/0": 4711}`.
+    onGap: Rows that were removed before they were read: `fail` ends the stream with TP-8003, `report` replaces them by
+        a row.
     tableName: `table` or `schema.table` in the database.
-    keyColumn: An indexed whole number or text by which the table is cut.
-    gidColumn: Where the gid stands.
-    branchColumn: Where the branch id stands; empty for nowhere.
+    keyColumn: An indexed integer or text by which the table is split.
+    gidColumn: The column with the gid.
+    branchColumn: The column with the branch id; empty if the ledger has no such column.
 
     Times are milliseconds since 1970; an option that was not given is empty or None. `as_of_seqs` is the last seq of
     each node, instead of a time; `start_seqs` where a stream begins, instead of a word, by the name of a node or queue.
