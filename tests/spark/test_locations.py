@@ -51,9 +51,9 @@ def test_several_coordinators_may_be_named() -> None:
         (Role.PRODUCER, "a=redis://x", "must begin with"),
         (Role.PRODUCER, "a=/tmp/a.db", "must begin with"),
         (Role.PRODUCER, "a=sqlite://a.db", "sqlite:///relative.db"),
-        (Role.PRODUCER, "a=sqlite:///a.db#x;drop table y", "no name of a table or column"),
+        (Role.PRODUCER, "a=sqlite:///a.db#x;drop table y", "not a table or column name"),
         (Role.LEDGER, "a=sqlite:///a.db", "name the table"),
-        (Role.LEDGER, "a=sqlite:///a.db#t?gid=1;--", "no name of a table or column"),
+        (Role.LEDGER, "a=sqlite:///a.db#t?gid=1;--", "not a table or column name"),
         (
             Role.LEDGER,
             "a=sqlite:///a.db#t?colour=red",

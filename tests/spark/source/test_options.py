@@ -63,7 +63,7 @@ def test_a_cut_in_the_future_is_refused_by_name(monkeypatch: pytest.MonkeyPatch,
         ),
         ({"url": URL, "table": "attempt", "states": "failed"}, "states is not one of read of table attempt"),
         ({"url": URL, "table": "ledger"}, "tableName is missing"),
-        ({"url": URL, "table": "ledger", "tableName": "x; drop"}, "no name of a table or column"),
+        ({"url": URL, "table": "ledger", "tableName": "x; drop"}, "not a table or column name"),
         ({"url": URL, "table": "ledger", "tableName": "x", "asOf": "1"}, "asOf is not one of read of table ledger"),
         (
             {"url": URL, "table": "barrier", "gidColumn": "x"},

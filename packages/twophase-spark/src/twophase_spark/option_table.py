@@ -150,7 +150,7 @@ def identifier(option: str, text: str) -> str:
         return validate_table(text)
     except ConfigurationError:
         raise ConfigurationError(
-            f"Option {option}: {text!r} is no name of a table or column: letters, digits and _."
+            f"Option {option}: {text!r} is not a table or column name: letters, digits and _."
         ) from None
 
 
