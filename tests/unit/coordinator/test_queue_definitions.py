@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.definitions import Definitions, TopicSettings, definition
 from twophase.coordinator.runtime import Runtime
 from twophase.core.hooks import WallClock
 from twophase.stores.queue_rows import Definition
@@ -28,13 +28,35 @@ class _Store:
         return wanted
 
 
+def _definitions(store: Any) -> Definitions:
+    settings = SimpleNamespace(queues_made_on_use=True, queue_retention_bytes=0)
+    runtime = SimpleNamespace(store=store, settings=settings, queue_counts={}, clock=WallClock())
+    return Definitions(cast("Runtime", runtime))
+
+
 async def test_calls_that_name_a_new_group_together_make_it_once() -> None:
     store: Any = _Store()
-    runtime = SimpleNamespace(
-        store=store, settings=SimpleNamespace(queues_made_on_use=True), queue_counts={}, clock=WallClock()
-    )
-    definitions = Definitions(cast("Runtime", runtime))
+    definitions = _definitions(store)
 
     await asyncio.gather(*(definitions.group("", "billing") for _ in range(50)))
 
     assert [one.name for one in store.made] == ["billing"]
+
+
+async def test_what_changes_while_all_are_read_is_not_undone_by_what_was_read() -> None:
+    store: Any = _Store()
+    definitions = _definitions(store)
+    old = definition("topic", "old", TopicSettings(queues=2))
+    store.made = [old]
+    await definitions.load()
+    reading = asyncio.ensure_future(definitions.load())
+    await asyncio.sleep(0)  # the store is asked
+    definitions.forget("topic", "old")
+    definitions.take(definition("topic", "new", TopicSettings(queues=4)))
+    await reading
+
+    assert definitions.names("topic") == ["new"]
+    assert definitions.topic_settings("new").queues == 4
+
+    await definitions.load()
+    assert definitions.names("topic") == ["old"], "the next reading counts"

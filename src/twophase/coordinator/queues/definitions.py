@@ -69,17 +69,26 @@ class Definitions:
         self._texts: dict[tuple[str, str], str] = {}
         self._known: dict[tuple[str, str], TopicSettings | GroupSettings] = {}
         self._read_ms = 0
+        self._readings = 0
+        self._changed: set[tuple[str, str]] = set()
+        """Those that this node changed while it read them: what was read may be older."""
         self._reading: asyncio.Task[None] | None = None
         self._making = asyncio.Lock()
 
     async def load(self) -> None:
         """Read all of them."""
         self._read_ms = self._clock.now_ms()
-        found = {(one.kind, one.name): one for one in await self._store.queue_definitions()}
-        for gone in self._known.keys() - found.keys():
-            self.forget(*gone)
-        for one in found.values():
-            self.take(one)
+        self._readings += 1
+        try:
+            found = {(one.kind, one.name): one for one in await self._store.queue_definitions()}
+            for kind, name in self._known.keys() - found.keys() - self._changed:
+                self._remove(kind, name)
+            for key in found.keys() - self._changed:
+                self._set(found[key])
+        finally:
+            self._readings -= 1
+            if not self._readings:
+                self._changed.clear()
 
     async def topic(self, namespace: str, name: str) -> TopicInfo:
         """See `QueueApi.topic`."""
@@ -202,7 +211,20 @@ class Definitions:
         return (topic.retention_bytes or self._bytes_max) if topic.retention_ms else 0
 
     def take(self, one: Definition) -> None:
-        """Take note of a definition that stands in the store."""
+        """Take note of a definition that this node has stored."""
+        self._note(one.kind, one.name)
+        self._set(one)
+
+    def forget(self, kind: str, name: str) -> None:
+        """Take note that this node has removed a definition from the store."""
+        self._note(kind, name)
+        self._remove(kind, name)
+
+    def _note(self, kind: str, name: str) -> None:
+        if self._readings:
+            self._changed.add((kind, name))
+
+    def _set(self, one: Definition) -> None:
         if self._texts.get((one.kind, one.name)) == one.text:
             return
         self._texts[one.kind, one.name] = one.text
@@ -214,8 +236,7 @@ class Definitions:
         if settings.queues > 1:
             self._counts[one.name] = settings.queues
 
-    def forget(self, kind: str, name: str) -> None:
-        """Take note that a definition was removed from the store."""
+    def _remove(self, kind: str, name: str) -> None:
         self._known.pop((kind, name), None)
         self._texts.pop((kind, name), None)
         if kind == "topic":
