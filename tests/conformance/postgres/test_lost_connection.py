@@ -183,7 +183,7 @@ async def test_a_database_that_has_forgotten_flushes_is_noticed(
     else:
         proxy.cut()
 
-    with pytest.raises(StoreFenced, match="forgotten"):
+    with pytest.raises(StoreFenced, match="lost flushes"):
         await flush(store, prepare("b", body=MARK))
     await store.rejoin()
     assert (await flush(store, prepare("b"))).refused == {}
