@@ -21,12 +21,12 @@ def test_table_names_every_client() -> None:
     assert rows[0][1:] == ("MariaDB, PostgreSQL, Redis",) * 3 + ("MariaDB",)
 
 
-def test_page_says_which_languages_are_not_driven() -> None:
-    _, _, rest = PAGE.read_text().partition("Not driven:")
-    not_driven, _, _ = rest.partition("\n## ")
-    driven = {language for language, *_ in versions()}
+def test_page_says_which_languages_are_not_tested() -> None:
+    _, _, rest = PAGE.read_text().partition("Not tested:")
+    not_tested, _, _ = rest.partition("\n## ")
+    tested = {language for language, *_ in versions()}
     for language in ("Go", "Python", "Node", "C#", "PHP", "Java"):
-        assert (language in not_driven) is (language not in driven)
+        assert (language in not_tested) is (language not in tested)
 
 
 def test_versions_are_those_that_are_pinned() -> None:
