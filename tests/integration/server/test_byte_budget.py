@@ -98,9 +98,9 @@ async def test_the_heads_of_requests_that_wait_count_too() -> None:
         await until(lambda: budget.used > 20 * len(ping) - FREE_BYTES)
         wire.coordinator.release("g")
         assert {one.status for one in await client.responses(21)} == {200}
-        assert budget.used == 0
+        await until(lambda: budget.used == 0)
         assert (await client.ask(ping)).status == 200
-        assert budget.used == 0
+        await until(lambda: budget.used == 0)
 
 
 async def test_a_client_that_leaves_gives_back_what_its_waiting_requests_kept() -> None:
@@ -122,7 +122,7 @@ async def test_a_request_in_pieces_gives_back_what_it_kept() -> None:
         await client.send(request[:-10])
         await until(lambda: budget.used)
         assert (await client.ask(request[-10:])).status == 200
-        assert budget.used == 0
+        await until(lambda: budget.used == 0)  # the answer may be read before the server's turn ends
 
 
 @pytest.mark.parametrize("streams", [False, True])
