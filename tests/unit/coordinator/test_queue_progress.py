@@ -217,6 +217,11 @@ async def test_a_group_with_too_much_undone_gets_nothing_new_until_some_is_done(
     assert len(await queueing.receive(200)) >= 64
 
 
+def _held_bytes(queueing: Queueing) -> int:
+    served = queueing.queues.serving._subscriptions.values()
+    return sum(cursor.held_bytes for one in served for cursor in one.cursors.values())
+
+
 async def test_what_waits_behind_others_of_its_group_is_not_all_in_memory(harness: Harness) -> None:
     harness.settings = msgspec.structs.replace(harness.settings, queue_held_bytes_max=1)
     await harness.restart()
@@ -227,9 +232,29 @@ async def test_what_waits_behind_others_of_its_group_is_not_all_in_memory(harnes
     for id_ in ids:
         (one,) = await queueing.receive(12, fifo=True)
         assert one.message.message_id == id_
-        served = queueing.queues.serving._subscriptions.values()
-        assert sum(cursor.held_bytes for one in served for cursor in one.cursors.values()) <= PAGE_BYTES_MAX
+        assert _held_bytes(queueing) <= PAGE_BYTES_MAX
         await queueing.ack(one)
+
+
+async def test_bodies_beyond_what_is_given_out_are_not_read(queueing: Queueing) -> None:
+    await queueing.send(*(QueueMessage(TOPIC, "", f"{number}", bytes(512 * 1024)) for number in range(32)))
+
+    found = await queueing.receive(32, bytes_max=1024 * 1024)
+
+    assert [one.message.message_id for one in found] == ["0", "1"]
+    assert _held_bytes(queueing) <= PAGE_BYTES_MAX
+
+
+async def test_where_memory_holds_enough_large_messages_are_given_out_one_by_one(harness: Harness) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queue_held_bytes_max=1)
+    await harness.restart()
+    queueing = Queueing(harness)
+    await queueing.send(*(QueueMessage(TOPIC, "", f"{number}", bytes(512 * 1024)) for number in range(16)))
+    await queueing.receive(1)  # the rest of its page is in memory
+
+    found = await queueing.receive(16)
+
+    assert 0 < sum(len(one.message.body) for one in found) <= PAGE_BYTES_MAX
 
 
 async def test_one_message_that_is_never_done_stops_no_others(harness: Harness, queueing: Queueing) -> None:

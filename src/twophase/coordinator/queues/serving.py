@@ -116,7 +116,7 @@ class Serving(Subscriptions):
         while True:
             subscription = await self._subscription(group, topic, queues, until_ms)
             self.asked[group, topic] = self.now_ms()
-            taken = await subscription.take(wanted, limit, self.now_ms, self._page_entries, fifo=fifo)
+            taken = await subscription.take(wanted, limit, self.now_ms, self._page_entries, bytes_max, fifo=fifo)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
             is_sure = self._owners.is_sure and self._owners.term(topic) is not None

@@ -16,6 +16,8 @@ from twophase.stores.base import Store
 from twophase.stores.queue_rows import Entry, Progress
 
 PAGE_ENTRIES = 64
+_CROWDED_BYTES = 64 * 1024
+"""Bytes that one request takes where memory holds enough."""
 
 Taken = tuple[Cursor, int, Undone, Held]
 
@@ -133,25 +135,35 @@ class Subscription:
         limit: int,
         now_ms: Callable[[], int],
         page_entries: Callable[[], int],
+        bytes_max: int | None,
         *,
         fifo: bool,
     ) -> list[Taken]:
         """Take up to `limit` entries; when this is cancelled, none.
 
+        Nothing more is read when the bodies have enough bytes: what is read and not given out fills the memory.
+
         Arguments:
-            page_entries: how many entries may be read at once.
+            page_entries: how many entries may be read at once: one, where memory holds enough.
+            bytes_max: the bytes that are given out at most; None for any number.
         """
         taken: list[Taken] = []
+
+        def is_enough() -> bool:
+            size = sum(len(held.message.body) for _, _, _, held in taken)
+            is_full = bytes_max is not None and size >= bytes_max
+            return len(taken) >= limit or is_full or (size >= _CROWDED_BYTES and page_entries() == 1)
+
         async with self._lock:
             try:
                 for queue in self._in_turn():
                     cursor = self.cursors[queue]
                     cursor.expire(now_ms())
                     more = True
-                    while more and len(taken) < limit:
+                    while more and not is_enough():
                         found = cursor.take(wanted, limit - len(taken), fifo=fifo)
                         taken += [(cursor, *one) for one in found]
-                        more = len(taken) < limit and await self._read(cursor, queue, page_entries())
+                        more = not is_enough() and await self._read(cursor, queue, page_entries())
             except BaseException:
                 self.put_back(taken)
                 raise
