@@ -1,4 +1,4 @@
-"""Where the settings of the server come from; the nearest source wins:
+"""The sources of the server's settings, in their order:
 
     command line  >  environment (TWOPHASE_ + the name in capitals)  >  --config file (TOML)  >  default
 

@@ -5,7 +5,6 @@ Official clients know the address of one of them.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.clients.rocketmq.languages import Command
 from tests.clients.rocketmq.programs import PATIENCE_S, program
 from tests.clients.rocketmq.serving import Serving, serving
 from tests.servers.database import Database
+from tests.support.waiting import until
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 
 LEASE_MS = 3_000
@@ -54,33 +54,30 @@ async def nodes(postgres_database: Database, tmp_path: Path) -> AsyncIterator[tu
 
 async def topic_at(owner: Serving, *nodes: Serving) -> str:
     """Return a topic of this owner, once all nodes say so."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            for topic in (f"orders-{number}" for number in range(16)):
-                if {await owner_of(node, topic) for node in nodes} == {owner.address}:
-                    return topic
-            await asyncio.sleep(0.1)
+
+    async def found() -> str:
+        for topic in (f"orders-{number}" for number in range(16)):
+            if {await owner_of(node, topic) for node in nodes} == {owner.address}:
+                return topic
+        return ""
+
+    topic: str = await until(found, PATIENCE_S)
+    return topic
 
 
 async def until_done(database: Database, topic: str, count: int) -> None:
     """Wait until the group has done this many messages of a topic."""
-    async with asyncio.timeout(2 * PATIENCE_S):
-        with psycopg.connect(database.dsn, autocommit=True) as connection:
-            while not connection.execute(
-                "select from queue_progress where topic = %s and next_number >= %s", (topic, count)
-            ).fetchall():
-                await asyncio.sleep(0.1)
+    query = "select from queue_progress where topic = %s and next_number >= %s"
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        await until(lambda: connection.execute(query, (topic, count)).fetchall(), 2 * PATIENCE_S)
 
 
 async def term_of(database: Database, topic: str, behind: int = 0) -> int:
     """Return the term of a topic's owner, once it is a later one than `behind`."""
-    async with asyncio.timeout(2 * PATIENCE_S):
-        with psycopg.connect(database.dsn, autocommit=True) as connection:
-            while True:
-                row = connection.execute("select term from queue_owner where topic = %s", (topic,)).fetchone()
-                if row is not None and row[0] > behind:
-                    return int(row[0])
-                await asyncio.sleep(0.1)
+    query = "select term from queue_owner where topic = %s and term > %s"
+    with psycopg.connect(database.dsn, autocommit=True) as connection:
+        row = await until(lambda: connection.execute(query, (topic, behind)).fetchone(), 2 * PATIENCE_S)
+    return int(row[0])
 
 
 @pytest.mark.postgres
@@ -124,9 +121,11 @@ async def test_a_consumer_follows_its_topic_to_a_node_that_joins(
     topic = await topic_at(joins, joins, first)
     await joins.kill()
     async with program(command, first.address, tmp_path) as client:
-        async with asyncio.timeout(PATIENCE_S):
-            while await owner_of(first, topic) != first.address:
-                await asyncio.sleep(0.1)
+
+        async def is_first() -> bool:
+            return await owner_of(first, topic) == first.address
+
+        await until(is_first, PATIENCE_S)
         await client.do("producer", name="producer", topics=[topic])
         await client.do("push", name="consumer", group="billing", topic=topic)
         for body in BEFORE:

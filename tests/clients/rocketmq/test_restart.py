@@ -12,6 +12,7 @@ from tests.clients.rocketmq.languages import Command
 from tests.clients.rocketmq.programs import PATIENCE_S, Failed, Program, program
 from tests.clients.rocketmq.serving import Serving, serving
 from tests.support.identities import token_of, write
+from tests.support.waiting import until
 from twophase.server.identity.scopes import Scope
 
 TOPIC = "orders"
@@ -38,9 +39,7 @@ async def test_a_delayed_message_survives_kill_9_and_comes_once(server: Serving,
     await program.do("send", name="producer", topic=TOPIC, body="later", delay_ms=2_000)
     await server.kill()
     await server.start()
-    async with asyncio.timeout(PATIENCE_S):
-        while not await server.bodies(TOPIC):
-            await asyncio.sleep(0.1)
+    await until(lambda: server.bodies(TOPIC), PATIENCE_S)
     await server.kill()
     await server.start()
     assert await server.bodies(TOPIC) == ["later"]

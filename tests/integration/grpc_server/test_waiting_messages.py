@@ -143,7 +143,7 @@ async def test_streams_that_end_before_their_messages_are_read_count_until_they_
         await _until(reader, frames.REFUSED_STREAM.to_bytes(4, "big"), 12)
         async with asyncio.timeout(_PATIENCE_S):
             while await reader.read(1 << 16):
-                pass  # the connection is cut: nobody takes the ends
+                pass  # the connection is cut, and no end of a call is read
         writer.close()
 
 

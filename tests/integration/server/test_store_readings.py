@@ -12,8 +12,6 @@ from twophase.core.errors import StoreUnavailable
 from twophase.server.api import recent
 from twophase.server.api.recent import FRESH_S
 
-_PATIENCE_S = 60.0
-
 
 class Watch:
     """The clock of the readings, which stands still until the test sets it on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import typer
+from rich import filesize
 
 from twophase.cli.console import echo
 from twophase.cli.operating.acting import ByOption, YesOption, confirm, me
@@ -35,7 +36,6 @@ WhyOption = Annotated[str, typer.Option("--reason", help="Why you do it; recorde
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
 PAGE_ROWS: Final = "100"
 _PREFIX: Final = "queue://"
-_UNIT: Final = 1_000
 
 _LIST_EXAMPLES: Final = """\b
 Examples:
@@ -74,8 +74,8 @@ def _row(topic: ShownTopic, now_ms: int) -> tuple[str, ...]:
         topic.name,
         str(topic.queues),
         str(messages),
-        size(topic.bytes),
-        size(topic.over_bytes) if topic.over_bytes else "-",
+        filesize.decimal(topic.bytes),
+        filesize.decimal(topic.over_bytes) if topic.over_bytes else "-",
         span(now_ms - min(oldest)) if oldest else "-",
         str(len(groups)),
         str(sum(lag.lag for lag in topic.lags)),
@@ -98,13 +98,14 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
     topic = found.topic
     kept = span(topic.retention_ms) if topic.retention_ms else "as long as history"
     if topic.retention_bytes:
-        kept += f", beyond {size(topic.retention_bytes)} as long as history"
+        kept += f", beyond {filesize.decimal(topic.retention_bytes)} as long as history"
     made = "" if topic.is_defined else " Nothing has made it: these are the default settings."
     echo(f"queue://{topic.name}: {topic.queues} queues, takes {', '.join(topic.kinds)}, keeps messages {kept}.{made}")
     if topic.why_over:
-        echo(f"{size(topic.over_bytes)} of its {size(topic.bytes)} stay beyond that bound: {topic.why_over}")
+        beyond = f"{filesize.decimal(topic.over_bytes)} of its {filesize.decimal(topic.bytes)}"
+        echo(f"{beyond} stay beyond that bound: {topic.why_over}")
     elif topic.bytes:
-        echo(f"Its messages have about {size(topic.bytes)}.")
+        echo(f"Its messages have about {filesize.decimal(topic.bytes)}.")
     rows = [("QUEUE", "FIRST", "NEXT", "MESSAGES", "OLDEST")]
     rows += [
         (
@@ -122,21 +123,6 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
         print_table(lag_rows(topic.lags, found.now_ms))
     else:
         echo("No group reads it.")
-
-
-def size(count: int) -> str:
-    """Return a number of bytes as people read it.
-
-    >>> [size(count) for count in (0, 999, 1_000, 1_549_999, 10_000_000_000, 7_200_000_000_000)]
-    ['0 B', '999 B', '1.0 kB', '1.5 MB', '10.0 GB', '7200.0 GB']
-    """
-    if count < _UNIT:
-        return f"{count} B"
-    for unit in ("kB", "MB"):
-        if count < _UNIT * _UNIT:
-            return f"{count / _UNIT:.1f} {unit}"
-        count //= _UNIT
-    return f"{count / _UNIT:.1f} GB"
 
 
 def lag_rows(lags: list[ShownLag], now_ms: int) -> list[tuple[str, ...]]:

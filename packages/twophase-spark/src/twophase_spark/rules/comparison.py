@@ -151,17 +151,13 @@ def compare(
     marked = with_acknowledged(with_remembered(first, seen), baseline)
     counted = _count(marked, *_asking(scope.as_of_ms - grace_ms)) if separated.others_count else []
     separated.held.unpersist()
-    suspects = sum(row["messages"] for row in counted if row["violation"])
-    waited, final = False, first
+    suspects, waited, final = _broken(counted), False, first
     if again is not None and suspects:
         waited = _must_wait(counted)
         if waited:
             wait()
-        final, second, concluded = _seen_twice(first, suspects, again, expected)
-        counted = _count(with_acknowledged(final, baseline))
-        second.unpersist()
-        first.unpersist()
-    confirmed = sum(row["messages"] for row in counted if row["violation"])
+        final, counted, concluded = _seen_twice(first, suspects, again, expected, baseline)
+    settled = suspects - _broken(counted)
     acknowledged = sum(row["messages"] for row in counted if row[ACKNOWLEDGED])
     counted = [row for row in counted if not row[ACKNOWLEDGED]]
     counts, primary, unknown = _totals(counted)
@@ -173,12 +169,12 @@ def compare(
         as_of_ms=scope.as_of_ms,
         messages=separated.ordinary + separated.others_count,
         clean=separated.ordinary + sum(row["messages"] for row in counted if not row["flags"]),
-        violations=sum(row["messages"] for row in counted if row["violation"]),
+        violations=_broken(counted),
         counts=counts,
         primary=primary,
         unknown=unknown,
         suspects=suspects,
-        settled=suspects - confirmed,
+        settled=settled,
         swapped=sum(row["messages"] for row in counted if _SWAPPED.issubset(row["flags"])),
         unmatched=sum(row["messages"] for row in counted if _UNMATCHED.issubset(row["flags"])),
         acknowledged=acknowledged,
@@ -215,16 +211,23 @@ def _must_wait(counted: list[Any]) -> bool:
 
 
 def _seen_twice(
-    first: DataFrame, suspects: int, again: Again, expected: DataFrame | None
-) -> tuple[DataFrame, DataFrame, Scope]:
+    first: DataFrame, suspects: int, again: Again, expected: DataFrame | None, baseline: DataFrame | None
+) -> tuple[DataFrame, list[Any], Scope]:
     """Look at the suspects of the first look once more.
 
-    Returns what holds after both looks, what the second one saw, both persisted, and the scope of conclusions.
+    Returns what holds after both looks, persisted, its counts, and the scope of conclusions. The looks are released.
     """
     before = first.where("violation").select("gid", "flags")
     second, concluded = _look(before.select("gid"), suspects, again, expected)
     final = first.where(~F.col("violation")).unionByName(settle(before, second)).persist(_KEPT)
-    return final, second, concluded
+    counted = _count(with_acknowledged(final, baseline))
+    second.unpersist()
+    first.unpersist()
+    return final, counted, concluded
+
+
+def _broken(counted: list[Any]) -> int:
+    return sum(row["messages"] for row in counted if row["violation"])
 
 
 def _incomparable(differences: DataFrame | None) -> dict[str, int]:
