@@ -121,44 +121,11 @@ def consumed_before_flush() -> None:
     Serving.finish = finish  # type: ignore[method-assign]
 
 
-def former_owner_accepted() -> None:
-    """Let a node that handed a topic over write progress in its successor's term."""
-    from twophase.coordinator.queues.serving import Serving
-    from twophase.stores.batch import Batch
-
-    original = Serving.forget_topic
-    pending: set[asyncio.Task[None]] = set()
-
-    async def write(serving: Any, topic: str, progress: list[Any]) -> None:
-        import msgspec
-
-        store = serving._store
-        for _ in range(400):
-            await asyncio.sleep(0.03)
-            readers = await store._settled_readers()
-            term = await readers.ask(
-                lambda connection: connection.fetchval("select term from queue_owner where topic = $1", topic),
-                "reading",
-            )
-            late = [msgspec.structs.replace(one, term=term) for one in progress]
-            await store.flush(Batch([], [], progress=late))
-
-    def forget(self: Any, topic: str, error: Exception) -> None:
-        progress = [cursor.progress() for one in self._by_topic.get(topic, ()) for cursor in one.cursors.values()]
-        original(self, topic, error)
-        if progress:
-            task = asyncio.get_running_loop().create_task(write(self, topic, progress))
-            pending.add(task)
-            task.add_done_callback(pending.discard)
-
-    Serving.forget_topic = forget  # type: ignore[method-assign]
-
-
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
         *(barrier_insert_missing, check_back_reads_only, acknowledged_before_flush, effect_twice),
-        *(appended_after_acknowledgement, consumed_before_flush, former_owner_accepted),
+        *(appended_after_acknowledgement, consumed_before_flush),
     )
 }
 
