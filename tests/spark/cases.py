@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope
 from twophase_spark.rules.facts import Inputs
+from twophase_spark.rules.scope import ProducerScope, Scope, ServiceScope
 from twophase_spark.schemas import BRANCHES_UNKNOWN, DIFFERENCE, EFFECT, JOURNAL, PRODUCER, spark_schema
 
 NOW_MS = 1_800_000_000_000

@@ -19,11 +19,11 @@ from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import Scope
 from twophase_spark.rules.comparison import Again, AuditResult, compare
 from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.remembered import SEEN_SCHEMA
 from twophase_spark.rules.samples import SAMPLES_PER_FLAG
+from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]

@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import ALL, BRANCH, BROKEN, NOW_MS, RECONCILED, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope, classify
+from twophase_spark.rules.classify import classify
 from twophase_spark.rules.facts import by_gid, long_form
 from twophase_spark.rules.remembered import digest
+from twophase_spark.rules.scope import ProducerScope, Scope, ServiceScope
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 

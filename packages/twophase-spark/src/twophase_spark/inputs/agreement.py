@@ -33,7 +33,7 @@ from twophase_spark.readers.database import Database, counting, open_database
 from twophase_spark.readers.ids import in_one_spelling, is_given
 from twophase_spark.readers.probe import ENTRIES, Slice, Source
 from twophase_spark.readers.rows import condition_of, effects_of, values_of
-from twophase_spark.rules.classify import begins
+from twophase_spark.rules.addresses import begins
 
 _ANSI = "spark.sql.ansi.enabled"
 _COLUMN = re.compile(r"\bledger\s*\.\s*`?(\w+)", re.IGNORECASE)

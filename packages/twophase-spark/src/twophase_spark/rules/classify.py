@@ -7,15 +7,15 @@ fact that a horizon or a missing database makes unknowable is never a violation;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
+from twophase_spark.rules.addresses import belongs, branches_of, is_named, served_branches
 from twophase_spark.rules.facts import IN_PART
+from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import VIOLATIONS, Flag
 from twophase_spark.schemas import BRANCHES_UNKNOWN
 
@@ -38,76 +38,12 @@ _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _BIRTH_CHARACTERS = 12
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
-_BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
 _PLACES_TYPE = "array<int>"
 FUTURE_MS = 3_600_000
 """Bound on a birth after the audit's beginning; a later one has a wrong clock.
 
 An audit may last, and messages continue to be made.
 """
-
-
-class Table(msgspec.Struct, frozen=True):
-    """A table of a consumer, with the names for the commands that repair.
-
-    `agrees`: of a ledger, the condition on payload and row; empty for none.
-    """
-
-    name: str
-    engine: str = "sqlite"
-    gid: str = "gid"
-    branch: str = "branch_id"
-    agrees: str = ""
-
-
-class ProducerScope(msgspec.Struct, frozen=True):
-    """A producer that was given.
-
-    `identity`: of its database, None for a table without one; `check_urls`: the beginnings of the check addresses that
-    it answers.
-    """
-
-    name: str
-    identity: str | None = None
-    check_urls: tuple[str, ...] = ()
-
-
-class ServiceScope(msgspec.Struct, frozen=True):
-    """A consumer that was given.
-
-    `urls`: the beginnings of the branches that it serves, empty for every one; `ledger`: if given.
-    """
-
-    name: str
-    urls: tuple[str, ...] = ()
-    barrier: Table = Table("barrier")
-    ledger: Table | None = None
-
-
-class Scope(msgspec.Struct, frozen=True):
-    """The scope of conclusions from the inputs.
-
-    `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is not
-    final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `ledgers`: the names of the
-    consumers whose ledger was given.
-    """
-
-    as_of_ms: int
-    late_ms: int = 3_600_000
-    history_horizon_ms: int = 0
-    producer_horizon_ms: int = 0
-    consumer_horizon_ms: int = 0
-    producers: tuple[ProducerScope, ...] = ()
-    consumers: tuple[ServiceScope, ...] = ()
-    ledgers: tuple[str, ...] = ()
-
-    @property
-    def has_urls(self) -> bool:
-        """True when a consumer serves some addresses only.
-
-        Then an effect must stand in the service that its address names.
-        """
-        return any(consumer.urls for consumer in self.consumers)
 
 
 class Columns(msgspec.Struct, frozen=True):
@@ -303,7 +239,7 @@ def _missing(expected: Column, effects: Column, scope: Scope) -> Column:
     if not scope.has_urls:
         return F.filter(expected, lambda branch: ~_sure(F.array_contains(effects, branch["branch_id"])))
     rows = F.concat("barriers", "ledger")
-    return F.filter(expected, lambda branch: ~F.exists(rows, lambda row: _belongs(row, branch, scope)))
+    return F.filter(expected, lambda branch: ~F.exists(rows, lambda row: belongs(row, branch, scope)))
 
 
 def _strange(branches: Column, scope: Scope) -> Column:
@@ -316,29 +252,10 @@ def _strange(branches: Column, scope: Scope) -> Column:
     named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith("topic://"))
     none = F.array().cast(_EFFECTS_TYPE)
     if scope.has_urls:
-        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _belongs(row, branch, scope)))
+        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: belongs(row, branch, scope)))
     else:
         strange = F.filter("barriers", lambda row: ~_sure(F.array_contains(_ids(known), row["branch_id"])))
     return F.when(named, strange).otherwise(none)
-
-
-def _belongs(row: Column, branch: Column, scope: Scope) -> Column:
-    """Return True for an effect of this branch in a service that serves it."""
-    served = F.lit(False)
-    for consumer in scope.consumers:
-        here = row["source"] == consumer.name
-        if consumer.urls:
-            here &= begins(branch["url"], consumer.urls)
-        served |= here
-    return (row["branch_id"] == branch["branch_id"]) & served
-
-
-def begins(url: Column, beginnings: Sequence[str]) -> Column:
-    """Return True for an address with one of these beginnings."""
-    found = F.lit(False)
-    for beginning in beginnings:
-        found |= url.startswith(beginning)
-    return found
 
 
 def _unbooked(scope: Scope) -> Column | None:
@@ -361,37 +278,12 @@ def _unguarded() -> Column:
     return F.array_except(F.array_distinct(booked), F.col("barriers"))
 
 
-def branches_of(branches: Column) -> Column:
-    """Return a message's branches; empty when they are not known."""
-    return F.coalesce(branches, F.array().cast(_BRANCHES_TYPE))
-
-
-def served_branches(branches: Column, scope: Scope) -> Column:
-    """Return the branches whose effects the given consumers must have."""
-    if not scope.consumers:
-        return F.slice(branches, 1, 0)
-    return F.filter(branches, lambda branch: is_served(branch["url"], scope))
-
-
 def born_too_late(created_ms: Column, scope: Scope) -> Column:
     """Return True for an impossible birth time.
 
     A clock of the coordinators' is wrong, and ages and horizons mean nothing.
     """
     return created_ms > scope.as_of_ms + FUTURE_MS
-
-
-def is_served(url: Column, scope: Scope) -> Column:
-    """Return True when one of the consumers serves this address.
-
-    A topic that was not expanded yet names no consumer. Who fetches from a queue is known of a consumer with its
-    address in `urls` only.
-    """
-    direct = ~url.startswith("topic://")
-    named = direct & begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
-    if any(not consumer.urls for consumer in scope.consumers):
-        return named | (direct & ~url.startswith("queue://"))
-    return named
 
 
 def _producer_given(scope: Scope) -> Column:
@@ -405,12 +297,6 @@ def _producer_given(scope: Scope) -> Column:
     for producer in scope.producers:
         given |= is_named(message, producer)
     return given
-
-
-def is_named(message: Column, producer: ProducerScope) -> Column:
-    """Return True when a message's check address names this producer."""
-    by_identity = F.lit(False) if producer.identity is None else _sure(message["identity"] == producer.identity)
-    return by_identity | _sure(begins(message["check_url"], producer.check_urls))
 
 
 def _born_before(horizon_ms: int) -> Column:

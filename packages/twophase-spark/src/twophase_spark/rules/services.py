@@ -15,8 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 
 from twophase.core.lifecycle import State
 from twophase_spark.locations import Role
-from twophase_spark.rules.classify import Columns, Scope, begins, branches_of, columns_of, is_named, served_branches
+from twophase_spark.rules.addresses import begins, branches_of, is_named, served_branches
+from twophase_spark.rules.classify import Columns, columns_of
 from twophase_spark.rules.ordinary import sources
+from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
 _NAMES_TYPE = "array<string>"

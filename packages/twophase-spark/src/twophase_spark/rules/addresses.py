@@ -1,0 +1,63 @@
+"""Services by their addresses: who serves a branch, and whose check address it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from twophase_spark.rules.scope import ProducerScope, Scope
+
+_BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
+
+
+def branches_of(branches: Column) -> Column:
+    """Return a message's branches; empty when they are not known."""
+    return F.coalesce(branches, F.array().cast(_BRANCHES_TYPE))
+
+
+def served_branches(branches: Column, scope: Scope) -> Column:
+    """Return the branches whose effects the given consumers must have."""
+    if not scope.consumers:
+        return F.slice(branches, 1, 0)
+    return F.filter(branches, lambda branch: is_served(branch["url"], scope))
+
+
+def is_served(url: Column, scope: Scope) -> Column:
+    """Return True when one of the consumers serves this address.
+
+    A topic that was not expanded yet names no consumer. Who fetches from a queue is known of a consumer with its
+    address in `urls` only.
+    """
+    direct = ~url.startswith("topic://")
+    named = direct & begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
+    if any(not consumer.urls for consumer in scope.consumers):
+        return named | (direct & ~url.startswith("queue://"))
+    return named
+
+
+def belongs(row: Column, branch: Column, scope: Scope) -> Column:
+    """Return True for an effect of this branch in a service that serves it."""
+    served = F.lit(False)
+    for consumer in scope.consumers:
+        here = row["source"] == consumer.name
+        if consumer.urls:
+            here &= begins(branch["url"], consumer.urls)
+        served |= here
+    return (row["branch_id"] == branch["branch_id"]) & served
+
+
+def is_named(message: Column, producer: ProducerScope) -> Column:
+    """Return True when a message's check address names this producer."""
+    by_identity = F.lit(False) if producer.identity is None else message["identity"] == producer.identity
+    by_address = begins(message["check_url"], producer.check_urls)
+    return F.coalesce(by_identity, F.lit(False)) | F.coalesce(by_address, F.lit(False))
+
+
+def begins(url: Column, beginnings: Sequence[str]) -> Column:
+    """Return True for an address with one of these beginnings."""
+    found = F.lit(False)
+    for beginning in beginnings:
+        found |= url.startswith(beginning)
+    return found
