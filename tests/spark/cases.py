@@ -34,7 +34,8 @@ class Case(msgspec.Struct, frozen=True):
 
     `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b;
     `entries`: the branches that stand in queues, by their places in the message; `agrees`: the answer of the ledger's
-    condition about each of its rows, None for no answer.
+    condition about each of its rows, None for no answer; `sent_to`: the address of its first branch before an operator
+    redirected it; `by_dtm`: dtm had called that branch before the move.
     """
 
     gid: str
@@ -54,6 +55,8 @@ class Case(msgspec.Struct, frozen=True):
     entries: tuple[int, ...] = ()
     entries_cleaned: bool = False
     agrees: bool | None = True
+    sent_to: str = ""
+    by_dtm: bool = False
 
     @property
     def flags(self) -> list[str]:
@@ -146,6 +149,8 @@ IN_ORDER = [
         branches=(BRANCH, ("02", "http://bank-c/in")),
     ),
     Case("foreign_producer_without_identity", "", identity=None),
+    Case("redirected_to_bank_b_and_delivered", "", sent_to="http://old-bank/in"),
+    Case("called_by_dtm_before_the_move", "", by_dtm=True),
 ]
 MOVING = [
     Case("prepared_transaction_running", "in_flight", _PREPARED, None, _NOTHING, ()),
