@@ -64,6 +64,7 @@ judged as (
             or (coalesce(unappended, false) and not entries_cleaned) as lost,
         (known and checked and ((rolled_back and not committed) or absent) and (delivered or has_effect))
             or (not known and rolled_back and not committed and has_effect)
+            or (failed and decided_by <> 'operator' and not committed and has_effect)
             or (len(entries) > 0 and (not known or state = 2 or (failed and decided_by <> 'operator'))) as ghost,
         len(bookings) > len(list_distinct(bookings)) or len(barrier_ids) > len(list_distinct(barrier_ids))
             or len(entries) > len(list_distinct(entries))
