@@ -289,6 +289,14 @@ UNKNOWABLE = [
     Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
     Case("queue_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(QUEUED,), entries=(0,)),
     Case(
+        "queue_branch_done_by_groups_of_two_services",
+        "unchecked",
+        barriers=(("bank-b", "01"), ("bank-c", "01")),
+        branches=(QUEUED,),
+        entries=(0,),
+    ),
+    Case("queue_branch_booked_without_a_barrier", "unchecked", barriers=_NOTHING, branches=(QUEUED,), entries=(0,)),
+    Case(
         "entry_cleaned",
         "unchecked",
         barriers=_NOTHING,

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
+from twophase.core.queue_message import QUEUE_PREFIX
+from twophase.core.topic import TOPIC_PREFIX
 from twophase_spark.rules.scope import ProducerScope, Scope
 
 _BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
@@ -24,17 +26,26 @@ def served_branches(branches: Column, scope: Scope) -> Column:
     return F.filter(branches, lambda branch: is_served(branch["url"], scope))
 
 
+def of_calls(effects: Column, branches: Column) -> Column:
+    """Return the effects that are not of branches to queues.
+
+    Such a branch takes effect once in each group of consumers, which no number of rows can contradict.
+    """
+    queued = F.transform(
+        F.filter(branches, lambda branch: _is_queue(branch["url"])), lambda branch: branch["branch_id"]
+    )
+    return F.filter(effects, lambda row: ~F.coalesce(F.array_contains(queued, row["branch_id"]), F.lit(False)))
+
+
 def is_served(url: Column, scope: Scope) -> Column:
     """Return True when one of the consumers serves this address.
 
-    A topic that was not expanded yet names no consumer. Who fetches from a queue is known of a consumer with its
-    address in `urls` only.
+    A topic that was not expanded yet names no consumer. Nor does a queue: its groups may be any services.
     """
-    direct = ~url.startswith("topic://")
-    named = direct & begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
+    is_called = ~url.startswith(TOPIC_PREFIX) & ~_is_queue(url)
     if any(not consumer.urls for consumer in scope.consumers):
-        return named | (direct & ~url.startswith("queue://"))
-    return named
+        return is_called
+    return is_called & begins(url, [beginning for consumer in scope.consumers for beginning in consumer.urls])
 
 
 def belongs(row: Column, branch: Column, scope: Scope) -> Column:
@@ -61,3 +72,7 @@ def begins(url: Column, beginnings: Sequence[str]) -> Column:
     for beginning in beginnings:
         found |= url.startswith(beginning)
     return found
+
+
+def _is_queue(url: Column) -> Column:
+    return url.startswith(QUEUE_PREFIX)

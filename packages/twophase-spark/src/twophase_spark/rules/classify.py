@@ -13,7 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
-from twophase_spark.rules.addresses import belongs, branches_of, is_named, served_branches
+from twophase.core.topic import TOPIC_PREFIX
+from twophase_spark.rules.addresses import belongs, branches_of, is_named, is_served, of_calls, served_branches
 from twophase_spark.rules.facts import IN_PART
 from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import VIOLATIONS, Flag
@@ -49,7 +50,8 @@ An audit may last, and messages continue to be made.
 class Columns(msgspec.Struct, frozen=True):
     """The parts of the conditions; each is true or false, or a list, never null.
 
-    `effects`: ids of branches; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`: effects;
+    `effects`: ids of branches; `shared`: one has rows in several consumers' barriers; `missing`: branches of the
+    message; `strange`, `unbooked`, `unguarded`: effects;
     `entries`, `unappended`, `strange_entries`: places of branches in the message, those with an entry in a queue, those
     that must have one and have none, and those that must have none.
     """
@@ -66,6 +68,7 @@ class Columns(msgspec.Struct, frozen=True):
     consumer_cleaned: Column
     forgotten: Column
     effects: Column
+    shared: Column
     missing: Column
     strange: Column
     unbooked: Column
@@ -122,7 +125,7 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         | ((F.size(c.entries) > 0) & (~c.known | c.in_state(State.PREPARED) | (failed & ~by_operator))),
         Flag.DUPLICATE_EFFECT: (F.size("ledger") > F.size(F.array_distinct("ledger")))
         | (F.size(c.entries) > F.size(F.array_distinct(c.entries)))
-        | (F.size("barriers") > F.size(F.array_distinct(_branch_ids("barriers")))),
+        | c.shared,
         Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
         | (F.size(c.unbooked) > 0),
         Flag.DIFFERING_EFFECT: F.size("differing") > 0,
@@ -165,6 +168,7 @@ def columns_of(scope: Scope) -> Columns:
     branches = branches_of(message["branches"])
     expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
+    called = of_calls(F.col("barriers"), branches)
     unbooked = _unbooked(scope)
     return Columns(
         known=known,
@@ -179,10 +183,11 @@ def columns_of(scope: Scope) -> Columns:
         consumer_cleaned=_born_before(scope.consumer_horizon_ms),
         forgotten=_born_before(scope.history_horizon_ms),
         effects=effects,
+        shared=F.size(called) > F.size(F.array_distinct(_ids(called))),
         missing=_missing(expected, effects, scope),
         strange=_strange(message["branches"], scope),
         unbooked=F.array().cast(_EFFECTS_TYPE) if unbooked is None else unbooked,
-        unguarded=_unguarded(),
+        unguarded=_unguarded(branches),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
         entries=_places(message["entries"]),
         unappended=_unappended(message),
@@ -228,7 +233,7 @@ def lacking(scope: Scope) -> dict[str, Column]:
         "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
         if unbooked is None
         else F.when(of_class[Flag.MISSING_EFFECT], unbooked),
-        "unguarded": F.when(of_class[Flag.UNGUARDED_EFFECT], _unguarded()),
+        "unguarded": F.when(of_class[Flag.UNGUARDED_EFFECT], made.unguarded),
     }
 
 
@@ -246,17 +251,26 @@ def _missing(expected: Column, effects: Column, scope: Scope) -> Column:
 def _strange(branches: Column, scope: Scope) -> Column:
     """Return barrier rows of branches that the message does not have.
 
-    Where consumers have urls, it must have them for the row's service. It is empty where not all of its calls can be
-    named.
+    Where consumers have urls, it must have them for the row's service, or for a service that was not given. It is empty
+    where not all of its calls can be named.
     """
     known = branches_of(branches)
-    named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith("topic://"))
+    named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith(TOPIC_PREFIX))
     none = F.array().cast(_EFFECTS_TYPE)
     if scope.has_urls:
-        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: belongs(row, branch, scope)))
+        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _may_belong(row, branch, scope)))
     else:
         strange = F.filter("barriers", lambda row: ~_sure(F.array_contains(_ids(known), row["branch_id"])))
     return F.when(named, strange).otherwise(none)
+
+
+def _may_belong(row: Column, branch: Column, scope: Scope) -> Column:
+    """Return True for an effect of this branch that may be the row's service's.
+
+    A branch that no given service serves may have taken effect anywhere, also before an operator redirected it.
+    """
+    elsewhere = (row["branch_id"] == branch["branch_id"]) & ~is_served(branch["url"], scope)
+    return belongs(row, branch, scope) | elsewhere
 
 
 def _unbooked(scope: Scope) -> Column | None:
@@ -267,8 +281,8 @@ def _unbooked(scope: Scope) -> Column | None:
     return F.array_except(booked, F.array_distinct("ledger"))
 
 
-def _unguarded() -> Column:
-    """Return effects in ledgers, whole or in part, that have no barrier row."""
+def _unguarded(branches: Column) -> Column:
+    """Return effects of calls in ledgers, whole or in part, that have no barrier row."""
     end = f"{IN_PART}$"
     booked = F.transform(
         "ledger",
@@ -276,7 +290,7 @@ def _unguarded() -> Column:
             row["source"].alias("source"), F.regexp_replace(row["branch_id"], end, "").alias("branch_id")
         ),
     )
-    return F.array_except(F.array_distinct(booked), F.col("barriers"))
+    return of_calls(F.array_except(F.array_distinct(booked), F.col("barriers")), branches)
 
 
 def born_too_late(created_ms: Column, scope: Scope) -> Column:
