@@ -61,7 +61,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     """One database table to read; the options behind its `#` are
 
     urls: The beginning of the branches' addresses that a consumer serves, or of the check addresses that a producer
-        answers; several may be named.
+        answers, up to the end of a part (`http://b` is not the beginning of `http://bc`); several may be named.
     gid: The column of the gid.
     branch: The column of the branch id.
     key: An indexed integer that grows with every row; with it a later run reads only new rows.

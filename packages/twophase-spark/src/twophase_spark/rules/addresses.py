@@ -12,6 +12,10 @@ from twophase.core.topic import TOPIC_PREFIX
 from twophase_spark.rules.scope import ProducerScope, Scope
 
 _BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
+_ENDS = ("/", "?", "#", ":", "&")
+"""The characters behind the end of a part of an address."""
+_JOINTS = frozenset({*_ENDS, "="})
+"""The characters with which a beginning ends a part itself."""
 
 
 def branches_of(branches: Column) -> Column:
@@ -60,17 +64,29 @@ def belongs(row: Column, branch: Column, scope: Scope) -> Column:
 
 
 def is_named(message: Column, producer: ProducerScope) -> Column:
-    """Return True when a message's check address names this producer."""
-    by_identity = F.lit(False) if producer.identity is None else message["identity"] == producer.identity
-    by_address = begins(message["check_url"], producer.check_urls)
-    return F.coalesce(by_identity, F.lit(False)) | F.coalesce(by_address, F.lit(False))
+    """Return True when a message's check address names this producer.
+
+    The identity decides where both sides have one: several databases may stand behind one address.
+    """
+    identity = message["identity"]
+    by_address = F.coalesce(begins(message["check_url"], producer.check_urls), F.lit(False))
+    if producer.identity is None:
+        return by_address
+    return F.when(identity.isNull(), by_address).otherwise(identity == producer.identity)
 
 
 def begins(url: Column, beginnings: Sequence[str]) -> Column:
-    """Return True for an address with one of these beginnings."""
+    """Return True for an address with one of these beginnings.
+
+    A beginning ends where a part of the address does: `http://bank-a` is one of `http://bank-a/check` and
+    `http://bank-a:80`, and not of `http://bank-ab`.
+    """
     found = F.lit(False)
     for beginning in beginnings:
-        found |= url.startswith(beginning)
+        starts = url.startswith(beginning)
+        if beginning and beginning[-1] not in _JOINTS:
+            starts &= F.substring(url, len(beginning) + 1, 1).isin("", *_ENDS)
+        found |= starts
     return found
 
 

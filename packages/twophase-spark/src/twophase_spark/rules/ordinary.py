@@ -24,7 +24,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
 from twophase_spark.locations import Role
-from twophase_spark.rules.addresses import branches_of, is_served, served_branches
+from twophase_spark.rules.addresses import begins, branches_of, is_served, served_branches
 from twophase_spark.rules.classify import COMMITTED, ROLLED_BACK, born_too_late
 from twophase_spark.rules.facts import PRODUCER_ROW_OF_LEDGER, Inputs
 from twophase_spark.rules.scope import Scope
@@ -267,7 +267,7 @@ def _service_of_url(url: Column, scope: Scope) -> Column:
     )
     service = F.lit("")
     for beginning, text in sorted(beginnings, key=lambda one: len(one[0])):
-        service = F.when(url.startswith(beginning), F.lit(text)).otherwise(service)
+        service = F.when(begins(url, [beginning]), F.lit(text)).otherwise(service)
     return service
 
 

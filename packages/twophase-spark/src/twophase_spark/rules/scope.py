@@ -1,4 +1,4 @@
-"""The scope of an audit: which services were given, and how far back their rows reach."""
+"""The services that an audit was given, and how far back their rows reach."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ProducerScope(msgspec.Struct, frozen=True):
     """A producer that was given.
 
     `identity`: of its database, None for a table without one; `check_urls`: the beginnings of the check addresses that
-    it answers.
+    it answers, which count where one side has no identity.
     """
 
     name: str
