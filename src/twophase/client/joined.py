@@ -123,7 +123,7 @@ class _Joined:
             self._driver.play(self._attempt.committed())
         else:
             seen = self.refused or sys.exc_info()[1] or RolledBack("the Session was rolled back.")
-            self._driver.play(self._attempt.decide(seen))
+            self._driver.play(self._attempt.decide(seen, of_block=self.refused is None))
 
 
 _JOINED = "twophase.joined"
