@@ -89,9 +89,14 @@ def test_error_of_another_message_decides_nothing_about_a_joined_one(
 ) -> None:
     for error in (DatabaseSwitched(gid="another"), TransactionLost()):
         message = transfer_message(coordinator)
-        with pytest.raises(type(error)) as raised, Session(bank.engine) as session, session.begin():
-            message.join(session, CHECK)
-            raise error
+
+        def business(message: Message = message, error: Exception = error) -> None:
+            with Session(bank.engine) as session, session.begin():
+                message.join(session, CHECK)
+                raise error
+
+        with pytest.raises(type(error)) as raised:
+            business()
         assert raised.value is error
         assert message.state is Progress.ROLLED_BACK
         assert (message.gid, "rollback") in bank.ledger.barrier()
