@@ -87,7 +87,7 @@ def test_a_service_without_urls_may_serve_what_another_does(spark: SparkSession)
 
 
 def test_a_row_of_a_branch_that_no_given_service_serves_is_no_orphan(spark: SparkSession) -> None:
-    """The branch may have taken effect before it was redirected to a service not given."""
+    """The branch may have taken effect before an operator redirected it elsewhere."""
     scope = msgspec.structs.replace(SCOPE, consumers=(ServiceScope("bank-b", ("http://bank-b/",)),), ledgers=())
     elsewhere = (("01", "http://bank-x/in"),)
     cases = [
