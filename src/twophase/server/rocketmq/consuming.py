@@ -187,6 +187,7 @@ class Consuming:
         group, topic = _group_and_topic(client, request.group, request.topic)
         if not request.receipts:
             raise Refused(Code.BAD_REQUEST, "entries: there is none.")
+        client.caller.count(len(request.receipts) - 1, counted=1)
         acknowledged = [self._acknowledged(group, topic, receipt) for receipt in request.receipts]  # in one flush
         entries = list(zip(request.receipts, await asyncio.gather(*acknowledged), strict=True))
         first = entries[0][1]

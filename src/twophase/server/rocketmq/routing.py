@@ -22,7 +22,6 @@ from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.checking import TYPES, group_in, topic_in
 from twophase.server.rocketmq.refusals import OK, Refused
 
-_ADDRESSES_MAX: Final = 16
 _HOST_CHARACTERS_MAX: Final = 255
 _PYTHON: Final = b"PYTHON"
 WIRE: Final = "rocketmq"
@@ -173,8 +172,8 @@ def _dialled(endpoints: Endpoints, client: Client) -> Endpoints:
     addresses = endpoints.addresses
     if not addresses or not endpoints.scheme:
         return Endpoints(Scheme.DOMAIN_NAME, (_host_and_port(client.authority),))
-    if len(addresses) > _ADDRESSES_MAX or any(len(host) > _HOST_CHARACTERS_MAX for host, _ in addresses):
-        raise Refused(Code.BAD_REQUEST, "endpoints: there are too many of them, or a host is too long.")
+    if any(len(host) > _HOST_CHARACTERS_MAX for host, _ in addresses):
+        raise Refused(Code.BAD_REQUEST, "endpoints: a host is too long.")
     return endpoints
 
 

@@ -25,7 +25,7 @@ from twophase.server.rocketmq.consuming import BATCH_MAX, WAIT_MS
 from twophase.server.rocketmq.outbox import Outbox
 from twophase.server.rocketmq.refusals import Refused, status_of
 from twophase.server.rocketmq.routing import require_client_type
-from twophase.server.sessions import NAMES_MAX, producers_of
+from twophase.server.sessions import producers_of
 
 SEND_ATTEMPTS: Final = 3
 BACKOFF_FIRST_MS: Final = 10
@@ -67,8 +67,6 @@ class Telemetry:
             settings.client_type == ClientType.PRODUCER
         ):
             raise Refused(Code.BAD_REQUEST, "settings: a producer has publishing in them, a consumer subscription.")
-        if len(settings.topics) > NAMES_MAX:
-            raise Refused(Code.BAD_REQUEST, f"settings: they have more than {NAMES_MAX} topics.")
         topics = [topic_in(topic) for topic in settings.topics]
         for topic in topics:
             client.require_topic(topic)

@@ -8,19 +8,23 @@ from pathlib import Path
 import pytest
 
 from tests.support.identities import token_of, write
-from tests.support.rocketmq_port import Serving
+from tests.support.rocketmq_port import Serving, serving
 from tests.support.rocketmq_wire import (
+    GROUP,
     HALF,
     METHODS,
     PATIENCE_S,
+    TOPIC,
     Wire,
     message,
     resource,
     seconds,
 )
 from twophase.rocketmq_wire.codes import Code
-from twophase.rocketmq_wire.descriptors import SERVICE
+from twophase.rocketmq_wire.descriptors import SERVICE, kind
+from twophase.server.identity.gate import Gate
 from twophase.server.identity.scopes import Scope, scopes_of
+from twophase.server.identity.tokens import Quota
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -97,6 +101,17 @@ async def test_a_token_names_the_topics_that_it_may_send_to(closed: Serving) -> 
     assert await wire.code("SendMessage", messages=[message(topic="orders2")]) == Code.FORBIDDEN
     assert await wire.code("QueryRoute", topic=resource("orders2")) == Code.FORBIDDEN
     await wire.close()
+
+
+async def test_each_entry_of_an_acknowledgement_counts_as_a_request(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "slow", [Scope.CONSUME], quota=Quota(requests_per_s=4))
+    entries = [kind("AckMessageEntry")(receipt_handle=str(number)) for number in range(4)]
+    asked = {"entries": entries, "group": resource(GROUP), "topic": resource(TOPIC)}
+    async with serving(Gate(tokens), check_s=0.05) as one:
+        wire = Wire(one, token_of("slow"))
+        codes = [await wire.code("AckMessage", **asked) for _ in range(2)]
+        await wire.close()
+    assert codes == [Code.INTERNAL_SERVER_ERROR, Code.TOO_MANY_REQUESTS]
 
 
 async def test_a_token_that_is_revoked_during_a_long_poll_gets_nothing(closed: Serving, tmp_path: Path) -> None:
