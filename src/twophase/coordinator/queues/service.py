@@ -22,7 +22,7 @@ from twophase.coordinator.queues.cursor import Dead
 from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.moving import Moving
 from twophase.coordinator.queues.placement import owner_of
-from twophase.coordinator.queues.repeats import id_taken, is_of_topic, is_same
+from twophase.coordinator.queues.repeats import REASON, gids_of_letter, id_taken, is_of_topic, is_same
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
@@ -188,18 +188,15 @@ class Queues:
         return trigger
 
     async def _sent(
-        self, trigger: Trigger, replied: asyncio.Future[Reply], message: QueueMessage | None = None
+        self, trigger: Trigger, replied: asyncio.Future[Reply], message: QueueMessage
     ) -> Sent | TwophaseError:
-        """Return where a message is.
-
-        `message`: an earlier one of its gid must be the same; None for no such demand.
-        """
+        """Return where a message is; an earlier one of its gid must be the same."""
         reply = await replied
         assert trigger.request is not None, "it is sent"
         gid = trigger.request.gid
         if reply.error is not None and not _is_repeated(reply, _DECIDED):
             return reply.error
-        if reply.error is not None and message is not None and not await self._is_same(gid, message):
+        if reply.error is not None and not await self._is_same(gid, message):
             return id_taken(message, gid)
         place = await self._store.queue_place(gid, 0) if reply.error is not None or not trigger.numbers else None
         if place is not None:
@@ -390,7 +387,7 @@ class Queues:
     async def _bury(self, namespace: str, group: str, dead: Dead, reason: str = "") -> None:
         """Move a message into the group's dead letters.
 
-        It is there once, because the letter's gid comes from the message's.
+        It is there once, because the letter's gid comes from the entry's place.
 
         Raises:
             TwophaseError: it stays where it is.
@@ -403,7 +400,7 @@ class Queues:
             ("DLQ_ORIGIN_MESSAGE_ID", message.message_id),
         )
         if reason:
-            origin += (("DLQ_REASON", reason),)
+            origin += ((REASON, reason),)
         letter = msgspec.structs.replace(
             message,
             topic=letters,
@@ -413,8 +410,12 @@ class Queues:
             deliver_at_ms=0,
             properties=message.properties + origin,
         )
-        gid = gid_of(namespace, letters, message.message_id, dead.held.gid)
-        sent = await self._sent(*self._submit(letter, gid, None))
+        _, topic, queue = dead.cursor.key
+        sent: Sent | TwophaseError = StateConflict()
+        for gid in gids_of_letter(letter, dead.held.gid, topic, queue, dead.number):
+            sent = await self._sent(*self._submit(letter, gid, None), letter)
+            if not isinstance(sent, (StateConflict, ContentConflict, ContraryDecision)):
+                break  # otherwise the gid names another message
         if isinstance(sent, TwophaseError):
             raise sent
         await self.serving.buried(dead)
