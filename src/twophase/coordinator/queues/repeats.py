@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from twophase.coordinator.dispatch.producers import PRODUCER_PREFIX, names_in
 from twophase.core.errors import ContentConflict
 from twophase.core.message import Message
 from twophase.core.queue_message import DEAD_LETTERS, QUEUE_PREFIX, QueueMessage, gid_of, message_of
@@ -22,10 +23,24 @@ _BETWEEN: Final = "\0"
 """No gid and no name has it."""
 
 
-def is_same(sent: QueueMessage, stored: Message) -> bool:
-    """Return True when a message of the coordinator is what is sent again."""
+def is_same(sent: QueueMessage, stored: Message, producers: str = "") -> bool:
+    """Return True when a message of the coordinator is what is sent again.
+
+    `producers`: those that answer for a half message, who must be the same. RocketMQ's producers may name their group
+    in one call and not yet in another; until then their topic's name stands for it.
+    """
     known = _queue_message_in(stored)
-    return known is not None and _compared(sent) == _compared(known)
+    if known is None or _compared(sent) != _compared(known):
+        return False
+    if not producers or not stored.check_url.startswith(PRODUCER_PREFIX):
+        return True
+    before, _ = names_in(stored.check_url)
+    return before == producers or _is_topics(before, sent.topic) or _is_topics(producers, sent.topic)
+
+
+def _is_topics(producers: str, topic: str) -> bool:
+    """Return True for the name that a topic's producers have without a group."""
+    return producers == topic or producers.endswith((f"/{topic}", f"|{topic}"))
 
 
 def id_taken(sent: QueueMessage, gid: str) -> ContentConflict:

@@ -230,13 +230,14 @@ class Queues:
         reply = await replied
         if reply.error is not None and not _is_repeated(reply, {*_DECIDED, State.PREPARED, State.FAILED}):
             raise reply.error
-        if reply.error is not None and not await self._is_same(gid, message):
+        if reply.error is not None and not await self._is_same(gid, message, producers):
             raise id_taken(message, gid)
         return gid
 
-    async def _is_same(self, gid: str, message: QueueMessage) -> bool:
+    async def _is_same(self, gid: str, message: QueueMessage, producers: str = "") -> bool:
+        """Return True when a gid names this message; `producers`: of a half one."""
         row = await self._store.get(gid)
-        return row is None or is_same(message, decode(row.body))
+        return row is None or is_same(message, decode(row.body), producers)
 
     async def end(
         self,
