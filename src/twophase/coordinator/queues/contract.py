@@ -195,6 +195,7 @@ class QueueApi(Protocol):
 
         Raises:
             InvalidRequest, QueueNotFound, WrongMessageKind, Overloaded: nothing was kept.
+            ContentConflict: the id stands for another message, or for one of other producers.
         """
         ...
 
