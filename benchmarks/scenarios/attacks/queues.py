@@ -138,7 +138,7 @@ async def long_credentials(victim: Victim) -> None:
 
 
 async def acknowledgements_of_many(victim: Victim) -> None:
-    """Forty connections acknowledge 30 000 receipts in each call, none of which the server gave."""
+    """Forty connections acknowledge 30 000 empty receipts in each call."""
     request = kind("AckMessageRequest")(group={"name": "group"}, topic={"name": _TOPIC})
     for _ in range(_ACKNOWLEDGED):
         request.entries.add()

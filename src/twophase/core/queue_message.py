@@ -121,7 +121,7 @@ def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str
 
 
 def is_own_gid(gid: str) -> bool:
-    """Return True for a gid that only a message of a queue has, as `gid_of` returns it.
+    """Return True for a gid as `gid_of` returns it, which no other message has.
 
     >>> is_own_gid("queue-906d66e3fd1d1443c0aa1a9dee2f4fa8"), is_own_gid("queue-17")
     (True, False)

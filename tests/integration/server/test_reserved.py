@@ -109,7 +109,9 @@ async def test_the_refusal_of_a_queues_gid_says_what_to_do_and_similar_gids_are_
     assert answer.json()["remedy"] == "Use another gid; nothing was stored."
     assert "reserved" in answer.json()["message"]
     for gid in ("queue-17", "queue-" + "z" * 32, QUEUES_GID + "0", QUEUES_GID.upper()):
-        assert (await http.post("/api/dtmsvr/prepare", json=request(gid, query_prepared="http://127.0.0.1:9/c"))).is_success
+        assert (
+            await http.post("/api/dtmsvr/prepare", json=request(gid, query_prepared="http://127.0.0.1:9/c"))
+        ).is_success
 
 
 async def test_no_topic_is_subscribed_to_by_such_an_address(server: Running, http: httpx.AsyncClient) -> None:

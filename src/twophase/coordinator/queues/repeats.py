@@ -86,7 +86,7 @@ def _compared(message: QueueMessage) -> QueueMessage:
     """Return the part of a message that a client repeats as it was.
 
     When and where it was born, and its trace, may be those of the repetition; the properties come in any order. A
-    dead letter's reason may be another one, because whoever buries it again need not know the first.
+    dead letter's reason may be another one: a burial that is repeated need not know the first.
     """
     properties = sorted(message.properties)
     if message.topic.startswith(DEAD_LETTERS):

@@ -23,7 +23,7 @@ _SIGNED: Final = re.compile(
 )
 _SCHEME: Final = b"mqv2-hmac-sha1"
 _SIGNED_BYTES_MAX: Final = 1024
-"""A longer authorization is none of this scheme: whoever sends it has not shown a token yet."""
+"""A longer authorization is refused unread."""
 
 
 def caller_of(fields: Fields, gate: Gate) -> Caller:

@@ -22,7 +22,7 @@ def sender_of(caller: Caller, connection: Peer, *, shared: bool) -> Hashable:
     """
     if caller.limited:
         return ("owner", caller.name)
-    return connection.address if shared else connection
+    return ("address", connection.address) if shared else ("connection", id(connection))
 
 
 class _Room:

@@ -148,7 +148,7 @@ async def test_a_token_that_may_not_consume_any_more_keeps_no_message(tmp_path: 
         assert (await wire.receive(auto_renew=True))[0].status.code == Code.OK
         assert (await other.receive())[0].status.code == Code.MESSAGE_NOT_FOUND, "the other client keeps it"
 
-        Path(tokens).unlink()
+        (tmp_path / "tokens.toml").unlink()
         write(tmp_path, "consume", [Scope.CONSUME])
         if left:
             write(tmp_path, "both", left)

@@ -1,4 +1,4 @@
-"""Credentials of RocketMQ's clients: which are read, and what reading hostile ones costs."""
+"""Credentials of RocketMQ's clients, and the cost of hostile ones."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def _signed(credential: str, rest: str = "") -> bytes:
 
 @pytest.mark.parametrize("behind", ["", "/", "/region/RocketMQ", " ", " x"])
 def test_the_access_key_is_the_token(gate: Gate, behind: str) -> None:
-    assert caller_of(((b"authorization", _signed(token_of("shop") + behind)),), gate).name == "shop"
+    assert caller_of([(b"authorization", _signed(token_of("shop") + behind))], gate).name == "shop"
 
 
 @pytest.mark.parametrize("credential", ["a" * 1_000, token_of("shop") + "/" + "x" * 1_000])
 def test_a_longer_authorization_than_any_client_sends_is_refused(gate: Gate, credential: str) -> None:
-    assert caller_of(((b"authorization", _signed(credential)),), gate) is gate.mistaken
+    assert caller_of([(b"authorization", _signed(credential))], gate) is gate.mistaken
 
 
 @pytest.mark.parametrize("unit", ["a", "/", " ", "a/", ", ", "SignedHeaders="])
 def test_hostile_credentials_are_read_in_no_time(gate: Gate, unit: str) -> None:
     value = b"MQv2-HMAC-SHA1 Credential=" + (unit * _HOSTILE_BYTES).encode()[:_HOSTILE_BYTES]
     began = time.process_time()
-    caller = caller_of(((b"authorization", value),), gate)
+    caller = caller_of([(b"authorization", value)], gate)
     assert _SIGNED.fullmatch(value) is None, "the pattern is linear also without the bound"
     assert caller is gate.mistaken
     assert time.process_time() - began < _LONG_S
