@@ -366,7 +366,8 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
 def answer_unavailable(app: FastAPI) -> None:
     """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then the message's transaction was not started. The request itself must not have committed anything before, because
+    503 invites the caller to repeat it. Errors after the message's commit are not touched.
     """
 
     def answer(_request: Request, error: Exception) -> Response:

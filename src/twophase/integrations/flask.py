@@ -265,7 +265,8 @@ def _called(function: Callable[..., Any], args: tuple[Any, ...], values: dict[st
 def answer_unavailable(app: Flask) -> None:
     """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then the message's transaction was not started. The request itself must not have committed anything before, because
+    503 invites the caller to repeat it. Errors after the message's commit are not touched.
     """
 
     def answer(error: Exception) -> Response:
