@@ -32,7 +32,7 @@ from twophase.integrations.functions import is_coroutine_branch, missing_extra
 
 try:
     from anyio import from_thread
-    from fastapi import APIRouter, FastAPI, Request, Response
+    from fastapi import APIRouter, BackgroundTasks, FastAPI, Request, Response
     from starlette.exceptions import HTTPException
 except ModuleNotFoundError as error:
     raise missing_extra("fastapi", error) from None
@@ -76,11 +76,23 @@ P = ParamSpec("P")
 H_co = TypeVar("H_co", covariant=True)
 
 _REQUEST = "twophase_request"
+_DONE = 200
 _REFUSAL = 400
 
 
 def _response(answer: HttpReply) -> Response:
     return Response(content=answer.body, status_code=answer.status, headers=answer.headers)
+
+
+def _branch_response(answer: HttpReply) -> Response:
+    """Return a branch's answer.
+
+    Where nothing was committed, the function's background tasks do not run.
+    """
+    response = _response(answer)
+    if answer.status != _DONE:
+        response.background = BackgroundTasks()  # FastAPI gives its own to an answer that has none
+    return response
 
 
 class _FastAPI(Framework):
@@ -218,7 +230,7 @@ def once(
         accept(known_keys(keys), _received(request, functools.partial(_body, request), as_sent))
         return rule.once(engine, request.query_params, effect, table=table)
 
-    return _response(answer_branch(verified, _FastAPI()))
+    return _branch_response(answer_branch(verified, _FastAPI()))
 
 
 @overload
@@ -260,7 +272,7 @@ async def aonce(
         accept(known_keys(keys), _received(request, lambda: body, as_sent))
         return await rule.aonce(engine, request.query_params, effect, table=table)
 
-    return _response(await aanswer_branch(verified, _FastAPI()))
+    return _branch_response(await aanswer_branch(verified, _FastAPI()))
 
 
 class BranchDecorator(Protocol[H_co]):

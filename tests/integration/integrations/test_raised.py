@@ -22,7 +22,7 @@ from django.db import close_old_connections, connections
 from django.http import Http404, HttpRequest, HttpResponse
 from django.test import Client, override_settings
 from django.urls import path
-from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi import BackgroundTasks, FastAPI, HTTPException, Request, Response
 from fastapi.responses import JSONResponse
 from flask import Flask
 from sqlalchemy import NullPool, create_engine, text
@@ -321,6 +321,34 @@ def test_an_exception_of_rest_framework_keeps_its_status(service: Service, monke
     monkeypatch.setitem(RAISED[service.name], "of rest", lambda: _raise(APIException()))
     status, _, body = service.call("sync", "of rest")
     assert (status, b"no order 7" in body) == ((429, True) if service.name == "django" else (500, False))
+
+
+@MANNERS
+@pytest.mark.parametrize(("refuses", "ran"), [(True, []), (False, [1])])
+def test_background_tasks_run_only_after_a_commit(tmp_path: Path, manner: str, refuses: bool, ran: list[int]) -> None:
+    file = tmp_path / "shop.db"
+    engine = create_engine(f"sqlite:///{file}", poolclass=NullPool)
+    install(engine)
+    async_engine = create_async_engine(f"sqlite+aiosqlite:///{file}", poolclass=NullPool)
+    app, done = FastAPI(), list[int]()
+
+    def work(tasks: BackgroundTasks) -> None:
+        tasks.add_task(done.append, 1)
+        if refuses:
+            raise on_fastapi.BranchRefused("no stock")
+
+    @app.post("/sync")
+    @on_fastapi.branch(engine)
+    def receive(_connection: Any, tasks: BackgroundTasks) -> None:
+        work(tasks)
+
+    @app.post("/async")
+    @on_fastapi.branch(async_engine)
+    async def areceive(_connection: Any, tasks: BackgroundTasks) -> None:
+        work(tasks)
+
+    answer = consumers.asgi_client(app)(f"/{manner}", params=branch_query("g1"))
+    assert (answer.status_code, done) == (409 if refuses else 200, ran)
 
 
 @MANNERS
