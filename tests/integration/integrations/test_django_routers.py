@@ -25,6 +25,7 @@ from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import Message
 from twophase.barrier import install, once
 from twophase.barrier.adapters.django_elsewhere import Elsewhere
+from twophase.barrier.open import open_transaction
 from twophase.errors import Fate, OutsideTransaction
 from twophase.integrations.django import branch
 from twophase.testing import outer_transaction
@@ -196,6 +197,17 @@ def test_a_block_inside_a_block_writes_on_its_own_alias_alone(bank: Bank, orders
 
     once("bank", branch_query(new_gid()), outer)
     assert (bank.balance(), rows(orders)) == (70, 1)
+
+
+def test_blocks_that_end_in_another_order_leave_nothing_refused(bank: Bank, orders: Path) -> None:
+    outer, inner = open_transaction("bank"), open_transaction("orders")
+    for opened in (outer, inner):
+        opened.rollback()
+        opened.close()
+
+    assert connections["orders"].execute_wrappers == connections["bank"].execute_wrappers == []
+    Order.objects.create(pieces=1)
+    assert rows(orders) == 1
 
 
 def test_an_alias_whose_driver_is_not_installed_stops_no_block(bank: Bank) -> None:

@@ -85,7 +85,7 @@ class Elsewhere:
         for other in self._others:
             if self in other.execute_wrappers:
                 other.execute_wrappers.remove(self)
-        self._own.execute_wrappers[:0] = self._outer
+        self._own.execute_wrappers[:0] = [one for one in self._outer if not one._released]  # noqa: SLF001 -- its own kind
 
 
 def _connections() -> Iterator[BaseDatabaseWrapper]:
@@ -98,7 +98,7 @@ def _connections() -> Iterator[BaseDatabaseWrapper]:
 
 
 def _allowed() -> tuple[str, ...]:
-    named = getattr(settings, _SETTING, ())
+    named = getattr(settings, _SETTING, None) or ()
     return (named,) if isinstance(named, str) else tuple(named)
 
 
