@@ -151,6 +151,24 @@ class _Loop(uvloop.Loop):
         protocol.connection_made(transport)
         return transport, protocol
 
+    def call_later(self, delay: float, callback: Any, *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
+        """Call something after `delay` s, without tracing."""
+        return super().call_later(delay, _untraced, callback, arguments, context=context)
+
+    def call_at(self, when: float, callback: Any, *arguments: Any, context: Any = None) -> Any:  # type: ignore[override]
+        """Call something at a time of the loop, without tracing."""
+        return super().call_at(when, _untraced, callback, arguments, context=context)
+
+
+def _untraced(callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+    """Call what a timer begins: it belongs to no message, and a slow machine has more of it in a wave."""
+    trace = sys.gettrace()
+    sys.settrace(None)
+    try:
+        callback(*arguments)
+    finally:
+        sys.settrace(trace)
+
 
 class _Counter:
     """Counts instructions and calls of Python code while it traces."""

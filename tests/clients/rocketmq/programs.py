@@ -17,7 +17,10 @@ from tests.clients.rocketmq.languages import Command
 
 ROOT: Final = Path(__file__).parents[3]
 PATIENCE_S: Final = 60.0
+_ERRORS: Final = "errors.txt"
+"""The program's standard error, in its home."""
 _LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+_LOG_CHARS_MAX: Final = 8_000
 
 
 class Failed(Exception):
@@ -31,10 +34,10 @@ class Failed(Exception):
 class Program:
     """A running program; its clients have names."""
 
-    def __init__(self, process: Process, errors: Path) -> None:
+    def __init__(self, process: Process, home: Path) -> None:
         self.process = process
         self.events: list[dict[str, Any]] = []
-        self._errors = errors
+        self._home = home
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count()
         self._news = asyncio.Condition()
@@ -50,7 +53,8 @@ class Program:
         async with asyncio.timeout(2 * PATIENCE_S):
             found = await answer
         if "error" in found:
-            raise Failed(found["error"], found["code"])
+            why = found["error"] if found["code"] >= 0 else f"{found['error']}\n{self._client_log()}"
+            raise Failed(why, found["code"])
         done: dict[str, Any] = found["done"]
         return done
 
@@ -63,8 +67,16 @@ class Program:
         async with asyncio.timeout(2 * PATIENCE_S), self._news:
             await self._news.wait_for(lambda: len(self.heard(event, name)) >= count or self.process.returncode)
         found = self.heard(event, name)
-        assert len(found) >= count, self._errors.read_text()[-2000:]
+        assert len(found) >= count, self._errors_text()
         return found
+
+    def _errors_text(self) -> str:
+        return (self._home / _ERRORS).read_text(errors="replace")[-_LOG_CHARS_MAX:]
+
+    def _client_log(self) -> str:
+        """Return the end of what the client wrote: an error in its own clean-up hides the first one."""
+        files = sorted(self._home.rglob("*.log"), key=lambda file: file.stat().st_mtime)
+        return "\n".join(file.read_text(errors="replace")[-_LOG_CHARS_MAX:] for file in files[-3:])
 
     async def kill(self) -> None:
         """End the program at once, as a crash does."""
@@ -87,7 +99,7 @@ class Program:
                 self._news.notify_all()
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_exception(Failed(f"the program ended: {self._errors.read_text()[-2000:]}", -1))
+                answer.set_exception(Failed(f"the program ended: {self._errors_text()}", -1))
         async with self._news:
             self._news.notify_all()
 
@@ -102,9 +114,8 @@ async def program(
         folder: its home, where clients write their logs.
         key, secret: its credentials.
     """
-    errors = folder / "errors.txt"
     environment = {name: value.replace("{home}", str(folder)) for name, value in command.environment}
-    with errors.open("ab") as file:
+    with (folder / _ERRORS).open("ab") as file:
         process = await asyncio.create_subprocess_exec(
             *(word.replace("{home}", str(folder)) for word in command.words),
             endpoints,
@@ -117,7 +128,7 @@ async def program(
             env={**os.environ, **environment, "HOME": str(folder)},
             limit=_LINE_BYTES_MAX,
         )
-    one = Program(process, errors)
+    one = Program(process, folder)
     try:
         await one.until("ready", "", 1)
         yield one

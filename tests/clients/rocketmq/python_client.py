@@ -6,6 +6,7 @@ by lines of their own. The programs in other languages do the same.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -188,7 +189,12 @@ def main() -> None:
 
 
 def obey(program: Program, command: dict[str, Any]) -> None:
-    """Carry out one command, and say how it ended."""
+    """Carry out one command, and say how it ended.
+
+    Where the route comes before the client waits for it, the client opens its stream in this thread, and asks for the
+    thread's event loop. Only a main thread has one by itself.
+    """
+    asyncio.set_event_loop(asyncio.new_event_loop())
     number, what = command.pop("number"), command.pop("do")
     try:
         say(number=number, done=getattr(program, what)(**command) or {})
