@@ -28,7 +28,7 @@ from typing import (
     overload,
 )
 
-from twophase.integrations.functions import is_coroutine_branch, missing_extra
+from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra
 
 try:
     from anyio import from_thread
@@ -281,7 +281,8 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
     """Make a branch's route of one function, which takes effect once.
 
     The function is given the transaction's connection first, then what FastAPI injects: models, path parameters,
-    dependencies. An async engine takes an `async def`. What it returns is not sent: a commit is answered with 200.
+    dependencies. An injected session that is not in the transaction is refused (OutsideTransaction). An async engine
+    takes an `async def`. What it returns is not sent: a commit is answered with 200.
 
     Arguments:
         engine: the database of the effect.
@@ -304,7 +305,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 
             async def aview(*args: Any, **injected: Any) -> Response:
                 request = request_of(injected)
-                effect = functools.partial(_called, function, args, injected)
+                effect = functools.partial(call_inside, function, args, injected)
                 return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = aview
@@ -312,7 +313,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 
             def sync_view(*args: Any, **injected: Any) -> Response:
                 request = request_of(injected)
-                effect = functools.partial(_called, function, args, injected)
+                effect = functools.partial(call_inside, function, args, injected)
                 return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = sync_view
@@ -321,10 +322,6 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
         return view
 
     return decorate
-
-
-def _called(function: Callable[..., Any], args: tuple[Any, ...], injected: dict[str, Any], connection: Any) -> Any:
-    return function(connection, *args, **injected)
 
 
 def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Callable[[dict[str, Any]], Request]]:
