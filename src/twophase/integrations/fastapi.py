@@ -28,7 +28,7 @@ from typing import (
     overload,
 )
 
-from twophase.integrations.functions import is_coroutine_branch, missing_extra
+from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra, require_no_status
 
 try:
     from anyio import from_thread
@@ -77,7 +77,6 @@ H_co = TypeVar("H_co", covariant=True)
 
 _REQUEST = "twophase_request"
 _DONE = 200
-_REFUSAL = 400
 
 
 def _response(answer: HttpReply) -> Response:
@@ -309,7 +308,8 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
     """Make a branch's route of one function, which takes effect once.
 
     The function is given the transaction's connection first, then what FastAPI injects: models, path parameters,
-    dependencies. An async engine takes an `async def`. What it returns is not sent: a commit is answered with 200.
+    dependencies. An injected session that is not in the transaction is refused (OutsideTransaction). An async engine
+    takes an `async def`. What it returns is not sent: a commit is answered with 200.
 
     Arguments:
         engine: the database of the effect.
@@ -334,8 +334,8 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
                 request = request_of(injected)
 
                 async def effect(connection: Any) -> Any:
-                    result = await function(connection, *args, **injected)
-                    _require_no_status(injected)
+                    result = await call_inside(function, args, injected, connection)
+                    require_no_status(injected, Response)
                     return result
 
                 return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
@@ -347,8 +347,8 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
                 request = request_of(injected)
 
                 def effect(connection: Any) -> Any:
-                    result = function(connection, *args, **injected)
-                    _require_no_status(injected)
+                    result = call_inside(function, args, injected, connection)
+                    require_no_status(injected, Response)
                     return result
 
                 return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
@@ -359,21 +359,6 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
         return view
 
     return decorate
-
-
-def _require_no_status(injected: dict[str, Any]) -> None:
-    """Refuse a status that the function has set on the Response that FastAPI injects.
-
-    Raises:
-        FunctionRefused: the status is 400 or more; it is not sent, and the next call would find the branch done.
-    """
-    for given in injected.values():
-        status = given.status_code if isinstance(given, Response) else None
-        if status is not None and status >= _REFUSAL:
-            raise FunctionRefused(
-                f"the function has set the status {status}, which is not sent: its branch would count as done.",
-                remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
-            )
 
 
 def _signature(function: Callable[..., Any]) -> tuple[inspect.Signature, Callable[[dict[str, Any]], Request]]:

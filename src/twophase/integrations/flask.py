@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from twophase.integrations.functions import is_coroutine_branch, missing_extra
+from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra
 
 try:
     from flask import Blueprint, Flask, Response, current_app, got_request_exception, request
@@ -249,8 +249,9 @@ def branch(
 def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None) -> Any:
     """Make a branch's view of one function, which takes effect once.
 
-    The function is given the transaction's connection first, then the route's values. An async engine takes an
-    `async def`. What it returns is not sent: a commit is answered with 200.
+    The function is given the transaction's connection first, then the route's values. A session among them that is not
+    in the transaction is refused (OutsideTransaction). An async engine takes an `async def`. What it returns is not
+    sent: a commit is answered with 200.
 
     Arguments:
         engine: the database of the effect.
@@ -270,23 +271,19 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 
             @functools.wraps(function)
             async def aview(*args: Any, **values: Any) -> Response:
-                effect = functools.partial(_called, function, args, values)
+                effect = functools.partial(call_inside, function, args, values)
                 return await aonce(engine, effect, table=table, keys=keys, as_sent=as_sent)
 
             return aview
 
         @functools.wraps(function)
         def view(*args: Any, **values: Any) -> Response:
-            effect = functools.partial(_called, function, args, values)
+            effect = functools.partial(call_inside, function, args, values)
             return once(engine, effect, table=table, keys=keys, as_sent=as_sent)
 
         return view
 
     return decorate
-
-
-def _called(function: Callable[..., Any], args: tuple[Any, ...], values: dict[str, Any], connection: Any) -> Any:
-    return function(connection, *args, **values)
 
 
 def answer_unavailable(app: Flask) -> None:

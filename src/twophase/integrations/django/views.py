@@ -23,7 +23,7 @@ from twophase.barrier.open import refuse_url
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.core.signature import SigningKey, known_keys
 from twophase.integrations.django.failures import DjangoFailures
-from twophase.integrations.functions import is_coroutine_branch
+from twophase.integrations.functions import call_inside, is_coroutine_branch
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -212,7 +212,8 @@ def branch(
     """Make a branch's view of one function, which takes effect once.
 
     It needs no `branch_view`. The function is given the transaction's connection first, then the request and the
-    route's values. What it returns is not sent: a commit is answered with 200.
+    route's values. What it returns is not sent: a commit is answered with 200. A write on another alias is refused
+    (OutsideTransaction), and so is a session among the values that is not in the transaction.
 
     Arguments:
         engine: the alias of the effect's database; or an async engine, whose function is an `async def`.
@@ -232,18 +233,14 @@ def branch(
         if is_coroutine_branch(engine, function):
 
             async def aview(request: HttpRequest, *args: Any, **values: Any) -> HttpResponse:
-                def effect(connection: Any) -> Any:
-                    return function(connection, request, *args, **values)
-
+                effect = functools.partial(call_inside, function, (request, *args), values)
                 return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = aview
         else:
 
             def sync_view(request: HttpRequest, *args: Any, **values: Any) -> HttpResponse:
-                def effect(connection: Any) -> Any:
-                    return function(connection, request, *args, **values)
-
+                effect = functools.partial(call_inside, function, (request, *args), values)
                 return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = sync_view
