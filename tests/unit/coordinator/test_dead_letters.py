@@ -141,6 +141,15 @@ async def test_each_entry_of_one_message_is_a_letter_of_its_own(
     assert await queueing.receive(topic=TOPIC) == await queueing.receive(topic="bills") == []
 
 
+async def test_equal_entries_of_one_message_are_two_letters(harness: Harness, queueing: Queueing) -> None:
+    await harness.submit(Message("two", (Branch("queue://orders", b"the same"), Branch("queue://orders", b"the same"))))
+
+    await give_up(queueing)
+
+    assert [one.body for one in (await page(queueing, with_bodies=True)).letters] == ["the same", "the same"]
+    assert await queueing.receive() == []
+
+
 async def test_entries_that_one_message_sent_to_the_letters_are_redriven_each(
     harness: Harness, queueing: Queueing
 ) -> None:
