@@ -182,7 +182,7 @@ def _typed(source: Source, table: str, raw: pa.RecordBatch) -> pa.RecordBatch:
         if location.role is Role.COORDINATOR:
             *stored, entries, cleaned, bodies = raw.columns
             made = journal.columns_of(stored, entries.to_pylist(), cleaned, bodies.to_pylist())
-            return _batch(source, table, made)
+            return _batch(source, table, [pa.repeat(location.name, raw.num_rows), *made])
         return _batch(source, table, [pa.repeat(location.name, raw.num_rows), *raw.columns])
 
 
@@ -209,7 +209,8 @@ def _rows(
             if location.role is Role.COORDINATOR:
                 *stored, parked, entries, cleaned, bodies = zip(*lot, strict=True)
                 flags = [list(map(bool, column)) for column in (parked, cleaned)]
-                batch = _batch(source, table, journal.columns_of([*stored, flags[0]], entries, flags[1], bodies))
+                made = journal.columns_of([*stored, flags[0]], entries, flags[1], bodies)
+                batch = _batch(source, table, [[location.name] * len(lot), *made])
             else:
                 batch = _batch(source, table, [[location.name] * len(lot), *zip(*lot, strict=True)])
         yield batch
