@@ -189,7 +189,10 @@ def of(text: str, bound: Bound) -> Source:
 
 @pytest.mark.parametrize(("now", "before"), OPTIONS.items())
 def test_other_options_of_a_service_make_the_run_a_whole_one(now: str, before: str) -> None:
-    """What they change is nothing new in the database: an increment would not notice it."""
+    """No row is new by another option.
+
+    So an increment would not notice it.
+    """
     first = advanced(None, [of(before, Bound(1, 70, "id"))], 1_000, 0, [], RUN)
     changed = [of(now, Bound(1, 60, "number"))]
 
@@ -206,7 +209,10 @@ def test_other_options_of_a_service_make_the_run_a_whole_one(now: str, before: s
 
 
 def test_of_other_options_the_key_may_be_another_one() -> None:
-    """A key of the old column says nothing about the new one, until a mark of the new one is old enough."""
+    """A mark of the old column says nothing about the new one.
+
+    So the table is read whole until a mark of the new one is old enough.
+    """
     first = advanced(None, [of(f"{LEDGER}?key=at", Bound(1, 9_000, "at"))], 1_000, 500, [], RUN)
     changed = f"{LEDGER}?key=id"
     second = advanced(first, [of(changed, Bound(1, 70, "id"))], 2_000, 500, [], RUN)

@@ -184,7 +184,10 @@ TWICE = {
     "parked": (msgspec.structs.replace(LIVE, parked=True), ["parked"]),
     "entry": (Case("twice", "", None, entries=(0,), branches=(QUEUED,)), []),
 }
-"""What the second coordinator has of a message that the first one has delivered, and the classes of both."""
+"""Rows of a second coordinator about a message that the first one has delivered.
+
+With the classes that the message then has.
+"""
 
 
 @pytest.mark.parametrize(("second", "flags"), TWICE.values(), ids=TWICE)

@@ -1,4 +1,4 @@
-"""The parameters of a MySQL URL: all that are known take effect, others are refused.
+"""The parameters of a MySQL URL: each takes effect, or is refused.
 
 A driver that is given no option for TLS goes on without a word where the server has none, so an option that is ignored
 looks like a connection that is checked. Promise: with an option for TLS, every connection is encrypted, and checked as

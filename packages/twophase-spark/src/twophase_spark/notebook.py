@@ -125,8 +125,11 @@ def audit(
 
 @contextlib.contextmanager
 def _reporting(named: Mapping[str, Path]) -> Iterator[ReportFiles]:
-    """Write every failure into the reports that were asked for, so that no old success stays there."""
-    files = ReportFiles(**named)
+    """Write every failure into the reports that were asked for.
+
+    So no old success stays there.
+    """
+    files = ReportFiles(named.get("html"), named.get("json"), named.get("junit"))
     try:
         yield files
     except KeyboardInterrupt:

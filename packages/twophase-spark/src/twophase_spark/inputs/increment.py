@@ -266,14 +266,20 @@ def name_of(source: Source) -> str:
 
 
 def _options_of(source: Source) -> str:
-    """Return a digest of the options that change what is compared; of none, an empty text."""
+    """Return a digest of the options that change the comparison.
+
+    Without any it is an empty text.
+    """
     values = {option.name: getattr(source.location, option.field) for option in PARAMETERS}
     given = {option.name: values[option.name] for option in PARAMETERS if values[option.name] != option.default}
     return hashlib.sha256(msgspec.json.encode(given)).hexdigest()[:32] if given else ""
 
 
 def _reread(source: Source, state: VerifiedPoint) -> Coverage | None:
-    """Return the remark about a source that earlier runs read by other options; None if they did not."""
+    """Return the remark about a source that earlier runs read by other options.
+
+    None if they did not.
+    """
     before = state.options.get(name_of(source))
     if before == _options_of(source):
         return None

@@ -46,10 +46,10 @@ def plan_of(
             parse_coordinator(text) if role is Role.COORDINATOR else parse_named(role, text) for text in given
         ]
     require_comparable(locations)
-    given = {**(fleet.options if fleet is not None else {}), **asked}
-    has_state = given.get("state") is not None
-    require_fitting(OPTIONS, given, (WITH_STATE,) if has_state else (), "an audit without state")
-    options = options_of({"cores": cores, **given})
+    wanted = {**(fleet.options if fleet is not None else {}), **asked}
+    has_state = wanted.get("state") is not None
+    require_fitting(OPTIONS, wanted, (WITH_STATE,) if has_state else (), "an audit without state")
+    options = options_of({"cores": cores, **wanted})
     return Plan(tuple(locations), **msgspec.structs.asdict(options))
 
 
