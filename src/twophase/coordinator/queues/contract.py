@@ -259,6 +259,7 @@ class QueueApi(Protocol):
             ReceiptStale: it was delivered again, extended or done since, and what is done is durable; or nothing is
                 known of this delivery (not `is_superseded`).
             ReceiptInvalid: nothing made this handle.
+            QueuesElsewhere: another node serves the topic's consumers, and knows its receipts; nothing was changed.
         """
         ...
 

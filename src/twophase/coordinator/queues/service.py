@@ -369,11 +369,11 @@ class Queues:
 
     async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
         """See `QueueApi.extend`."""
-        return self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
+        return await self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
 
     async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
-        self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
+        await self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
 
     async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         """See `QueueApi.dead_letter`."""
