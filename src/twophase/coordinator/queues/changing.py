@@ -69,7 +69,7 @@ class Changing:
         """Make a topic, or change its settings.
 
         Raises:
-            InvalidRequest: a setting that cannot be. LimitExceeded: too many topics and groups.
+            InvalidRequest: a setting that cannot be. TooManyTopics: of topics and groups.
             QueueInUse: messages of a message group could overtake others.
         """
         require_full_name(name)
@@ -88,7 +88,7 @@ class Changing:
                     " in bytes would remove nothing earlier.",
                     remedy="Give it a longer time as well (--retention-days), or no bound (--retention-bytes 0).",
                 )
-            return TopicSettings(queues, kinds, retention_ms, bytes_max)
+            return TopicSettings(queues, kinds, retention_ms, bytes_max, known.made_by)
 
         await self._definitions.load()
         before = self._definitions.topic_settings(name)
@@ -115,7 +115,8 @@ class Changing:
 
         def changed(known: GroupSettings) -> GroupSettings:
             attempts_max = known.attempts_max if asked.attempts_max is None else asked.attempts_max
-            return GroupSettings(attempts_max, known.backoff_ms if pauses is None else tuple(pauses))
+            backoff_ms = known.backoff_ms if pauses is None else tuple(pauses)
+            return GroupSettings(attempts_max, backoff_ms, known.made_by)
 
         return await self._define("group", name, GroupSettings(), changed, act, dry_run=asked.dry_run)
 

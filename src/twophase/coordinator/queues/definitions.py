@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from typing import Annotated, Final, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from twophase.coordinator.background import end
 from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
 from twophase.coordinator.runtime import Runtime
-from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, WrongMessageKind
-from twophase.core.limits import TOPICS_MAX, require
+from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, TooManyTopics, WrongMessageKind
+from twophase.core.limits import TOPICS_MAX
 from twophase.core.queue_message import DEAD_LETTERS, full_name, message_of
 from twophase.stores.queue_rows import Definition
 
@@ -30,6 +30,8 @@ BACKOFF_MS: Final = tuple(
     1_000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 )
+_SHARE: Final = 10
+"""One owner makes at most this part of all topics and groups by their first use."""
 _REREAD_MS: Final = 5_000
 """Age bound of the definitions in memory, on a store that other nodes change."""
 
@@ -39,19 +41,22 @@ class TopicSettings(msgspec.Struct, frozen=True):
 
     `retention_ms`: how long its entries are kept at least; 0 for the coordinator's retention.
     `retention_bytes`: beyond these bytes they are kept as long as history only; 0 for the coordinator's bound.
+    `made_by`: the owner whose request was the first use.
     """
 
     queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] = 1
     kinds: tuple[str, ...] = KINDS
     retention_ms: int = 0
     retention_bytes: int = 0
+    made_by: str | UnsetType = UNSET
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
-    """The stored settings of a group."""
+    """The stored settings of a group. `made_by`: as of a topic."""
 
     attempts_max: int = ATTEMPTS_MAX
     backoff_ms: Annotated[tuple[int, ...], Meta(min_length=1)] = BACKOFF_MS
+    made_by: str | UnsetType = UNSET
 
 
 S = TypeVar("S", TopicSettings, GroupSettings)
@@ -90,24 +95,24 @@ class Definitions:
             if not self._readings:
                 self._changed.clear()
 
-    async def topic(self, namespace: str, name: str) -> TopicInfo:
-        """See `QueueApi.topic`."""
-        settings = await self._settings("topic", full_name(namespace, name), TopicSettings())
+    async def topic(self, namespace: str, name: str, owner: str = "") -> TopicInfo:
+        """See `QueueApi.topic`. `owner`: who asks; empty for nobody whose topics are counted."""
+        settings = await self._settings("topic", full_name(namespace, name), TopicSettings(made_by=owner or UNSET))
         return TopicInfo(name, namespace, settings.queues, frozenset(settings.kinds))
 
-    async def group(self, namespace: str, name: str) -> GroupInfo:
-        """See `QueueApi.group`."""
-        settings = await self._settings("group", full_name(namespace, name), GroupSettings())
+    async def group(self, namespace: str, name: str, owner: str = "") -> GroupInfo:
+        """See `QueueApi.group`. `owner`: as of `topic`."""
+        settings = await self._settings("group", full_name(namespace, name), GroupSettings(made_by=owner or UNSET))
         return GroupInfo(name, namespace, settings.attempts_max, settings.backoff_ms)
 
-    async def require(self, namespace: str, topic: str, kind: str) -> None:
-        """Refuse a message of a kind that the topic does not take.
+    async def require(self, namespace: str, topic: str, kind: str, owner: str = "") -> None:
+        """Refuse a message of a kind that the topic does not take. `owner`: as of `topic`.
 
         Raises:
             WrongMessageKind: so it is.
-            InvalidRequest, QueueNotFound: as `topic`.
+            InvalidRequest, QueueNotFound, TooManyTopics: as `topic`.
         """
-        taken = (await self.topic(namespace, topic)).kinds
+        taken = (await self.topic(namespace, topic, owner)).kinds
         if kind not in taken:
             raise WrongMessageKind(_wrong_kind(topic, taken, kind))
 
@@ -161,15 +166,37 @@ class Definitions:
             # One at a time: each is a commit, and thousands of calls with a new name would hold up every flush.
             async with self._making:
                 if (kind, name) not in self._known:
-                    self.require_room()
+                    self._require_room_for(kind, name, default)
                     self.take(await self._store.define_queue(definition(kind, name, default)))
             found = self._known[kind, name]
         assert isinstance(found, type(default)), "kinds have their own settings"
         return found
 
     def require_room(self) -> None:
-        """Refuse one definition more than there may be; raises LimitExceeded."""
-        require(TOPICS_MAX, len(self._known) + 1, name="topics of queues and groups")
+        """Refuse one definition more than there may be; raises TooManyTopics."""
+        if len(self._known) >= TOPICS_MAX.value:
+            raise TooManyTopics(
+                f"there are {len(self._known)} topics of queues and groups, the most that there may be."
+            )
+
+    def _require_room_for(self, kind: str, name: str, settings: TopicSettings | GroupSettings) -> None:
+        """Refuse to make one more by its first use; what no owner makes needs room alone.
+
+        Dead letters of a group that there is always have room: without their topic they could go nowhere.
+        """
+        are_letters = kind == "topic" and name.rpartition("/")[2].startswith(DEAD_LETTERS)
+        if are_letters and ("group", name.replace(DEAD_LETTERS, "", 1)) in self._known:
+            return
+        self.require_room()
+        owner = settings.made_by
+        if owner is UNSET:
+            return
+        made = sum(one.made_by == owner for one in self._known.values())
+        if made >= TOPICS_MAX.value // _SHARE:
+            raise TooManyTopics(
+                f"{owner!r} has made {made} topics of queues and groups by their first use, its share of the"
+                f" {TOPICS_MAX.value} that there may be."
+            )
 
     def known(self, kind: str, name: str) -> Definition | None:
         """Return the definition of a name, as it was read last; None for none."""
