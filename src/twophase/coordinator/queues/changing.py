@@ -88,7 +88,8 @@ class Changing:
                     " in bytes would remove nothing earlier.",
                     remedy="Give it a longer time as well (--retention-days), or no bound (--retention-bytes 0).",
                 )
-            return TopicSettings(queues, kinds, retention_ms, bytes_max, known.made_by)
+            settings = self._definitions.with_queues(known, queues)
+            return msgspec.structs.replace(settings, kinds=kinds, retention_ms=retention_ms, retention_bytes=bytes_max)
 
         await self._definitions.load()
         before = self._definitions.topic_settings(name)

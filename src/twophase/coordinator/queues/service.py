@@ -90,7 +90,7 @@ class Queues:
         self.definitions = self._definitions = Definitions(runtime)
         self._owners = TopicOwners(runtime, lease)
         self.serving = Serving(runtime, machine.group_commit, self._owners)
-        self._moving = Moving(runtime, self._owners, self.serving, producers)
+        self._moving = Moving(runtime, self._owners, self.serving, producers, self._definitions)
         self._burials: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:

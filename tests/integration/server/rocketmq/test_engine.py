@@ -16,6 +16,7 @@ from tests.support.identities import token_of, write
 from tests.support.rocketmq_wire import GROUP, HALF, TOPIC, Wire, message, resource
 from twophase import AsyncMessage
 from twophase.coordinator.queues import definitions
+from twophase.core import limits
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.grpc_server.status import Ended, Status
@@ -67,7 +68,7 @@ async def test_beyond_the_limit_of_topics_and_groups_each_call_has_the_same_code
     async with running(tmp_path, rocketmq_port=0) as server:
         wire = Wire(_address(server))
         assert await wire.code("SendMessage", messages=[message()]) == Code.OK
-        monkeypatch.setattr(definitions, "TOPICS_MAX", msgspec.structs.replace(definitions.TOPICS_MAX, value=1))
+        monkeypatch.setattr(definitions, "TOPICS_MAX", msgspec.structs.replace(limits.TOPICS_MAX, value=1))
         assert (await wire.receive())[0].status.code == Code.TOO_MANY_REQUESTS
         assert await wire.code("QueryRoute", topic=resource("new")) == Code.TOO_MANY_REQUESTS
         assert (
