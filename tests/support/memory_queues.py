@@ -290,7 +290,9 @@ class MemoryQueues:
         self._held(namespace, group, topic, handle).done.add(group)
         self._notify()
 
-    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(
+        self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool = False
+    ) -> str:
         place = self._held(namespace, group, topic, handle)
         place.visible_s[group] = self._now_s() + invisible_ms / 1000
         place.handles[group] = f"{place.offset}-{next(self._numbers)}"

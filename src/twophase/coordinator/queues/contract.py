@@ -265,10 +265,14 @@ class QueueApi(Protocol):
         """
         ...
 
-    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(
+        self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool = False
+    ) -> str:
         """Keep a message for `invisible_ms` from now; then it is delivered again.
 
         Returns the new receipt.
+
+        `rests`: it waits that time also after a restart, and at another node. Otherwise others get it then at once.
 
         Raises as `ack`.
         """

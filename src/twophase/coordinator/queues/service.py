@@ -369,9 +369,12 @@ class Queues:
         """See `QueueApi.ack`."""
         await self.serving.ack(full_name(namespace, group), full_name(namespace, topic), handle)
 
-    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(
+        self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool = False
+    ) -> str:
         """See `QueueApi.extend`."""
-        return await self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
+        names = full_name(namespace, group), full_name(namespace, topic)
+        return await self.serving.extend(*names, handle, invisible_ms, rests=rests)
 
     async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""

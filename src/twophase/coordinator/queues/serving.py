@@ -197,6 +197,8 @@ class Serving(Subscriptions):
             self._subscriptions[group, topic] = found
             self._by_topic.setdefault(topic, []).append(found)
         found.add(progress)
+        for cursor in found.cursors.values():
+            cursor.resume(self.now_ms())
         for queue in progress.keys() - stored.keys():
             found.cursors[queue].is_new = True
         # Known from here on, so that no append is missed between the reading and the first look.
@@ -300,11 +302,11 @@ class Serving(Subscriptions):
         self._report(cursor, urgent=True)
         await durable
 
-    async def extend(self, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(self, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool) -> str:
         """See `QueueApi.extend`."""
         cursor, number = await self._given_here(group, topic, handle)
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self.now_ms() + invisible_ms)
+        cursor.postpone(number, receipt, self.now_ms() + invisible_ms, rests=rests)
         self._report(cursor)
         self._subscriptions[group, topic].watch(self.now_ms())
         return self._receipts.handle(cursor.key[2], number, receipt)

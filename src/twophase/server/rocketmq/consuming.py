@@ -217,7 +217,9 @@ class Consuming:
                     f"invisible_duration: it is not between 0 and {INVISIBLE_MS_MAX} ms.",
                 )
             invisible_ms = max(request.invisible_ms, _EXTENDED_MS_LEAST)
-            handle = await self._queues.extend(group.namespace, group.name, topic.name, request.handle, invisible_ms)
+            handle = await self._queues.extend(  # a pause behind a failure, as far as the wire tells
+                group.namespace, group.name, topic.name, request.handle, invisible_ms, rests=True
+            )
         except TwophaseError as error:
             # The Python client takes over the receipt before it looks at the status.
             return encode_extended(status_of(error), request.handle)

@@ -184,7 +184,7 @@ class QueueConsumersApi:
         if pause_ms is None:
             group = await self._queues.group(asked.namespace, asked.group, caller.owner)
             pause_ms = group.pause_ms(asked.attempt)
-        await self._queues.extend(asked.namespace, asked.group, asked.topic, asked.receipt, pause_ms)
+        await self._queues.extend(asked.namespace, asked.group, asked.topic, asked.receipt, pause_ms, rests=True)
         return Answer(200, _encode(Nacked(pause_ms)))
 
     async def _extend(self, request: Request) -> Answer:
