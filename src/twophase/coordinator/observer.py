@@ -119,9 +119,9 @@ class Observer(Protocol):
         """A topic that was reported keeps no more than its bound."""
 
     def burial_failed(self, group: str, code: str, what: str) -> None:
-        """A message that was given out too often did not get into its group's dead letters.
+        """A message did not get into its group's dead letters.
 
-        It is tried again in a minute, while consumers of the group ask for messages.
+        It was given out too often. It is tried again in a minute, while consumers of the group ask for messages.
         """
 
     def topics_failed(self, code: str, what: str = "") -> None:

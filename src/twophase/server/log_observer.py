@@ -133,7 +133,7 @@ class LogObserver:
         _log.info("this topic keeps no more messages than its bound of bytes again", topic=topic)
 
     def burial_failed(self, group: str, code: str, what: str) -> None:
-        """A message did not get into the dead letters: one line for each group, now and then."""
+        """Report a group whose dead letters get no more messages, once in a while."""
         now_s = self._now_s()
         if now_s - self._burials_s.get(group, -_BURIALS_S) < _BURIALS_S:
             return

@@ -1,4 +1,7 @@
-"""Acts of consumers where two servers share a store: the owner of the topic decides, and the other names it."""
+"""Acts of consumers where two servers share a store.
+
+The owner of the topic decides, and the other names it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The limit of topics and groups: dead letters get past it, and one owner makes a share of them at most."""
+"""The limit of topics and groups.
+
+Dead letters get past it, and one owner makes a share of them at most.
+"""
 
 from __future__ import annotations
 

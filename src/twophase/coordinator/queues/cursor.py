@@ -27,7 +27,7 @@ _AHEAD_MAX: Final = 512
 _TIMES_SPARE: Final = 1_000
 """Times of earlier receipts that may be kept beside those that count."""
 _REST_MS_MAX: Final = 24 * 3600 * 1000
-"""The longest pause of a group; a stored one that seems longer is of another clock."""
+"""The longest pause of a group; a longer one that is stored is of another clock."""
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -38,7 +38,10 @@ _SHARE: Final = 10
 _REREAD_MS: Final = 5_000
 """Age bound of the definitions in memory, on a store that other nodes change."""
 _GROWS_MS: Final = 2 * _REREAD_MS
-"""Time after which messages go to new queues: every node has read of them, also after one failed reading."""
+"""Time after which messages go to new queues.
+
+Every node has read of them by then, also after a reading that failed.
+"""
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
@@ -47,7 +50,7 @@ class TopicSettings(msgspec.Struct, frozen=True):
     `retention_ms`: how long its entries are kept at least; 0 for the coordinator's retention.
     `retention_bytes`: beyond these bytes they are kept as long as history only; 0 for the coordinator's bound.
     `made_by`: the owner whose request was the first use.
-    `queues_before`: until `grows_ms` messages go to so many queues.
+    `queues_before`: the number of queues to which messages go until `grows_ms`.
     """
 
     queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] = 1
@@ -133,7 +136,10 @@ class Definitions:
             self._count(name, self.topic_settings(name))
 
     async def topic(self, namespace: str, name: str, owner: str = "") -> TopicInfo:
-        """See `QueueApi.topic`. `owner`: who asks; empty for nobody whose topics are counted."""
+        """See `QueueApi.topic`.
+
+        `owner`: of the token that asks, for which new topics count; empty for none.
+        """
         settings = await self._settings("topic", full_name(namespace, name), TopicSettings(made_by=owner or UNSET))
         return TopicInfo(name, namespace, settings.queues, frozenset(settings.kinds))
 
@@ -261,7 +267,10 @@ class Definitions:
         return found
 
     def with_queues(self, settings: TopicSettings, queues: int) -> TopicSettings:
-        """Return a topic's settings with so many queues; where nodes share the store, messages go there a bit later."""
+        """Return a topic's settings with another number of queues.
+
+        Where nodes share the store, messages go to new ones some seconds later.
+        """
         if queues == settings.queues or not self._store.shared:
             return msgspec.structs.replace(settings, queues=queues)
         now_ms = self._clock.now_ms()

@@ -273,9 +273,10 @@ class Serving(Subscriptions):
         await self.finish(cursor, number)
 
     async def _given_here(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
-        """Return the entry of a receipt; refuse another node's as such, and what is done when that is durable.
+        """Return the entry of a receipt; name the owner where it is another node.
 
-        The flush of the first acknowledgement may be under way, or has failed.
+        What is done is refused when that is durable: the flush of the first acknowledgement may be under way, or has
+        failed.
         """
         try:
             return self.given(group, topic, handle)

@@ -122,7 +122,9 @@ class TopicOwners:
             await asyncio.sleep(_RETRY_S)
 
     async def require_here(self, topic: str) -> None:
-        """Refuse an act about a topic that another node serves; what this node has, or hands over, is served here.
+        """Refuse an act about a topic that another node serves.
+
+        A topic that this node hands over is served here until another node has it.
 
         Raises:
             QueuesElsewhere: another node serves it. QueuesUnavailable: a node has no name.

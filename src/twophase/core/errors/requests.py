@@ -29,8 +29,8 @@ class TooManyTopics(LimitExceeded):
 
     code = "TP-1024"
     remedy = (
-        "Remove topics and groups that nobody needs (`twophase queues remove`, `twophase groups remove`); an operator "
-        "may make any within the limit. Nothing was stored."
+        "Remove topics and groups that are not needed (`twophase queues remove`, `twophase groups remove`); an "
+        "operator may make any within the limit. Nothing was stored."
     )
 
 
