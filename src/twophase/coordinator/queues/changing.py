@@ -69,7 +69,7 @@ class Changing:
         """Make a topic, or change its settings.
 
         Raises:
-            InvalidRequest: a setting that cannot be. TooManyTopics: of topics and groups.
+            InvalidRequest: a setting that cannot be. LimitExceeded: too many topics and groups.
             QueueInUse: messages of a message group could overtake others.
         """
         require_full_name(name)
