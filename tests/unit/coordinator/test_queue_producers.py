@@ -200,6 +200,21 @@ async def test_a_recall_names_the_topic_of_its_message(harness: Harness, queuein
     await queueing.queues.recall("", TOPIC, sent.transaction_id, None)
 
 
+@pytest.mark.parametrize("decided", [False, True])
+async def test_a_half_of_other_producers_is_refused_and_not_taken_for_a_repetition(
+    queueing: Queueing, *, decided: bool
+) -> None:
+    half = await queueing.half(order("1"), client_id="a")
+    if decided:
+        await queueing.end(half, Decision.COMMIT)
+
+    with pytest.raises(ContentConflict):
+        await queueing.half(order("1"), client_id="a", producers="bills-service")
+
+    assert await queueing.half(order("1"), client_id="b") == half
+    assert await queueing.half(order("1"), client_id="b", producers=TOPIC) == half, "a group that is not named yet"
+
+
 async def test_a_normal_message_does_not_decide_a_half_one_of_its_id(queueing: Queueing) -> None:
     await queueing.half(order("1"))
 
@@ -338,6 +353,22 @@ async def test_a_delayed_message_can_be_recalled_until_it_is_due(harness: Harnes
         await queueing.queues.recall("", TOPIC, other.transaction_id, None)
     with pytest.raises(UnknownMessage):
         await queueing.queues.recall("", TOPIC, "queue-unknown", None)
+
+
+@pytest.mark.parametrize("late", ["a delay", "a queue", "another branch"])
+async def test_a_submit_that_would_delay_a_queue_beside_another_branch_is_refused(
+    harness: Harness, queueing: Queueing, late: str
+) -> None:
+    queue, other, delay = Branch("queue://orders"), Branch(IN), Options(delay_ms=5_000, open=True)
+    known = {"a delay": (queue, other), "a queue": (other,), "another branch": (queue,)}[late]
+    prepared = Options(open=True) if late == "a delay" else delay
+    await harness.prepare(Message("g", known, CHECK, prepared))
+
+    refused = await harness.submit(Message("g", (*known, *({queue, other} - {*known})), CHECK, delay))
+
+    assert isinstance(refused.error, InvalidRequest)
+    assert (await harness.state("g"), await queueing.ids()) == (State.PREPARED, [])
+    assert (await harness.abort("g")).error is None
 
 
 async def test_a_message_with_other_branches_is_not_recalled(harness: Harness, queueing: Queueing) -> None:

@@ -201,8 +201,13 @@ def _origin(letter: QueueMessage) -> str:
 
 
 def _gid(letter: QueueMessage, topic: str, entry: Entry) -> str:
+    """Return the gid of a letter that is sent again.
+
+    A message that was sent to the letters directly may have several entries there.
+    """
     namespace, _, name = topic.rpartition("/")
-    return gid_of(namespace, name, letter.message_id, entry.gid)
+    origin = f"{entry.gid}\0{entry.branch}" if entry.branch else entry.gid  # no gid has such a character
+    return gid_of(namespace, name, letter.message_id, origin)
 
 
 def _edited(letter: QueueMessage, group: str, topic: str, edit: Edit) -> QueueMessage:
