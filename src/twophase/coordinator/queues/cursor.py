@@ -263,11 +263,17 @@ class Cursor:
             client_id: the consumer that has it no longer than it is attached; empty for one that has it until the time.
         """
         one = self.undone[number]
+        assert not one.until_ms, "nobody has it"
         self._let_go(one)
         one.attempts += 1
         self.postpone(number, receipt, until_ms)
         one.client_id = client_id
         return one.attempts
+
+    def set_aside(self, number: int, receipt: int, until_ms: int) -> None:
+        """Keep an entry that was taken from consumers until a time: it is buried meanwhile."""
+        assert not self.undone[number].until_ms, "a message that somebody has is never buried"
+        self.postpone(number, receipt, until_ms)
 
     def waits(self, number: int, one: Undone) -> bool:
         """Return True for an entry that was taken, and is still to be given out.

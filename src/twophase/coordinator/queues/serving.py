@@ -1,9 +1,10 @@
 """Gives messages to consumers, and keeps what they have done.
 
 What consumers have, and until when, is in memory, and what is done is in the store: an acknowledgement returns when its
-flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. On a store that
-several nodes share it serves the topics of this node alone (`topic_owners`). It implements the group commit's
-`Readers`.
+flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. What a consumer
+has goes to no other, and becomes a dead letter at that consumer's request alone: whether it was given out too often is
+decided before it is given out. On a store that several nodes share it serves the topics of this node alone
+(`topic_owners`). It implements the group commit's `Readers`.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ import msgspec
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import Cursor, Dead
 from twophase.coordinator.queues.receipts import Receipt, Receipts
-from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by, within
+from twophase.coordinator.queues.subscription import (
+    PAGE_ENTRIES,
+    Subscription,
+    Taken,
+    held_of,
+    parted,
+    wanted_by,
+    within,
+)
 from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.group_commit import GroupCommit
-from twophase.core.errors import (
-    Overloaded,
-    QueuesElsewhere,
-    ReceiptStale,
-    ShuttingDown,
-    StoreError,
-)
+from twophase.core.errors import Overloaded, QueuesElsewhere, ReceiptStale, ShuttingDown, StoreError
 from twophase.stores.queue_rows import Progress
 
 _UNATTACHED_MS: Final = 60_000
@@ -125,8 +128,9 @@ class Serving(Subscriptions):
                 taken = []
             # No await from here to the return: a cancelled call takes none.
             taken = taken if bytes_max is None else within(taken, bytes_max)
-            given = [self._give_out(one, invisible_ms, client_id) for one in taken if not _is_dead(one, attempts_max)]
-            dead = [self._set_aside(one) for one in taken if _is_dead(one, attempts_max)]
+            alive, gone = parted(taken, attempts_max)
+            given = [self._give_out(one, invisible_ms, client_id) for one in alive]
+            dead = [self._set_aside(one) for one in gone]
             for cursor in subscription.cursors.values():
                 if cursor.changed:
                     self._report(cursor)
@@ -147,7 +151,7 @@ class Serving(Subscriptions):
         """Leave a message alone for as long as its burial may take."""
         cursor, number, _, held = taken
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self.now_ms() + _UNATTACHED_MS)
+        cursor.set_aside(number, receipt, self.now_ms() + _UNATTACHED_MS)
         return Dead(cursor, number, receipt, held)
 
     def _give_out(self, taken: Taken, invisible_ms: int, client_id: str) -> Delivered:
@@ -337,7 +341,7 @@ class Serving(Subscriptions):
         cursor, number = await self._given_or_durable(group, topic, handle)
         receipt = cursor.undone[number].receipt
         entries = await self._store.queue_entries(topic, cursor.key[2], [number])
-        if not entries:
+        if not entries or not cursor.given(number, receipt):  # another consumer may have got it meanwhile
             raise ReceiptStale
         return Dead(cursor, number, receipt, held_of(entries[0]))
 
@@ -443,7 +447,3 @@ class Serving(Subscriptions):
         """Give out nothing more, and end the polls."""
         self._stopped = True
         self.wake()
-
-
-def _is_dead(taken: Taken, attempts_max: int) -> bool:
-    return taken[2].attempts >= attempts_max > 0

@@ -242,3 +242,17 @@ def within(taken: list[Taken], bytes_max: int) -> list[Taken]:
                 cursor.put_back(number, one)
             return taken[:count]
     return taken
+
+
+def parted(taken: Sequence[Taken], attempts_max: int) -> tuple[list[Taken], list[Taken]]:
+    """Return the messages to give out, and those that were given out too often.
+
+    It is asked before any is given out, because that counts, and the last time is one of those that are allowed.
+
+    Arguments:
+        attempts_max: the times that a message is given out; 0 for no limit.
+    """
+    if not attempts_max:
+        return list(taken), []
+    alive = [one for one in taken if one[2].attempts < attempts_max]
+    return alive, [one for one in taken if one[2].attempts >= attempts_max]
