@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from twophase.coordinator.admission import Admission
 from twophase.coordinator.background import end
 from twophase.coordinator.cluster.lease import Lease
@@ -20,6 +18,7 @@ from twophase.coordinator.dispatch.producers import Client, Producers, check_add
 from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, Servers, TopicInfo
 from twophase.coordinator.queues.cursor import Dead
 from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.letters import letter_of
 from twophase.coordinator.queues.moving import Moving
 from twophase.coordinator.queues.placement import owner_of
 from twophase.coordinator.queues.repeats import id_taken, is_of_topic, is_same
@@ -43,7 +42,6 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message, decode
 from twophase.core.options import Options
 from twophase.core.queue_message import (
-    DEAD_LETTERS,
     GID_PREFIX,
     QUEUE_PREFIX,
     QueueMessage,
@@ -396,24 +394,9 @@ class Queues:
             TwophaseError: it stays where it is.
         """
         message = dead.held.message
-        letters = f"{DEAD_LETTERS}{group}"
-        await self._definitions.topic(namespace, letters)
-        origin: tuple[tuple[str, str], ...] = (
-            ("DLQ_ORIGIN_TOPIC", message.topic),
-            ("DLQ_ORIGIN_MESSAGE_ID", message.message_id),
-        )
-        if reason:
-            origin += (("DLQ_REASON", reason),)
-        letter = msgspec.structs.replace(
-            message,
-            topic=letters,
-            namespace=namespace,
-            kind="normal",
-            message_group="",
-            deliver_at_ms=0,
-            properties=message.properties + origin,
-        )
-        gid = gid_of(namespace, letters, message.message_id, dead.held.gid)
+        letter = letter_of(message, namespace, group, reason)
+        await self._definitions.topic(namespace, letter.topic)
+        gid = gid_of(namespace, letter.topic, message.message_id, dead.held.gid)
         sent = await self._sent(*self._submit(letter, gid, None))
         if isinstance(sent, TwophaseError):
             raise sent
