@@ -58,6 +58,7 @@ async def test_what_succeeds_at_its_only_delivery_is_no_dead_letter(server: Serv
     assert {one["attempt"] for one in program.heard("consumed", "push")} == {1}
 
 
+@pytest.mark.parametrize("command", ["python", "java", "go"], indirect=True)  # Node.js's client knows no such settings
 async def test_a_group_without_a_limit_of_deliveries_makes_no_dead_letters(server: Serving, start: Start) -> None:
     await server.define("topic", TOPIC, kinds=["fifo"])
     await server.define("group", "billing", attempts_max=0, backoff_ms=[1_000])
