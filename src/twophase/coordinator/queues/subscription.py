@@ -154,8 +154,8 @@ class Subscription:
             is_full = bytes_max is not None and size >= bytes_max
             return len(taken) >= limit or is_full or (size >= _CROWDED_BYTES and page_entries() == 1)
 
-        async with self._lock:
-            try:
+        try:
+            async with self._lock:
                 for queue in self._in_turn():
                     cursor = self.cursors[queue]
                     cursor.expire(now_ms())
@@ -164,9 +164,10 @@ class Subscription:
                         found = cursor.take(wanted, limit - len(taken), fifo=fifo)
                         taken += [(cursor, *one) for one in found]
                         more = not is_enough() and await self._read(cursor, queue, page_entries())
-            except BaseException:
-                self.put_back(taken)
-                raise
+        except BaseException:
+            self.put_back(taken)
+            self.wake()  # it was this one's turn, and what it was woken for waits on
+            raise
         return [one for one in taken if one[0].waits(one[1], one[2])]
 
     def put_back(self, taken: Sequence[Taken]) -> None:
