@@ -161,7 +161,10 @@ class _Loop(uvloop.Loop):
 
 
 def _untraced(callback: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-    """Call what a timer begins: it belongs to no message, and a slow machine has more of it in a wave."""
+    """Call what a timer begins.
+
+    It belongs to no message, and a slow machine has more of it in a wave.
+    """
     trace = sys.gettrace()
     sys.settrace(None)
     try:

@@ -48,6 +48,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "offers to upgrade, pipelined": Attack(requests.upgrades),
     "bodies of 120 000 branches": Attack(requests.many_steps),
     "half heads": Attack(requests.half_heads),
+    "answers that are not read": Attack(requests.unread_answers),
     "requests that drip, at both ports": Attack(requests.drips),
     "nine silent receivers": Attack(calls.silent_receivers),
     "forty receivers that drip": Attack(calls.dripping_receivers),

@@ -85,7 +85,7 @@ class FakeCoordinator:
                 return
         raise AssertionError(f"{gid} is not held")
 
-    async def query(self, gid: str) -> MessageView | None:
+    async def query(self, gid: str, client: str = "") -> MessageView | None:
         if self.query_waits is not None:
             await self.query_waits.wait()
         return self.views.get(gid)

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from benchmarks.scenarios.attacks.client import HEAD, PIECE, Victim, again, at_once, send
-from twophase.core.limits import BODY_BYTES_MAX
+from benchmarks.scenarios.attacks.client import HEAD, PIECE, Victim, again, at_once, connected, once, send
+from twophase.core.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
 from twophase.grpc_server.http2 import frames
 
 _BODIES: Final = 60
@@ -18,6 +18,8 @@ _HALF_HEADS: Final = 4_000
 _DRIPPING: Final = 500
 _DRIP_S: Final = 0.25
 _WITHIN_BOUNDS: Final = 40
+_UNREAD: Final = 400
+_LARGE: Final = "x" * (PAYLOAD_BYTES_MAX.value - 1_000)
 
 
 async def unfinished_bodies(victim: Victim) -> None:
@@ -62,6 +64,22 @@ async def many_steps(victim: Victim) -> None:
     body = json.dumps({"gid": "flood", "trans_type": "msg", "steps": steps, "payloads": []}).encode()
     assert len(body) <= BODY_BYTES_MAX.value
     await again(lambda: send(victim.http, itertools.repeat(HEAD % (b"submit", len(body)) + body)))
+
+
+async def unread_answers(victim: Victim) -> None:
+    """Four hundred connections ask for a message of 3 MiB, and do not read it."""
+    steps = [{"action": "http://127.0.0.1:9/in"}] * 3
+    fields = {"gid": "flood", "trans_type": "msg", "delay": 86_400, "steps": steps, "payloads": [_LARGE] * 3}
+    await once(victim, [victim.request("POST", "/api/dtmsvr/submit", json.dumps(fields).encode())])
+    query = victim.request("GET", "/api/dtmsvr/query?gid=flood")
+
+    async def ask() -> None:
+        async with connected(victim.http) as (_, writer):
+            writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of both directions
+            writer.write(query)
+            await asyncio.Event().wait()
+
+    await at_once(_UNREAD, ask)
 
 
 async def half_heads(victim: Victim) -> None:

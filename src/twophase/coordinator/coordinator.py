@@ -30,7 +30,7 @@ from twophase.coordinator.maintenance.recovery import Recovery
 from twophase.coordinator.maintenance.retention import Retention
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.operator import Operator
-from twophase.coordinator.page_turns import PageTurns
+from twophase.coordinator.page_turns import PageTurns, look_up_turns
 from twophase.coordinator.queues.bounds import Bounds
 from twophase.coordinator.queues.operating import QueueOperator
 from twophase.coordinator.queues.service import Queues
@@ -120,6 +120,7 @@ class Coordinator:
         self._retention = Retention(runtime, self._bounds)
         self._counting = Counting(runtime)
         self._horizon_turns = PageTurns()
+        self._look_up_turns = look_up_turns()
         self.owners = runtime.owners
         self.probing = Probing(runtime, destinations, self._alerts)
         self._oldest_header = OldestHeader(store, settings.oldest_interval_ms, self._dispatcher.delivery.carry)
@@ -287,16 +288,17 @@ class Coordinator:
         if active is not None:
             self._machine.handle(active, Trigger(Event.CHECK_COMMITTED, None, on_reply, _BY_SUBMIT, owner=owner))
 
-    async def query(self, gid: str) -> MessageView | None:
+    async def query(self, gid: str, client: str = "") -> MessageView | None:
         """Return the message of a gid; None for an unknown gid.
+
+        `client`: the name or address of who asks, for its turn.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        row = await self._runtime.store.get(gid)
-        if row is None:
-            return None
-        return view_of(row, await self._runtime.store.attempts(gid))
+        async with self._look_up_turns.of(client):
+            row = await self._runtime.store.get(gid)
+            return None if row is None else view_of(row, await self._runtime.store.attempts(gid))
 
     async def search(
         self, search: Search, position: str, limit: int, client: str = ""

@@ -74,7 +74,10 @@ class Program:
         return (self._home / _ERRORS).read_text(errors="replace")[-_LOG_CHARS_MAX:]
 
     def _client_log(self) -> str:
-        """Return the end of what the client wrote: an error in its own clean-up hides the first one."""
+        """Return the end of what the client wrote.
+
+        An error in its own clean-up hides the first one.
+        """
         files = sorted(self._home.rglob("*.log"), key=lambda file: file.stat().st_mtime)
         return "\n".join(file.read_text(errors="replace")[-_LOG_CHARS_MAX:] for file in files[-3:])
 

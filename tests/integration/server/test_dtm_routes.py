@@ -121,7 +121,7 @@ async def test_not_ready_while_the_store_fails(wire: Wire, fault: Exception, tol
 async def test_a_setting_that_works_no_more_is_a_503_with_its_remedy(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(_gid: str) -> None:
+    async def fails(_gid: str, _client: str = "") -> None:
         raise ConfigurationError("a certificate has expired.", remedy="Renew it.")
 
     monkeypatch.setattr(wire.coordinator, "query", fails)

@@ -75,6 +75,22 @@ def test_a_message_counts_for_the_same_wherever_it_is_counted(kind: str) -> None
     assert looked_up.bytes == memory.bytes - looked_up.bytes
 
 
+async def test_a_message_that_left_takes_no_memory_however_far_its_due_time_is() -> None:
+    clock, settings = VirtualClock(), CoordinatorSettings()
+    memory = ActiveSet(clock, lambda _: None, Times(settings, clock), settings)
+    memory.look_at_far(clock.now_ms())
+    tracemalloc.start()
+
+    for number in range(MESSAGES):
+        active = memory.add(Message(f"later-{number}", (Branch(URL, bytes(60_000)),)))
+        memory.schedule(active, clock.now_ms() + 30 * 86_400_000)
+        memory.remove(active)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+
+    assert held < 2 * 60_000
+
+
 async def test_a_message_that_was_looked_up_first_counts_whole(harness: Harness) -> None:
     looked_up = asyncio.ensure_future(harness.abort("g"))
     await asyncio.sleep(0)

@@ -110,3 +110,24 @@ async def test_a_request_that_leaves_makes_room(harness: Harness, monkeypatch: p
     found = await asyncio.gather(*tasks[2:], *more)
 
     assert found == [([], "")] * (1 + WAITING_MAX)
+
+
+async def test_look_ups_are_made_one_at_a_time_and_none_is_refused(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(harness, "get", monkeypatch)
+    ended: list[str] = []
+
+    async def look_up(client: str) -> None:
+        await harness.coordinator.query("unknown", client)
+        ended.append(client)
+
+    tasks = [asyncio.ensure_future(look_up("many")) for _ in range(REQUESTS_MAX)]
+    await until(lambda: held.begun == 1)
+    tasks.append(asyncio.ensure_future(look_up("one")))
+    await asyncio.sleep(0)
+    held.go.set()
+    await asyncio.gather(*tasks)
+
+    assert held.most == 1
+    assert ended.index("one") <= 2

@@ -55,6 +55,7 @@ class ActiveSet:
         self._far_ms = _NEVER_MS
         """A due time later than this goes into `_far`, where its reason is checked."""
         self._far: dict[ActiveMessage, None] = {}
+        """Messages in memory that were scheduled far away since the last look."""
         self.times = times
         self._messages_max = settings.active_max
         self._bytes_max = settings.active_bytes_max
@@ -247,6 +248,8 @@ class ActiveSet:
         active.detached = True
         if active.slot is not None:
             self.unschedule(active)
+        if self._far:
+            self._far.pop(active, None)
         known = self._messages.pop(active.message.gid, None)
         assert known is active, "the map holds the message that leaves"
         if self.left is not None:

@@ -38,6 +38,7 @@ from twophase.server.api.operation import (
     Served,
     WrongByDtm,
     caller_of,
+    peer_of,
     respond,
     routes_of,
 )
@@ -64,7 +65,7 @@ class Queries(Protocol):
     @property
     def ready(self) -> bool: ...
 
-    async def query(self, gid: str) -> MessageView | None: ...
+    async def query(self, gid: str, client: str = "") -> MessageView | None: ...
 
     async def overview(self) -> Overview: ...
 
@@ -236,7 +237,7 @@ class ColdRoutes:
         if not gid:
             raise WrongByDtm("no gid specified")
         caller = caller_of(request)
-        view = await self._questions.query(validate_gid(gid))
+        view = await self._questions.query(validate_gid(gid), caller.name or peer_of(request))
         return Answer(200, query_body(caller.seen(view), caller.sight))
 
     async def _horizon(self, request: Request) -> Answer:

@@ -31,6 +31,7 @@ from twophase.server.api.operation import (
     WrongByDtm,
     actor_of,
     caller_of,
+    peer_of,
 )
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import WIRE_STATES, Answer, Failure, failure, success_body
@@ -81,7 +82,7 @@ def by_of(caller: Caller, said: str) -> str:
 class MessageReader(Protocol):
     """The part of the coordinator that these routes use."""
 
-    async def query(self, gid: str) -> MessageView | None: ...
+    async def query(self, gid: str, client: str = "") -> MessageView | None: ...
 
     async def search(
         self, search: Search, position: str, limit: int, client: str, /
@@ -180,7 +181,7 @@ class DtmOperator:
     async def _page(self, request: Request) -> bytes:
         asked, caller = request.query_params, caller_of(request)
         if gid := asked.get("gid", ""):
-            view = await self._looking.query(validate_gid(gid))
+            view = await self._looking.query(validate_gid(gid), caller.name or peer_of(request))
             view = caller.seen(view)
             return all_body(None if view is None else [view], "", caller.sight)
         position = asked.get("position", "")

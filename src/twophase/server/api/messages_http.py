@@ -195,7 +195,7 @@ class MessagesApi:
     async def _one(self, request: Request) -> Answer:
         gid = validate_gid(request.path_params["gid"])
         caller = caller_of(request)
-        view = caller.seen(await self._looking.query(gid))
+        view = caller.seen(await self._looking.query(gid, caller.name or peer_of(request)))
         if view is None:
             raise UnknownMessage(f"no message {gid!r} found.", gid=gid)
         with_payloads = _truth(request, "payload") or False

@@ -18,7 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from twophase.core.audit_log import Actor
-from twophase.core.errors import InvalidRequest, TwophaseError
+from twophase.core.errors import InvalidRequest, Overloaded, TwophaseError
+from twophase.http_client.byte_budget import NO_ROOM_FOR_ANSWERS
 from twophase.server.browsers import require_program
 from twophase.server.codecs.encode import CHALLENGE, JSON_TYPE, Answer, failure
 from twophase.server.identity.caller import UNKNOWN, Caller
@@ -127,6 +128,7 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
                 await request.body()  # meanwhile the token may have changed
                 caller.require_scope(scopes, operation.path, peer_of(request))
             answer = await served.handler(request)
+            require_room(request, answer)
         except ClientDisconnect:
             return Response(status_code=400)
         except asyncio.CancelledError:
@@ -155,6 +157,17 @@ def actor_of(request: Request) -> Actor:
 def peer_of(request: Request) -> str:
     """Return the address that a request came from; a proxy's where there is one."""
     return "" if request.client is None else request.client.host
+
+
+def require_room(request: Request, answer: Answer | Response) -> None:
+    """Count an answer until its client has taken it.
+
+    Raises:
+        Overloaded: there is no room for it.
+    """
+    unread = request.scope.get("state", {}).get("unread")
+    if unread is not None and not unread.keep(len(answer.body)):
+        raise Overloaded(f"{NO_ROOM_FOR_ANSWERS}.")
 
 
 def respond(answer: Answer) -> Response:

@@ -30,6 +30,7 @@ from twophase.server.http_port.known_heads import NO_HEADS
 from twophase.server.http_port.parser import ALL_TAKEN, BODY
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
 from twophase.server.http_port.timed import TimedParser
+from twophase.server.http_port.unread import UnreadAnswers
 from twophase.server.http_port.writing import write_together
 from twophase.server.identity.caller import Caller
 from twophase.server.identity.scopes import scopes_of
@@ -112,9 +113,9 @@ class Connection(TimedParser):
         self.address = self.client[0] if self.client else ""
         self.port.by_address[self.address] += 1
         self._turns = self.port.turns.of(self.address)
-        self._account = self.port.budget.account(self.address, self.port.per_address_percent)
-        account = self.port.budget.account(self.address, self.port.per_address_percent)
-        self._waiting = Waiting(self.port.decoder.turns, account)
+        self._account = self.port.account(self.address)
+        self._waiting = Waiting(self.port.decoder.turns, self.port.account(self.address))
+        self._unread_answers = UnreadAnswers(self.port.account(self.address))
         if self._below is not None and not self.port.gate.is_open:
             self.certificate = transport.get_extra_info("peercert")
         if self._excess() > 0:
@@ -177,6 +178,7 @@ class Connection(TimedParser):
                 pending.cycle.message_event.set()
         self._pending.clear()
         self._waiting.forget()
+        self._unread_answers.forget()
         self._queued_bytes = 0
         self._drop_body()
 
@@ -190,6 +192,7 @@ class Connection(TimedParser):
         """Write again, and read again."""
         super().resume_writing()
         self.since_s = self.port.now_s
+        self._unread_answers.drained()
         self._write_ready()
 
     def shutdown(self) -> None:
@@ -318,6 +321,7 @@ class Connection(TimedParser):
     def on_response_complete(self) -> None:
         """Continue behind a response that the ASGI app has written."""
         self.server_state.total_requests += 1
+        self._unread_answers.written(waits=self.flow.write_paused)
         if self._pending:
             answered = self._pending.popleft()
             if isinstance(answered, PendingAsgiResponse):

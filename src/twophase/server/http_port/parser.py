@@ -26,6 +26,7 @@ from twophase.server.codecs.encode import Route, failure
 from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.in_turns import HEAD, NOTHING, TURN_BYTES, TURN_REQUESTS, InTurns
 from twophase.server.http_port.request_line import HTTP_1_0, TRANSFER_ENCODING, authority_of, is_long
+from twophase.server.http_port.unread import UnreadAnswers
 from twophase.server.identity.caller import Caller
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class RequestParser(InTurns, ABC):
     It calls `handle_request`, `start_asgi_request` and `refuse` with the outcome.
     """
 
+    _unread_answers: UnreadAnswers
+
     def __init__(self, port: Port, loop: asyncio.AbstractEventLoop) -> None:
         self._fields: dict[bytes, bytes] = {}
         self._url_pieces: list[bytes] = []
@@ -86,7 +89,7 @@ class RequestParser(InTurns, ABC):
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
         self._body = bytearray()
-        self._account = port.budget.account("")  # opened anew when the peer's address is known
+        self._account = port.account("")  # opened anew when the peer's address is known
         self._queued_bytes = 0
         """The account's bytes of requests that the ASGI app has not answered."""
         self._upgrading = False
@@ -386,7 +389,7 @@ class RequestParser(InTurns, ABC):
         url, expects = self.url, self.expect_100_continue
         HttpToolsProtocol.on_message_begin(self)
         self.url, self.expect_100_continue = url, expects
-        self.scope.setdefault("state", {})["caller"] = self._caller
+        self.scope.setdefault("state", {}).update(caller=self._caller, unread=self._unread_answers)
         self.headers.extend((name.lower(), value) for name, value in self._fields.items())
         # The base class would start a request when the one before is complete; here the queue decides.
         self.cycle = cast("RequestResponseCycle", None)

@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 
 from twophase.coordinator.state.active_message import OnReply, Owner
 from twophase.core.message import Message
-from twophase.http_client.byte_budget import ByteBudget
+from twophase.http_client.byte_budget import Account, ByteBudget
 from twophase.http_client.turns import TurnsByAddress
 from twophase.server.browsers import BrowserGuard
 from twophase.server.codecs.decode import Decoder
@@ -82,7 +82,7 @@ class Port:
         per_address_percent: share of the connections, and of the budget, of one peer address.
         gate: finds out who sends a request.
         browsers: refuses requests of web pages.
-        budget: of the bytes of unfinished requests.
+        budget: of the bytes of unfinished requests and answers.
     """
 
     def __init__(
@@ -152,6 +152,10 @@ class Port:
         """
         of_port = self.connections_max - len(self.state.connections)
         return of_port, self.connections_per_address_max - self.by_address[address]
+
+    def account(self, address: str) -> Account:
+        """Open an account for a connection of a peer address."""
+        return self.budget.account(address, self.per_address_percent)
 
     def reserve(self, connection: Reserved) -> None:
         """Give a connection a reserved place, if need be that of another one."""

@@ -40,7 +40,7 @@ from twophase.core.queue_api import (
     Receive,
 )
 from twophase.core.queue_message import address_of
-from twophase.server.api.operation import Operation, Served, caller_of, peer_of
+from twophase.server.api.operation import Operation, Served, caller_of, peer_of, require_room
 from twophase.server.api.queues.long_polls import polled
 from twophase.server.api.queues.requests import NO_QUEUE, QUEUES_TAG, STALE, read, require_topic
 from twophase.server.codecs.encode import Answer
@@ -148,10 +148,12 @@ class QueueConsumersApi:
                 found = ()
             elif caller.limited:
                 caller.require_scope(_RECEIVES, RECEIVE_PATH, peer_of(request))  # revoked while it waited?
+            answer = Answer(200, _encode(Deliveries(tuple(map(_delivery, found)))))
+            require_room(request, answer)
         except TwophaseError:
             await self._return(asked, found)
             raise
-        return Answer(200, _encode(Deliveries(tuple(map(_delivery, found)))))
+        return answer
 
     async def _return(self, asked: Receive, found: Sequence[Delivered]) -> None:
         """Let others have what did not reach the client."""
