@@ -211,7 +211,7 @@ class QueueApi(Protocol):
         """Decide about a half message; repeating it is safe.
 
         Arguments:
-            checked: it answers a question. Then UNKNOWN counts as a try; else it changes nothing.
+            checked: it answers a question. While that is open, UNKNOWN counts as a try; else it changes nothing.
             topic: namespace and topic of the message, which are compared; None for a caller that does not name them.
 
         Raises:

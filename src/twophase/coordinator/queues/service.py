@@ -256,6 +256,8 @@ class Queues:
             row = await self._store.get(transaction_id)
             if row is not None and not is_of_topic(decode(row.body), *topic):
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
+        if decision is Decision.UNKNOWN and not self._producers.is_asked(transaction_id):
+            return  # nobody was asked, or it comes too late: it is no try
         state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:
