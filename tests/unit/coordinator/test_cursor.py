@@ -85,6 +85,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
             self.deliveries[number] = self.deliveries.get(number, 0) + 1
             attempts = self.cursor.give_out(number, self.receipt, self.now_ms + for_ms, client_id)
             assert attempts == self.deliveries[number]
+            assert not any(self.cursor.extended(number, earlier, for_ms) for earlier in range(self.receipt))
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
             (self.attached.add if client_id else self.attached.discard)(number)
 
@@ -97,7 +98,9 @@ class CursorAgainstModel(RuleBasedStateMachine):
         assert not self.cursor.given(number, receipt + 1_000_000)
         if extends:
             self.receipt += 1
-            self.cursor.postpone(number, self.receipt, self.now_ms + for_ms)
+            self.cursor.extend(number, self.receipt, self.now_ms + for_ms, for_ms)
+            assert self.cursor.extended(number, receipt, for_ms) == self.receipt
+            assert not self.cursor.extended(number, receipt, for_ms + 1)
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
             self.attached.discard(number)
             assert not self.cursor.given(number, receipt)

@@ -265,7 +265,8 @@ class QueueApi(Protocol):
     async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
         """Keep a message for `invisible_ms` from now; then it is delivered again.
 
-        Returns the new receipt.
+        Returns the new receipt. The same request again, whose answer may have been lost, gets the same one and changes
+        nothing.
 
         Raises as `ack`.
         """

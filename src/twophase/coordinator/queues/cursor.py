@@ -46,6 +46,7 @@ class Undone(msgspec.Struct, eq=False):
         group: its message group, empty for none.
         held: None until it is read, and while a consumer has it.
         listed: it is among the numbers that wait; it may be there although an extension came late.
+        extended: the receipt before the last extension, and for how long that was; (0, 0) for none in this delivery.
     """
 
     attempts: int = 0
@@ -55,6 +56,7 @@ class Undone(msgspec.Struct, eq=False):
     group: str = ""
     held: Held | None = None
     listed: bool = False
+    extended: tuple[int, int] = (0, 0)
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -293,14 +295,29 @@ class Cursor:
         one = self.undone[number]
         one.attempts = max(0, one.attempts - 1)
         one.until_ms = one.receipt = 0
-        one.client_id = ""
+        one.client_id, one.extended = "", (0, 0)
         self.changed = True
         self.put_back(number, one)
+
+    def extend(self, number: int, receipt: int, until_ms: int, for_ms: int) -> None:
+        """Leave an entry with its consumer until a time; the same request again is answered the same (`extended`)."""
+        before = self.undone[number].receipt
+        self.postpone(number, receipt, until_ms)
+        self.undone[number].extended = before, for_ms
+
+    def extended(self, number: int, receipt: int, for_ms: int) -> int:
+        """Return the newest receipt of an entry whose last act was this extension; 0 where it was not.
+
+        The answer may have been lost. Nothing is changed: the message is not the consumer's for longer.
+        """
+        one = self.undone.get(number)
+        return one.receipt if one is not None and one.extended == (receipt, for_ms) and receipt else 0
 
     def postpone(self, number: int, receipt: int, until_ms: int) -> None:
         """Leave an entry with its consumer until a time, under another receipt."""
         one = self.undone[number]
         one.receipt, one.until_ms, one.client_id = receipt, until_ms, ""
+        one.extended = 0, 0
         heapq.heappush(self._times, (until_ms, number, receipt))
         if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
             self._count_times()

@@ -19,15 +19,7 @@ import msgspec
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import Cursor, Dead
 from twophase.coordinator.queues.receipts import Receipt, Receipts
-from twophase.coordinator.queues.subscription import (
-    PAGE_ENTRIES,
-    Subscription,
-    Taken,
-    held_of,
-    parted,
-    wanted_by,
-    within,
-)
+from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, parted, wanted_by
 from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
@@ -127,7 +119,6 @@ class Serving(Subscriptions):
                 subscription.put_back(taken)
                 taken = []
             # No await from here to the return: a cancelled call takes none.
-            taken = taken if bytes_max is None else within(taken, bytes_max)
             alive, gone = parted(taken, attempts_max)
             given = [self._give_out(one, invisible_ms, client_id) for one in alive]
             dead = [self._set_aside(one) for one in gone]
@@ -310,12 +301,17 @@ class Serving(Subscriptions):
 
     def extend(self, group: str, topic: str, handle: str, invisible_ms: int) -> str:
         """See `QueueApi.extend`."""
+        cursor, asked = self._named_by(group, topic, handle)
+        queue, number, delivery = asked
+        newest = cursor.extended(number, delivery, invisible_ms) if cursor is not None else 0
+        if newest:
+            return self._receipts.handle(queue, number, newest)
         cursor, number = self.given(group, topic, handle)
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self.now_ms() + invisible_ms)
+        cursor.extend(number, receipt, self.now_ms() + invisible_ms, invisible_ms)
         self._report(cursor)
         self._subscriptions[group, topic].watch(self.now_ms())
-        return self._receipts.handle(cursor.key[2], number, receipt)
+        return self._receipts.handle(queue, number, receipt)
 
     def give_back(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""

@@ -168,7 +168,8 @@ class Subscription:
             self.put_back(taken)
             self.wake()  # it was this one's turn, and what it was woken for waits on
             raise
-        return [one for one in taken if one[0].waits(one[1], one[2])]
+        taken = [one for one in taken if one[0].waits(one[1], one[2])]
+        return taken if bytes_max is None else _within(taken, bytes_max)
 
     def put_back(self, taken: Sequence[Taken]) -> None:
         """Let what was taken wait on, before all others."""
@@ -230,7 +231,7 @@ def wanted_by(expression: str, group: str = "") -> Callable[[QueueMessage], bool
     return lambda message: message.tag in tags and message.only_group in {"", group}
 
 
-def within(taken: list[Taken], bytes_max: int) -> list[Taken]:
+def _within(taken: list[Taken], bytes_max: int) -> list[Taken]:
     """Return the first messages, whose bodies have that many bytes together.
 
     It is one message in any case. The others wait on.
