@@ -1,4 +1,7 @@
-"""A group whose messages are delivered once: what a handler does counts, and what it fails is a dead letter."""
+"""A group whose messages are delivered once.
+
+What a handler does counts, and what it fails is a dead letter.
+"""
 
 from __future__ import annotations
 

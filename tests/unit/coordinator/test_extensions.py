@@ -1,4 +1,7 @@
-"""An extension whose answer was lost: its repetition is answered by the receipt that counts."""
+"""An extension whose answer was lost.
+
+Its repetition is answered by the receipt that counts.
+"""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ class Cursor:
             client_id: the consumer that has it no longer than it is attached; empty for one that has it until the time.
         """
         one = self.undone[number]
-        assert not one.until_ms, "nobody has it"
+        assert not one.until_ms, "no consumer has it"
         self._let_go(one)
         one.attempts += 1
         self.postpone(number, receipt, until_ms)
@@ -273,8 +273,8 @@ class Cursor:
         return one.attempts
 
     def set_aside(self, number: int, receipt: int, until_ms: int) -> None:
-        """Keep an entry that was taken from consumers until a time: it is buried meanwhile."""
-        assert not self.undone[number].until_ms, "a message that somebody has is never buried"
+        """Keep an entry that was taken from consumers while it is buried."""
+        assert not self.undone[number].until_ms, "a message that a consumer has is not buried"
         self.postpone(number, receipt, until_ms)
 
     def waits(self, number: int, one: Undone) -> bool:
@@ -300,15 +300,19 @@ class Cursor:
         self.put_back(number, one)
 
     def extend(self, number: int, receipt: int, until_ms: int, for_ms: int) -> None:
-        """Leave an entry with its consumer until a time; the same request again is answered the same (`extended`)."""
+        """Leave an entry with its consumer until a time.
+
+        The same request again is answered by `extended`.
+        """
         before = self.undone[number].receipt
         self.postpone(number, receipt, until_ms)
         self.undone[number].extended = before, for_ms
 
     def extended(self, number: int, receipt: int, for_ms: int) -> int:
-        """Return the newest receipt of an entry whose last act was this extension; 0 where it was not.
+        """Return the newest receipt of an entry whose last act was this extension.
 
-        The answer may have been lost. Nothing is changed: the message is not the consumer's for longer.
+        Returns 0 where it was not. The answer may have been lost. Nothing is changed: the message is not the
+        consumer's for longer.
         """
         one = self.undone.get(number)
         return one.receipt if one is not None and one.extended == (receipt, for_ms) and receipt else 0

@@ -167,7 +167,10 @@ class Definitions:
         return found
 
     def _is_made(self, kind: str, name: str) -> bool:
-        """Return True for a name that its first use creates: any, or the dead letters of a group that is known."""
+        """Return True for a name that its first use creates.
+
+        By the setting it is any name, or the dead letters of a known group alone.
+        """
         if self._made_on_use:
             return True
         namespace, slash, own = name.rpartition("/")
