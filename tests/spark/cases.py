@@ -108,6 +108,7 @@ def tables_of(cases: list[Case]) -> dict[str, pa.Table]:
 def _message(case: Case, state: State) -> dict[str, Any]:
     final = state in {State.SUCCEEDED, State.FAILED}
     return {
+        "source": "coordinator",
         "gid": case.gid,
         "state": int(state),
         "created_ms": case.created_ms,

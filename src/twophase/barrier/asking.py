@@ -19,7 +19,7 @@ from twophase.barrier.fault import Fault, code_of, fault_of
 from twophase.barrier.first_look import look_once
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.primary import require_primary
-from twophase.barrier.producer import mark, release_mark
+from twophase.barrier.producer import ROLLED_BACK_REASON, mark, release_mark
 from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
@@ -49,7 +49,6 @@ The store is the coordinator's.
 """
 
 _COMMITTED_REASON = "msg"
-_ROLLED_BACK_REASON = "rollback"
 
 _BRANCHES_LOST = (
     f"{BranchesLost.code}: the local transaction is committed, but its block ended it before the branches added there "
@@ -98,7 +97,7 @@ class CheckBackAnswer(msgspec.Struct, frozen=True):
         """The reason of the row that this answer rests on; empty where it rests on none."""
         if self.branches_lost or self.verdict is Verdict.COMMITTED:
             return _COMMITTED_REASON
-        return _ROLLED_BACK_REASON if self.verdict is Verdict.ROLLED_BACK else ""
+        return ROLLED_BACK_REASON if self.verdict is Verdict.ROLLED_BACK else ""
 
 
 def check_back_rule(
@@ -169,7 +168,7 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
         return CheckBackAnswer(Verdict.UNKNOWN, evidence=_BRANCHES_LOST, branches_lost=True)
     if reason == _COMMITTED_REASON:
         return CheckBackAnswer(Verdict.COMMITTED, bytes(body) if body is not None else None, "the barrier row stands")
-    if reason != _ROLLED_BACK_REASON:
+    if reason != ROLLED_BACK_REASON:
         return _unknown("the row's reason is neither 'msg' nor 'rollback'")
     if written_by == token and not question.lasting and _cleaned(question.prepared_at_ms, meta):
         # A row may have existed here and been cleaned: its absence now proves nothing (rule 13).

@@ -55,6 +55,9 @@ _ASYNC: Final = frozenset(
 )
 
 
+_ENGINES: Final = frozenset({_Kind.ENGINE, _Kind.ASYNC_ENGINE})
+
+
 @functools.lru_cache(maxsize=256)
 def _kind_of(of: type) -> _Kind | None:
     """Return the kind that a class derives from; None for a class of no known library.
@@ -78,6 +81,43 @@ def is_async(engine: Any) -> bool:
     False
     """
     return _kind_of(engine.__class__) in _ASYNC
+
+
+def is_outside(value: object, handle: Any) -> bool:
+    """Return True for a connection or session that is not in a transaction.
+
+    It may be one of any library.
+
+    Arguments:
+        value: anything; what is no connection is not outside.
+        handle: what the transaction's business is given.
+
+    >>> import sqlite3; one, other = sqlite3.connect(":memory:"), sqlite3.connect(":memory:")
+    >>> is_outside(other, one), is_outside(one, one), is_outside(7, one)
+    (True, False, False)
+    """
+    class_: Any = type(value)  # not its `__class__`, which evaluates a lazy object
+    kind = _kind_of(class_)
+    if value is handle or kind is None or kind in _ENGINES or hasattr(value, "acquire"):  # asyncpg's pool
+        return False
+    return _below(value) is not _below(handle)
+
+
+def _below(value: Any) -> Any:
+    """Return the Connection that a Session is bound to; else `value`.
+
+    An async object stands for the one inside it.
+    """
+    match _kind_of(value.__class__):
+        case _Kind.ASYNC_CONNECTION:
+            return value.sync_connection
+        case _Kind.ASYNC_SESSION:
+            return _below(value.sync_session)
+        case _Kind.SCOPED_SESSION if value.registry.has():
+            return _below(value())
+        case _Kind.SESSION if _kind_of(value.bind.__class__) is _Kind.CONNECTION:
+            return value.bind
+    return value
 
 
 def refuse_url(engine: Any) -> None:

@@ -19,7 +19,9 @@ from twophase.core.errors import (
     CheckBackCameFirst,
     DatabaseIsReplica,
     DatabaseSwitched,
+    Fate,
     TransactionLost,
+    Undecided,
 )
 from twophase.core.gid import validate_gid
 from twophase.core.limits import BEGIN_DEADLINE_MS
@@ -33,6 +35,8 @@ Then the database ends it: a dead client's lock must not delay the check-back fo
 
 PRODUCER_BRANCH = "00"
 PRODUCER_OP = "msg"
+ROLLED_BACK_REASON = "rollback"
+"""The reason of the row that a check-back writes."""
 
 
 def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -> Steps[str]:
@@ -115,8 +119,8 @@ def begin_producer(
 
     Raises:
         UnsafeDatabase: a crash could take back what this connection commits.
-        CheckBackCameFirst: the row is there already. By a check-back, or by another transaction for the same gid:
-            ask the barrier which.
+        CheckBackCameFirst: the row is there already. With the fate "rolled back" a check-back wrote it; with
+            "undecided" another transaction for the same gid did: ask the barrier.
         BeginDeadlinePassed: prepared more than an hour ago.
         DatabaseSwitched: this connection writes to another table than was named at prepare.
         BarrierTableMissing: `install` has not been run here.
@@ -173,20 +177,38 @@ def _insert_row(
             taken = (
                 (yield say(dialect, "read_taken_key", table, gid=gid)) if "read_taken_key" in dialect.statements else ()
             )
-            if any(row[0] == gid for row in taken):
-                raise CheckBackCameFirst(gid=gid) from error
+            for row in taken:
+                if row[0] == gid:
+                    raise _barred(gid, row[1]) from error
         refusal = refusal_of(dialect, error, table, gid)
         if refusal is not None:
             raise refusal from error
         raise
     if not rows and "read_producer" in dialect.statements:
         # Read, never inferred: a trigger may have dropped the row, or a cleaner removed the one that stood there.
-        if (yield say(dialect, "read_producer", table, gid=gid)):
-            raise CheckBackCameFirst(gid=gid)
+        for row in (yield say(dialect, "read_producer", table, gid=gid)):
+            raise _barred(gid, row[1])
         if again:
             raise BarrierRowRefused(gid=gid)
         rows = yield from _insert_row(dialect, statement, table, gid, token, prepared_at_ms, again=True)
     return rows
+
+
+def _barred(gid: str, reason: str) -> CheckBackCameFirst:
+    """Return the error of a begin that met a row of its message.
+
+    Only a check-back's row says that nothing is committed. Of any other one, the barrier must be asked: this
+    transaction may have written it, and a commit that is visible need not be durable (rule 8).
+    """
+    if reason == ROLLED_BACK_REASON:
+        return CheckBackCameFirst(gid=gid)
+    error = CheckBackCameFirst(
+        "Another transaction for this gid has written its barrier row, so this one can no longer begin.",
+        gid=gid,
+        remedy=Undecided.remedy,
+    )
+    error.fate = Fate.UNDECIDED
+    return error
 
 
 def verify_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps[None]:

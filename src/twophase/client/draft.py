@@ -24,6 +24,7 @@ from twophase.core.limits import require
 from twophase.core.message import Branch
 from twophase.core.message import Message as Content
 from twophase.core.options import Options
+from twophase.core.queue_message import NOT_TO_BOTH, is_to_both
 from twophase.core.spans import as_seconds
 
 
@@ -268,11 +269,21 @@ class Draft:
                 gid=self.gid,
             )
         require(limits.BRANCHES_MAX, len(self.branches) + 1, gid=self.gid)
+        if self.branches and (self.options.delay_ms or self.options.not_before_ms):
+            self._require_one_kind(url)
         branch = Branch(checked_url("url", url), payload_bytes(payload, takes_bytes=self.takes_bytes))
         size = len(branch.url) + len(branch.payload)
         require(limits.BODY_BYTES_MAX, self._branches_bytes + size, gid=self.gid)
         self._branches_bytes += size
         self.branches.append(branch)
+
+    def _require_one_kind(self, url: str) -> None:
+        """Refuse a queue beside another address in a delayed message.
+
+        It is refused here, because a coordinator could refuse a late branch only after the local transaction committed.
+        """
+        if is_to_both((self.branches[0].url, url)):
+            raise InvalidRequest(NOT_TO_BOTH, gid=self.gid)
 
     def take(self) -> None:
         """Use this message for its one local transaction.

@@ -17,14 +17,13 @@ import msgspec
 
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.producer import begin_producer, mark, remove_producer, verify_producer, write_branches
+from twophase.client import fates
 from twophase.client.draft import Draft, Progress, check_url_with, checked_url
 from twophase.client.transport.exchange import Encode, FlowRuntime, Pause, RequestBounds, Send, exchange, not_prepared
 from twophase.client.transport.wire import HttpAnswer, Operation, encode_request
 from twophase.core import failpoint
 from twophase.core.errors import (
     AutocommitRefused,
-    BranchesLost,
-    CommittedDespiteError,
     ContraryDecision,
     CoordinatorUnreachable,
     DatabaseSwitched,
@@ -32,13 +31,10 @@ from twophase.core.errors import (
     InvalidRequest,
     NotYetDelivered,
     OpenTransaction,
-    RolledBack,
     ServerFault,
     StoreError,
-    TransactionLost,
     TwophaseError,
     Unavailable,
-    Undecided,
     UnsupportedEngine,
 )
 from twophase.core.message import Branch, decode_branches, encode_branches
@@ -242,7 +238,7 @@ def transaction(context: FlowContext, check_url: str) -> Flow:
         yield from ours.failed(error)
         raise
     if seen is not None:
-        yield from ours.failed(seen)
+        yield from ours.failed(seen, of_block=True)
         return
     yield Close()
     yield from ours.committed()
@@ -259,6 +255,7 @@ class Attempt:
         self.draft = context.draft
         self.opening = opening
         self.begun = False
+        self.switched: DatabaseSwitched | None = None
 
     def begin(self) -> Flow:
         """Open the transaction and write the barrier row, its first statements."""
@@ -271,7 +268,8 @@ class Attempt:
             yield Rule(
                 begin_producer(dialect, *row, identity=identity, allow_unsafe=allow_unsafe, is_open=draft.options.open)
             )
-        except DatabaseSwitched:
+        except DatabaseSwitched as error:
+            self.switched = error
             yield DistrustIdentity(self.context.table)
             raise
         if failpoint.ARMED:
@@ -320,7 +318,7 @@ class Attempt:
             failpoint.reach("producer.after_commit")
         yield from self._submit(tuple(self.draft.branches))
 
-    def failed(self, seen: BaseException) -> Flow:
+    def failed(self, seen: BaseException, *, of_block: bool = False) -> Flow:
         """Roll back, ask the barrier, and send its answer to the coordinator (rule 1).
 
         This is the way after anything but a clean commit. It returns when `seen` itself is to propagate.
@@ -328,12 +326,16 @@ class Attempt:
         if self.begun:
             yield Rollback()
             yield Close()
-        yield from self.decide(seen)
+        yield from self.decide(seen, of_block=of_block)
 
-    def decide(self, seen: BaseException) -> Flow:
-        """Ask the barrier about a transaction that has ended, and act on its answer."""
+    def decide(self, seen: BaseException, *, of_block: bool = False) -> Flow:
+        """Ask the barrier about a transaction that has ended, and act on its answer.
+
+        Arguments:
+            of_block: raised by the application, perhaps about another message: its type tells nothing about this one.
+        """
         draft = self.draft
-        if isinstance(seen, DatabaseSwitched):
+        if seen is self.switched:
             # The row was rolled back before the business. Another process may have prepared a gid not made here.
             if draft.gid_is_ours:
                 yield from self._abort()
@@ -349,30 +351,24 @@ class Attempt:
         answer: CheckBackAnswer = yield AskBarrier(
             draft.gid, draft.prepared_at_ms, self.opening.identity, self.context.table
         )
+        lost = fates.own_loss(seen, draft.gid, of_block=of_block)
         if answer.verdict is Verdict.ROLLED_BACK:
             draft.progress = Progress.ROLLED_BACK
             yield from self._abort()
-            if isinstance(seen, TransactionLost):
-                # Alone it could not name the cause; and the lost error may not have been caught elsewhere.
-                raise RolledBack(
-                    f"the local transaction is rolled back: {seen.message}",
-                    gid=draft.gid,
-                    remedy=f"{RolledBack.remedy} {seen.remedy}",
-                ) from seen
+            if lost is not None:
+                raise fates.rolled_back(lost, draft.gid) from seen
         elif answer.verdict is Verdict.COMMITTED:
-            yield from self._committed_despite(seen, answer.body)
+            yield from self._committed_despite(answer.body)
+            raise fates.committed_despite(seen, draft, lost) from seen
         elif answer.branches_lost:
-            self._raise_branches_lost(seen)
+            draft.progress = Progress.BRANCHES_LOST
+            raise fates.branches_lost(seen, draft) from seen
         elif self.begun or not draft.gid_is_ours:
             # A gid made here whose transaction never began cannot have committed: then the cause itself propagates.
             draft.progress = Progress.UNDECIDED
-            raise Undecided(
-                f"the local transaction ended with {_named(seen)}, and the barrier cannot tell yet whether it "
-                f"committed ({answer.evidence}).",
-                gid=draft.gid,
-            ) from seen
+            raise fates.undecided(seen, draft.gid, answer.evidence) from seen
 
-    def _committed_despite(self, seen: Exception, body: bytes | None) -> Flow:
+    def _committed_despite(self, body: bytes | None) -> Flow:
         draft = self.draft
         draft.progress = Progress.COMMITTED
         # The row is the truth: it may be that of another transaction for this gid, with other branches.
@@ -381,24 +377,6 @@ class Attempt:
             yield from self._submit(draft.fixed_branches() + added)
         except NotYetDelivered as error:
             log.info("%s", error.message, extra={"gid": draft.gid})
-        raise CommittedDespiteError(
-            f"{_named(seen)} was raised, but the local transaction is committed; its branches "
-            f"{'are' if draft.progress is Progress.SUBMITTED else 'will be'} called.",
-            gid=draft.gid,
-            remedy=f"Do not repeat the operation. {seen.remedy}" if isinstance(seen, TransactionLost) else None,
-        ) from seen
-
-    def _raise_branches_lost(self, seen: Exception) -> None:
-        draft = self.draft
-        draft.progress = Progress.BRANCHES_LOST
-        known = tuple(branch.url for branch in draft.branches)
-        raise BranchesLost(
-            f"{_named(seen)} was raised: the block ended its transaction, which is committed, before the "
-            f"branches added in it were written. None is called: {', '.join(known) or 'not known here'}. The message "
-            "stays prepared, and every check-back answers 'unknown'.",
-            gid=draft.gid,
-            branches=known,
-        ) from seen
 
     def _submit(self, branches: tuple[Branch, ...]) -> Flow:
         draft = self.draft
@@ -439,12 +417,3 @@ class Attempt:
                 error.message,
                 extra={"gid": self.draft.gid},
             )
-
-
-def _named(error: Exception) -> str:
-    """Return an error's name, with the reason if the error is this library's.
-
-    A log may show only the last error of a chain.
-    """
-    name = type(error).__name__
-    return f"{name} ({error.code}: {error.message})" if isinstance(error, TwophaseError) else name

@@ -20,11 +20,13 @@ from twophase.client.draft import Progress
 from twophase.client.sync import SyncDriver
 from twophase.core.errors import (
     BeginDeadlinePassed,
+    CheckBackCameFirst,
     DatabaseSwitched,
     Fate,
     OpenTransaction,
     RolledBack,
     TransactionLost,
+    TwophaseError,
     UnsupportedEngine,
 )
 
@@ -123,13 +125,17 @@ class _Joined:
             self._driver.play(self._attempt.committed())
         else:
             seen = self.refused or sys.exc_info()[1] or RolledBack("the Session was rolled back.")
-            self._driver.play(self._attempt.decide(seen))
+            self._driver.play(self._attempt.decide(seen, of_block=self.refused is None))
 
 
 _JOINED = "twophase.joined"
 _SWITCHED = (
     "The Session's transaction is in another database than the one that the check address names. The barrier row is "
     "taken back, and the transaction is still open: end it yourself; it has nothing to do with the message."
+)
+
+_HELD_TWICE = (
+    "the Session's transaction had the barrier row of this gid already. It is rolled back, with both messages."
 )
 
 
@@ -240,12 +246,24 @@ def _enter(context: flow.FlowContext, check_url: str, driver: _JoinDriver, sessi
     attempt = flow.Attempt(context, opening)
     try:
         driver.play(attempt.begin())
+    except CheckBackCameFirst as error:
+        if error.fate is Fate.ROLLED_BACK:
+            context.draft.progress = Progress.ROLLED_BACK
+            raise
+        # First the Session gives back what the question would wait for. And its caller must not commit this repetition.
+        driver.play(attempt.failed(error))
+        raise RolledBack(_HELD_TWICE, gid=context.draft.gid) from error
     except (DatabaseSwitched, BeginDeadlinePassed) as error:
         # The row is written, and the application may catch this and commit.
         driver.play(attempt.withdraw())
         if isinstance(error, DatabaseSwitched):
             raise DatabaseSwitched(_SWITCHED, gid=context.draft.gid) from None
         error.fate = Fate.NOT_STARTED  # of the message: the Session's transaction continues
+        raise
+    except BaseException as error:
+        if attempt.begun and not (context.draft.gid_is_ours and isinstance(error, TwophaseError)):
+            # Another transaction may have committed this gid; and this one, if it has the row, is not followed.
+            context.draft.progress = Progress.UNDECIDED
         raise
     _follow(session, _Joined(attempt, driver, session))
 

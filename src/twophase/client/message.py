@@ -265,7 +265,8 @@ class Message(BaseMessage[SyncChannel]):
             check, table, foreign_check: as `transaction`.
 
         Raises: what `transaction` raises when entered; `session.commit()` and `session.rollback()` then raise what it
-            raises when left.
+            raises when left. CommittedDespiteError, BranchesLost, Undecided, RolledBack: another transaction has
+            written the row of this gid, and the Session is rolled back.
         """
         channel = channel_of(self._server, "await AsyncMessage(…).join(…)")
         context = self._context(channel, table, foreign_check)

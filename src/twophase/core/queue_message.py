@@ -11,7 +11,7 @@ import functools
 import hashlib
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import parse_qsl, quote, quote_plus, unquote
 
@@ -26,6 +26,13 @@ ANSWERS_NO_CHECK: Final = "a queue answers no check-back"
 """The reason for which a check address cannot be a queue."""
 DEAD_LETTERS: Final = "%DLQ%"
 """The topic of a group's dead letters: this, then the group's name."""
+NOT_TO_BOTH: Final = (
+    "a message with a delay or a time goes to queues or to other addresses, not to both: make it two messages."
+)
+"""The reason for which a delayed message that `is_to_both` is refused.
+
+Its queue's branch would be appended with the decision, at once.
+"""
 NAME_CHARACTERS_MAX: Final = 255
 _NAMES_MAX: Final = 4096
 """Names that are not looked at again."""
@@ -177,6 +184,15 @@ def topic_address(name: str) -> str:
     ('queue://shop/orders', 'queue://%25DLQ%25billing')
     """
     return QUEUE_PREFIX + "/".join([_name_in(part) for part in name.split("/")])
+
+
+def is_to_both(urls: Iterable[str]) -> bool:
+    """Return True for a message of which some branches go to queues, and some do not.
+
+    >>> is_to_both(["queue://t", "http://b/in"]), is_to_both(["queue://t", "queue://u"]), is_to_both([])
+    (True, False, False)
+    """
+    return len({url.startswith(QUEUE_PREFIX) for url in urls}) > 1
 
 
 def topic_of(url: str) -> tuple[str, str]:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
-from twophase.barrier.open import is_async, refuse_url
-from twophase.core.errors import FunctionRefused
+from twophase.barrier.open import is_async, is_outside, refuse_url
+from twophase.core.errors import FunctionRefused, OutsideTransaction
+
+_REFUSAL: Final = 400
+"""The least HTTP status that says no."""
 
 
 def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
@@ -43,6 +46,49 @@ def _yields(function: Callable[..., object]) -> bool:
     wrapped = inspect.unwrap(function)
     called = wrapped if inspect.isroutine(wrapped) else getattr(wrapped, "__call__", wrapped)  # noqa: B004 -- its code
     return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def call_inside(function: Callable[..., Any], values: Sequence[Any], named: Mapping[str, Any], connection: Any) -> Any:
+    """Call a branch's function with what its framework injects.
+
+    An injected session has a transaction of its own: what it writes would be lost, or stay without the barrier row.
+
+    Arguments:
+        values, named: what the framework injects.
+        connection: the transaction's, or its session: the function's first argument.
+
+    Raises:
+        OutsideTransaction: one of them is a connection or session that does not work in the transaction.
+    """
+    for name, value in (*enumerate(values, start=2), *named.items()):
+        if is_outside(value, connection):
+            raise OutsideTransaction(
+                f"the argument {name} of {_named(function)} is a {type(value).__name__} beside the transaction. The "
+                "function was not called.",
+                remedy="Work on the first argument instead: `Session(connection)` is an ORM session in the "
+                "transaction, and `AsyncSession(connection)` with an async engine. To read elsewhere, read in a "
+                "dependency and pass the result.",
+            )
+    return function(connection, *values, **named)
+
+
+def require_no_status(injected: Mapping[str, Any], answer: type[Any]) -> None:
+    """Refuse a status that a branch's function has set on an injected answer.
+
+    Arguments:
+        injected: what the framework injects, by name.
+        answer: the framework's class of answers.
+
+    Raises:
+        FunctionRefused: the status is 400 or more; it is not sent, and the next call would find the branch done.
+    """
+    for given in injected.values():
+        status = given.status_code if isinstance(given, answer) else None
+        if status is not None and status >= _REFUSAL:
+            raise FunctionRefused(
+                f"the function has set the status {status}, which is not sent: its branch would count as done.",
+                remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
+            )
 
 
 def _named(function: Callable[..., object]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from django.db import connections, transaction
 
 from twophase.barrier.adapters.django import DjangoTransaction
+from twophase.barrier.adapters.django_elsewhere import Elsewhere
 from twophase.barrier.dialect import dialect_named
 from twophase.barrier.transaction import AsyncTransaction, Row, Statement
 from twophase.core.errors import OpenTransaction, UnsupportedEngine
@@ -82,9 +83,11 @@ class _Savepoint(DjangoTransaction):
         self._atomic = transaction.atomic(using=alias)
         self._atomic.__enter__()
         self._entered = True
+        self._elsewhere = Elsewhere(connection)
 
     def execute(self, statement: Statement) -> list[Row]:
         return [] if statement.sql in self._left_out else super().execute(statement)
 
     def close(self) -> None:
+        self._elsewhere.release()
         self._turns.give_back()

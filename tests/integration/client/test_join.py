@@ -20,6 +20,7 @@ from twophase import AsyncClient, AsyncMessage, Client, Message, Progress
 from twophase.errors import (
     BranchesLost,
     CommittedDespiteError,
+    DatabaseSwitched,
     OpenTransaction,
     RolledBack,
     TransactionLost,
@@ -80,6 +81,26 @@ def test_error_inside_a_begin_block_aborts_and_propagates(bank: Bank, coordinato
         business()
     assert bank.ledger.balance() == 100
     assert coordinator.operations == ["prepare", "abort"]
+
+
+@SYNC
+def test_error_of_another_message_decides_nothing_about_a_joined_one(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    for error in (DatabaseSwitched(gid="another"), TransactionLost()):
+        message = transfer_message(coordinator)
+
+        def business(message: Message = message, error: Exception = error) -> None:
+            with Session(bank.engine) as session, session.begin():
+                message.join(session, CHECK)
+                raise error
+
+        with pytest.raises(type(error)) as raised:
+            business()
+        assert raised.value is error
+        assert message.state is Progress.ROLLED_BACK
+        assert (message.gid, "rollback") in bank.ledger.barrier()
+    assert coordinator.operations == ["prepare", "abort"] * 2
 
 
 @SYNC

@@ -23,6 +23,7 @@ from twophase.errors import (
     CheckBackCameFirst,
     CommittedDespiteError,
     ContraryDecision,
+    DatabaseSwitched,
     MessageUsedTwice,
     NotPrepared,
     NotYetDelivered,
@@ -95,6 +96,31 @@ async def test_business_error_rolls_back_aborts_and_propagates(bank: Bank, coord
     assert bank.ledger.barrier() == [(message.gid, "rollback")]
     assert coordinator.operations == ["prepare", "abort"]
     assert message.state is Progress.ROLLED_BACK
+
+
+async def test_another_message_of_the_block_whose_database_switched_decides_nothing_about_this_one(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def commits_and_fails(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        await handle.commit()
+        raise DatabaseSwitched(gid="another")
+
+    async def fails(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        raise DatabaseSwitched(gid="another")
+
+    message = transfer_message(coordinator.url)
+    with pytest.raises(CommittedDespiteError):
+        await bank.transact(message, commits_and_fails)
+    assert bank.ledger.balance() == 70
+    assert (coordinator.operations, message.state) == (["prepare", "submit"], Progress.SUBMITTED)
+    message = transfer_message(coordinator.url)
+    with pytest.raises(DatabaseSwitched):
+        await bank.transact(message, fails)
+    assert bank.ledger.balance() == 70
+    assert (coordinator.operations[2:], message.state) == (["prepare", "abort"], Progress.ROLLED_BACK)
+    assert (message.gid, "rollback") in bank.ledger.barrier()
 
 
 async def test_engine_is_usable_after_a_business_error(bank: Bank, coordinator: RecordingCoordinator) -> None:

@@ -10,11 +10,11 @@ import pytest
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.producer import begin_producer
 from twophase.barrier.transaction import Row
-from twophase.core.errors import BarrierRowRefused, CheckBackCameFirst
+from twophase.core.errors import BarrierRowRefused, CheckBackCameFirst, Fate
 
 _NOTHING: list[Row] = []
 _WRITTEN: list[Row] = [(5, "bank")]
-_STANDS: list[Row] = [("g1",)]
+_STANDS: list[Row] = [("g1", "rollback")]
 
 
 def _played(answers: list[list[Row]]) -> None:
@@ -32,8 +32,17 @@ def _played(answers: list[list[Row]]) -> None:
 
 
 def test_a_row_that_stands_is_a_check_backs() -> None:
-    with pytest.raises(CheckBackCameFirst):
+    with pytest.raises(CheckBackCameFirst, match="The coordinator asked") as raised:
         _played([_NOTHING, _STANDS])
+    assert raised.value.fate is Fate.ROLLED_BACK
+
+
+@pytest.mark.parametrize("reason", ["msg", "odd"])
+def test_a_row_of_another_transaction_is_no_check_backs(reason: str) -> None:
+    with pytest.raises(CheckBackCameFirst, match="Another transaction") as raised:
+        _played([_NOTHING, [("g1", reason)]])
+    assert raised.value.fate is Fate.UNDECIDED
+    assert "Do not repeat the operation" in raised.value.remedy
 
 
 def test_a_row_that_a_cleaner_removed_meanwhile_stands_in_no_ones_way() -> None:

@@ -20,6 +20,7 @@ from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailu
 from twophase.core.errors import (
     AutocommitRefused,
     BarrierTableMissing,
+    BeginDeadlinePassed,
     BranchesLost,
     CheckBackCameFirst,
     CommittedDespiteError,
@@ -36,6 +37,7 @@ from twophase.core.errors import (
     StateConflict,
     TransactionLost,
     Undecided,
+    UnsupportedEngine,
 )
 from twophase.core.message import Branch, Message, encode_branches
 from twophase.core.options import Options
@@ -230,6 +232,44 @@ def test_message_of_a_begin_in_the_wrong_database_is_aborted_only_under_a_gid_of
     with pytest.raises(DatabaseSwitched):
         harness.play(flow.transaction(context(harness, gid_is_ours=gid_is_ours), CHECK))
     assert ("abort" in harness.performed) is gid_is_ours
+
+
+ERRORS_OF_ANOTHER_MESSAGE = [
+    *(AutocommitRefused(), BeginDeadlinePassed(gid="other"), CheckBackCameFirst(gid="other")),
+    *(DatabaseSwitched(gid="other"), NotPrepared(gid="other"), OpenTransaction(), TransactionLost(gid="other")),
+    *(Undecided(gid="other"), UnsupportedEngine()),
+]
+
+
+@pytest.mark.parametrize("raised_by", ["business", "Flush"])
+@pytest.mark.parametrize("error", ERRORS_OF_ANOTHER_MESSAGE, ids=lambda error: type(error).__name__)
+def test_error_of_another_message_in_the_block_decides_nothing(error: Exception, raised_by: str) -> None:
+    def play(verdict: Verdict) -> None:
+        of_block = {"business": error} if raised_by == "business" else {"failures": {"Flush": error}}
+        harness = Harness(verdict=verdict, **of_block)
+        under_way = context(harness)
+        try:
+            harness.play(flow.transaction(under_way, CHECK))
+        finally:
+            assert harness.performed[-1] == {Verdict.COMMITTED: "submit", Verdict.ROLLED_BACK: "abort"}.get(
+                verdict, "AskBarrier"
+            )
+            reached.append(under_way.draft.progress)
+
+    reached: list[Progress] = []
+    if raised_by == "business":
+        play(Verdict.ROLLED_BACK)  # the application's own error propagates, as it is
+    else:
+        with pytest.raises(type(error)) as propagated:
+            play(Verdict.ROLLED_BACK)
+        assert propagated.value is error
+    with pytest.raises(CommittedDespiteError) as committed:
+        play(Verdict.COMMITTED)
+    assert committed.value.remedy == CommittedDespiteError.remedy
+    with pytest.raises(Undecided) as undecided:
+        play(Verdict.UNKNOWN)
+    assert undecided.value is not error
+    assert reached == [Progress.ROLLED_BACK, Progress.SUBMITTED, Progress.UNDECIDED]
 
 
 def test_database_gone_at_begin_propagates_itself_when_no_other_process_can_have_the_gid() -> None:

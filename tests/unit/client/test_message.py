@@ -40,6 +40,16 @@ def test_gid_that_cannot_be_is_refused(gid: str) -> None:
         Message(SERVER, gid)
 
 
+@pytest.mark.parametrize("options", [{"delay": 60}, {"deliver_at": datetime(1971, 1, 1, tzinfo=UTC)}])
+@pytest.mark.parametrize("urls", [("queue://t", "http://b/in"), ("http://b/in", "queue://t")])
+def test_a_delayed_message_is_for_queues_or_for_other_addresses(options: Any, urls: tuple[str, str]) -> None:
+    first, second = urls
+    message = Message(SERVER, allow_late_branches=True, **options).add(first).add(first)
+    with pytest.raises(InvalidRequest, match="not to both"):
+        message.add(second)
+    Message(SERVER).add(first).add(second)
+
+
 def test_a_time_to_deliver_at_is_kept_to_the_millisecond_and_never_early() -> None:
     at = datetime.now(UTC).replace(microsecond=123_001) + timedelta(hours=1)
     options = Message(SERVER, deliver_at=at.astimezone(timezone(timedelta(hours=-5))))._draft.options

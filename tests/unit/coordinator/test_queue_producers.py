@@ -340,6 +340,22 @@ async def test_a_delayed_message_can_be_recalled_until_it_is_due(harness: Harnes
         await queueing.queues.recall("", TOPIC, "queue-unknown", None)
 
 
+@pytest.mark.parametrize("late", ["a delay", "a queue", "another branch"])
+async def test_a_submit_that_would_delay_a_queue_beside_another_branch_is_refused(
+    harness: Harness, queueing: Queueing, late: str
+) -> None:
+    queue, other, delay = Branch("queue://orders"), Branch(IN), Options(delay_ms=5_000, open=True)
+    known = {"a delay": (queue, other), "a queue": (other,), "another branch": (queue,)}[late]
+    prepared = Options(open=True) if late == "a delay" else delay
+    await harness.prepare(Message("g", known, CHECK, prepared))
+
+    refused = await harness.submit(Message("g", (*known, *({queue, other} - {*known})), CHECK, delay))
+
+    assert isinstance(refused.error, InvalidRequest)
+    assert (await harness.state("g"), await queueing.ids()) == (State.PREPARED, [])
+    assert (await harness.abort("g")).error is None
+
+
 async def test_a_message_with_other_branches_is_not_recalled(harness: Harness, queueing: Queueing) -> None:
     branches = (Branch("queue://orders"), Branch(IN))
     await harness.submit(Message("queue-mine", branches, options=Options(delay_ms=5_000)))

@@ -15,6 +15,7 @@ from twophase.core.queue_message import (
     address_of,
     full_name,
     gid_of,
+    is_to_both,
     message_of,
     queue_of,
     require_full_name,
@@ -133,3 +134,11 @@ def test_a_stored_name_that_cannot_be_one_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["orders", "shop/orders", "%DLQ%billing"])
 def test_a_stored_name_may_have_a_namespace(name: str) -> None:
     require_full_name(name)
+
+
+@pytest.mark.parametrize("queues", range(3))
+@pytest.mark.parametrize("others", range(3))
+def test_a_message_is_to_both_when_it_has_both(queues: int, others: int) -> None:
+    urls = ["queue://orders"] * queues + ["http://b/in"] * others
+
+    assert is_to_both(urls) is (queues > 0 and others > 0)

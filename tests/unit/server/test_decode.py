@@ -15,12 +15,13 @@ from twophase.server.codecs.decode import PREPARED_BYTES_MAX, PREPARED_MAX, Deco
 
 NOW_S = 1_800_000_000
 STEP = {"action": "http://b/in"}
+BOTH = [{"action": "queue://t"}, {"action": "http://b/in"}]
 TOPIC_STEP = {"action": "topic://rates"}
 RPC_STEP = {"action": "http://b/rpc?method=in"}
 
 
 def why_not(url: str) -> str | None:
-    return None if not url or url.startswith("http") else f"no destination for {url!r}."
+    return None if not url or url.startswith(("http", "queue")) else f"no destination for {url!r}."
 
 
 @pytest.fixture
@@ -341,6 +342,8 @@ BAD: list[tuple[str, bytes, type[TwophaseError], str]] = [
     ("delay negative", body(custom_data='{"delay":-1}'), InvalidRequest, "delay is negative"),
     ("delay too long", body(custom_data='{"delay":99999999999}'), LimitExceeded, "delay is"),
     ("delay immense", body(custom_data='{"delay":1e300}'), LimitExceeded, "delay is"),
+    ("delay of a queue and a branch", body(steps=BOTH, payloads=["", ""], delay_ms=5), InvalidRequest, "not to both"),
+    ("time of both", body(steps=BOTH, payloads=["", ""], next_cron_time=2), InvalidRequest, "not to both"),
     ("timeout text", body(timeout_to_fail="10"), InvalidRequest, "timeout_to_fail: expected `int"),
     ("timeout negative", body(timeout_to_fail=-1), InvalidRequest, "timeout_to_fail is negative"),
     ("timeout too long", body(request_timeout=601), LimitExceeded, "request_timeout is 601000 ms"),

@@ -13,6 +13,7 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import Error
 
+from twophase.barrier.adapters.django_elsewhere import Elsewhere
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.placeholders import pyformat
@@ -67,6 +68,7 @@ class DjangoTransaction:
         self._unclear = False
         self._entered = False
         self._atomic = transaction.atomic(using=alias, durable=True)
+        self._elsewhere = Elsewhere(connection)
         try:
             if dialect is SQLITE:
                 self._settings.prepare(lock_timeout_ms)
@@ -86,6 +88,7 @@ class DjangoTransaction:
         # Leaving `atomic` would roll back without an error.
         if self._connection.needs_rollback:
             raise TransactionLost
+        self._elsewhere.release()  # `on_commit` hooks may write anywhere
         self._unclear = True
         self._entered = False
         self._atomic.__exit__(None, None, None)
@@ -100,6 +103,7 @@ class DjangoTransaction:
             self._connection.execute_wrappers = wrappers
 
     def rollback(self) -> None:
+        self._elsewhere.release()
         if not self._entered:
             return
         self._entered = False
@@ -110,6 +114,7 @@ class DjangoTransaction:
             self._unclear = True
 
     def close(self) -> None:
+        self._elsewhere.release()
         if not self._unclear:
             try:
                 self._settings.restore()

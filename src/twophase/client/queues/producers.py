@@ -50,8 +50,8 @@ class TransactionListener(Protocol):
         COMMIT: it has committed. ROLLBACK: it has not, and never will.
 
         UNKNOWN, or anything else, leaves the message to `check`. So does an exception, because a commit that raised
-        may have happened; but one of `twophase.errors` whose `fate` is ROLLED_BACK or NOT_STARTED rolls the message
-        back, because it proves that nothing was committed.
+        may have happened; but one of `twophase.errors` that names this message (`gid=message.transaction_id`) and
+        whose `fate` is ROLLED_BACK or NOT_STARTED rolls the message back. About another message it proves nothing.
 
         Arguments:
             message: as it is kept; `transaction_id` is what `check` is asked about.
@@ -347,7 +347,7 @@ async def _failed(transactions: Transactions, message: Half, error: Exception) -
 
     Otherwise the message is left to a check.
     """
-    if is_not_committed(error):
+    if is_not_committed(error, message.transaction_id):
         await transactions.end(message, Decision.ROLLBACK)
     else:
         transactions.leave(message)

@@ -329,9 +329,9 @@ def decision_of(answer: Any, what: str) -> Decision:
     return Decision.UNKNOWN
 
 
-def is_not_committed(error: BaseException) -> bool:
-    """Return True for an error that proves that nothing was committed.
+def is_not_committed(error: BaseException, transaction_id: str) -> bool:
+    """Return True for an error that proves that this transaction has not committed.
 
-    The local transaction is rolled back, or never began.
+    It is rolled back, or never began. The same error about another message proves nothing: it may come behind a commit.
     """
-    return isinstance(error, TwophaseError) and error.fate in _NOT_COMMITTED
+    return isinstance(error, TwophaseError) and error.gid == transaction_id and error.fate in _NOT_COMMITTED

@@ -89,7 +89,8 @@ class Changing:
                     " in bytes would remove nothing earlier.",
                     remedy="Give it a longer time as well (--retention-days), or no bound (--retention-bytes 0).",
                 )
-            return TopicSettings(queues, kinds, retention_ms, bytes_max)
+            settings = self._definitions.with_queues(known, queues)
+            return msgspec.structs.replace(settings, kinds=kinds, retention_ms=retention_ms, retention_bytes=bytes_max)
 
         await self._definitions.load()
         before = self._definitions.topic_settings(name)
@@ -116,7 +117,8 @@ class Changing:
 
         def changed(known: GroupSettings) -> GroupSettings:
             attempts_max = known.attempts_max if asked.attempts_max is None else asked.attempts_max
-            return GroupSettings(attempts_max, known.backoff_ms if pauses is None else tuple(pauses))
+            backoff_ms = known.backoff_ms if pauses is None else tuple(pauses)
+            return GroupSettings(attempts_max, backoff_ms, known.made_by)
 
         return await self._define("group", name, GroupSettings(), changed, act, dry_run=asked.dry_run)
 

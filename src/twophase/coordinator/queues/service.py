@@ -32,6 +32,7 @@ from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
     InvalidRequest,
+    ServerFault,
     ShuttingDown,
     StateConflict,
     StoreFenced,
@@ -87,7 +88,7 @@ class Queues:
         self.definitions = self._definitions = Definitions(runtime)
         self._owners = TopicOwners(runtime, lease)
         self.serving = Serving(runtime, machine.group_commit, self._owners)
-        self._moving = Moving(runtime, self._owners, self.serving, producers)
+        self._moving = Moving(runtime, self._owners, self.serving, producers, self._definitions)
         self._burials: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -104,9 +105,9 @@ class Queues:
         for task in list(self._burials):
             await end(task)
 
-    async def topic(self, namespace: str, name: str) -> TopicInfo:
+    async def topic(self, namespace: str, name: str, caller: Owner | None = None) -> TopicInfo:
         """See `QueueApi.topic`."""
-        return await self._definitions.topic(namespace, name)
+        return await self._definitions.topic(namespace, name, _name(caller))
 
     def why_not(self, url: str) -> str | None:
         """Return the reason why no message may name an address of a queue.
@@ -115,9 +116,9 @@ class Queues:
         """
         return self._definitions.why_not(url) if url.startswith(QUEUE_PREFIX) else None
 
-    async def group(self, namespace: str, name: str) -> GroupInfo:
+    async def group(self, namespace: str, name: str, caller: Owner | None = None) -> GroupInfo:
         """See `QueueApi.group`."""
-        return await self._definitions.group(namespace, name)
+        return await self._definitions.group(namespace, name, _name(caller))
 
     async def servers(self, namespace: str, topic: str) -> Servers:
         """See `QueueApi.servers`."""
@@ -151,15 +152,15 @@ class Queues:
         self, message: QueueMessage, caller: Owner | None
     ) -> tuple[Trigger, asyncio.Future[Reply]] | TwophaseError:
         try:
-            await self._require(message)
+            await self._require(message, caller)
         except TwophaseError as error:
             return error
         return self._submit(message, gid_of(message.namespace, message.topic, message.message_id), caller)
 
-    async def _require(self, message: QueueMessage) -> None:
+    async def _require(self, message: QueueMessage, caller: Owner | None) -> None:
         if not message.message_id:
             raise InvalidRequest("a message of a queue has a message id, by which a repeated one is recognised.")
-        await self._definitions.require(message.namespace, message.topic, message.kind)
+        await self._definitions.require(message.namespace, message.topic, message.kind, _name(caller))
 
     def _submit(self, message: QueueMessage, gid: str, caller: Owner | None) -> tuple[Trigger, asyncio.Future[Reply]]:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -215,7 +216,7 @@ class Queues:
         caller: Owner | None,
     ) -> str:
         """See `QueueApi.half`."""
-        await self._require(message)
+        await self._require(message, caller)
         gid = gid_of(message.namespace, message.topic, message.message_id)
         whole = Message(
             gid,
@@ -340,12 +341,13 @@ class Queues:
         auto_renew: bool,
         fifo: bool,
         bytes_max: int | None = None,
+        caller: Owner | None = None,
     ) -> list[Delivered]:
         """See `QueueApi.receive`."""
         if not self._admission.is_open:
             raise ShuttingDown if self._admission.draining else StoreFenced
-        queues = (await self.topic(namespace, topic)).queues
-        attempts_max = (await self.group(namespace, group)).attempts_max
+        queues = (await self.topic(namespace, topic, caller)).queues
+        attempts_max = (await self.group(namespace, group, caller)).attempts_max
         found, dead = await self.serving.receive(
             full_name(namespace, group),
             full_name(namespace, topic),
@@ -367,13 +369,16 @@ class Queues:
         """See `QueueApi.ack`."""
         await self.serving.ack(full_name(namespace, group), full_name(namespace, topic), handle)
 
-    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(
+        self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool = False
+    ) -> str:
         """See `QueueApi.extend`."""
-        return self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
+        names = full_name(namespace, group), full_name(namespace, topic)
+        return await self.serving.extend(*names, handle, invisible_ms, rests=rests)
 
     async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
-        self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
+        await self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
 
     async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         """See `QueueApi.dead_letter`."""
@@ -385,7 +390,19 @@ class Queues:
             return  # it waits for a consumer again in a minute
         task = asyncio.get_running_loop().create_task(self._bury(namespace, group, dead), name="twophase burial")
         self._burials.add(task)
-        task.add_done_callback(partial(_buried, self._burials))
+        task.add_done_callback(partial(self._buried, full_name(namespace, group)))
+
+    def _buried(self, group: str, task: asyncio.Task[None]) -> None:
+        """Forget a burial, and report one that failed.
+
+        It is tried again when the message waits for a consumer the next time.
+        """
+        self._burials.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, TwophaseError):
+            self._runtime.observer.burial_failed(group, error.code, f"{error.message} {error.remedy}")
+        elif error is not None:
+            self._runtime.observer.burial_failed(group, ServerFault.code, type(error).__name__)
 
     async def _bury(self, namespace: str, group: str, dead: Dead, reason: str = "") -> None:
         """Move a message into the group's dead letters.
@@ -405,14 +422,8 @@ class Queues:
         await self.serving.buried(dead)
 
 
-def _buried(burials: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
-    """Forget a burial.
-
-    One that failed is tried again when the message waits for a consumer the next time.
-    """
-    burials.discard(task)
-    if not task.cancelled():
-        task.exception()
+def _name(caller: Owner | None) -> str:
+    return "" if caller is None else caller.name
 
 
 def _is_repeated(reply: Reply, states: frozenset[State] | set[State]) -> bool:

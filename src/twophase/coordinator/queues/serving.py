@@ -198,6 +198,8 @@ class Serving(Subscriptions):
             self._subscriptions[group, topic] = found
             self._by_topic.setdefault(topic, []).append(found)
         found.add(progress)
+        for cursor in found.cursors.values():
+            cursor.resume(self.now_ms())
         for queue in progress.keys() - stored.keys():
             found.cursors[queue].is_new = True
         # Known from here on, so that no append is missed between the reading and the first look.
@@ -268,19 +270,22 @@ class Serving(Subscriptions):
 
     async def ack(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.ack`."""
-        cursor, number = await self._given_or_durable(group, topic, handle)
+        cursor, number = await self._given_here(group, topic, handle)
         await self.finish(cursor, number)
 
-    async def _given_or_durable(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
-        """Return the entry of a receipt; refuse what is done when that is durable.
+    async def _given_here(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
+        """Return the entry of a receipt; name the owner where it is another node.
 
-        The flush of the first acknowledgement may be under way, or has failed.
+        What is done is refused when that is durable: the flush of the first acknowledgement may be under way, or has
+        failed.
         """
         try:
             return self.given(group, topic, handle)
         except ReceiptStale:
             cursor, receipt = self._named_by(group, topic, handle)
-            if cursor is not None and receipt.number in cursor.done and self._is_to_write(cursor):
+            if cursor is None:
+                await self._owners.require_here(topic)  # what another node gave out, only it knows
+            elif receipt.number in cursor.done and self._is_to_write(cursor):
                 await self._written([cursor])
             raise
 
@@ -299,23 +304,22 @@ class Serving(Subscriptions):
         self._report(cursor, urgent=True)
         await durable
 
-    def extend(self, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(self, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool) -> str:
         """See `QueueApi.extend`."""
-        cursor, asked = self._named_by(group, topic, handle)
-        queue, number, delivery = asked
-        newest = cursor.extended(number, delivery, invisible_ms) if cursor is not None else 0
+        cursor, (queue, number, delivery) = self._named_by(group, topic, handle)
+        newest = 0 if cursor is None else cursor.extended(number, delivery, invisible_ms, rests=rests)
         if newest:
             return self._receipts.handle(queue, number, newest)
-        cursor, number = self.given(group, topic, handle)
+        cursor, _ = await self._given_here(group, topic, handle)
         receipt = self._receipts.next()
-        cursor.extend(number, receipt, self.now_ms() + invisible_ms, invisible_ms)
+        cursor.extend(number, receipt, self.now_ms() + invisible_ms, invisible_ms, rests=rests)
         self._report(cursor)
         self._subscriptions[group, topic].watch(self.now_ms())
         return self._receipts.handle(queue, number, receipt)
 
-    def give_back(self, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
-        cursor, number = self.given(group, topic, handle)
+        cursor, number = await self._given_here(group, topic, handle)
         cursor.give_back(number)
         self._report(cursor)
         self._subscriptions[group, topic].wake()
@@ -334,7 +338,7 @@ class Serving(Subscriptions):
 
     async def dead(self, group: str, topic: str, handle: str) -> Dead:
         """Return an entry that a consumer gives up. Raises as `QueueApi.ack`."""
-        cursor, number = await self._given_or_durable(group, topic, handle)
+        cursor, number = await self._given_here(group, topic, handle)
         receipt = cursor.undone[number].receipt
         entries = await self._store.queue_entries(topic, cursor.key[2], [number])
         if not entries or not cursor.given(number, receipt):  # another consumer may have got it meanwhile

@@ -21,7 +21,7 @@ from twophase.core.lifecycle import Action, Event, State
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.core.message import Message, encode, may_be_called_early
 from twophase.core.options import Durability
-from twophase.core.queue_message import QUEUE_PREFIX
+from twophase.core.queue_message import NOT_TO_BOTH, QUEUE_PREFIX, is_to_both
 from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
 from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
@@ -180,7 +180,20 @@ def _delay_ms(context: Context, active: ActiveMessage, message: Message) -> int:
 def _decide_with_queues(
     context: Context, active: ActiveMessage, trigger: Trigger, message: Message, body: bytes | None
 ) -> None:
-    """Store the decision as `_append_new` stores a plain message."""
+    """Store the decision as `_append_new` stores a plain message.
+
+    A submit that brings the delay, or the branch, to a message of which the queues would then not wait is refused.
+    """
+    if (
+        trigger.merged is not None
+        and trigger.event is _SUBMIT
+        and is_delayed(message)
+        and is_to_both(branch.url for branch in message.branches)
+    ):
+        trigger.merged = None
+        context.refuse(trigger, Reply(InvalidRequest(NOT_TO_BOTH, gid=message.gid), _PREPARED, active.created_ms))
+        trigger.on_reply = None
+        return
     entries = appends_of(message, context.runtime.queue_counts)
     only_queues = len(entries) == len(message.branches)
     due_in_ms = _delay_ms(context, active, message) if is_delayed(message) else 0

@@ -6,6 +6,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     TwophaseError
     ├── InvalidRequest            TP-1000  the request cannot be understood
     │   ├── LimitExceeded         TP-1001  a documented limit was passed
+    │   │   └── TooManyTopics     TP-1024  of queues, with groups of consumers
     │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
     │   ├── TopicNotFound         TP-1003  no such topic
     │   ├── TopicRefused          TP-1004  a topic that stands otherwise
@@ -63,7 +64,8 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     │   ├── TransactionLost       TP-5009  the transaction ended before its end
     │   ├── FunctionRefused       TP-5010  an async function where nothing awaits it, or the other way round
     │   ├── BranchSpoilt          TP-5011  part of an earlier call's effect may be committed
-    │   └── EventLoopBlocked      TP-5012  a blocking call where an event loop runs
+    │   ├── EventLoopBlocked      TP-5012  a blocking call where an event loop runs
+    │   └── OutsideTransaction    TP-5014  a write or a session beside the transaction
     ├── BarrierError              TP-6000  the barrier in the business database
     │   ├── BarrierTableMissing   TP-6001  the table was never installed
     │   ├── WrongDatabase         TP-6002  the check-back looks at another database
@@ -129,6 +131,7 @@ from twophase.core.errors.requests import (
     ShuttingDown,
     StateConflict,
     TlsFailed,
+    TooManyTopics,
     TopicNotFound,
     TopicRefused,
     Unauthenticated,
@@ -170,6 +173,7 @@ from twophase.core.errors.transaction import (
     FunctionRefused,
     MessageUsedTwice,
     OpenTransaction,
+    OutsideTransaction,
     RolledBack,
     SourceError,
     TransactionError,
@@ -217,6 +221,7 @@ __all__ = [
     "NotPrepared",
     "NotYetDelivered",
     "OpenTransaction",
+    "OutsideTransaction",
     "Overloaded",
     "PageRefused",
     "PayloadUnreadable",
@@ -249,6 +254,7 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnavailable",
     "TlsFailed",
+    "TooManyTopics",
     "TopicNotFound",
     "TopicRefused",
     "TransactionError",

@@ -132,6 +132,16 @@ class EventLoopBlocked(TransactionError):
     remedy = "Use the call for asyncio, or run the blocking one in a thread (`asyncio.to_thread`, `run_in_threadpool`)."
 
 
+class OutsideTransaction(TransactionError):
+    """A write, or a session that is passed in, is outside the transaction."""
+
+    code = "TP-5014"
+    remedy = (
+        "Run what belongs together on what the block or function is given; the transaction rolls back when this error "
+        "leaves it."
+    )
+
+
 class BarrierError(TwophaseError):
     """The barrier in the business database failed."""
 

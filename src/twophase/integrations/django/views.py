@@ -16,12 +16,14 @@ from django.views.decorators.http import require_GET
 
 from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
+from twophase.barrier.branch_answer import aanswer_branch, answer_branch
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_check_back, sheltered
 from twophase.barrier.open import refuse_url
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.core.signature import SigningKey, known_keys
-from twophase.integrations.functions import is_coroutine_branch
+from twophase.integrations.django.failures import DjangoFailures
+from twophase.integrations.functions import call_inside, is_coroutine_branch
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -72,8 +74,11 @@ def check_view(
     @transaction.non_atomic_requests(using=alias)
     @require_GET
     def check(request: HttpRequest) -> HttpResponse:
-        in_force = msgspec.structs.replace(policy, keys=_keys(keys))
-        return _response(answer_check_back(alias, request.GET, in_force, _received(request, bytes, as_sent)))
+        def answer() -> HttpReply:
+            in_force = msgspec.structs.replace(policy, keys=_keys(keys))
+            return answer_check_back(alias, request.GET, in_force, _received(request, bytes, as_sent))
+
+        return _response(sheltered(answer))
 
     return check
 
@@ -108,7 +113,8 @@ def once(
         accept(_keys(keys), _received(request, lambda: request.body, as_sent))
         return rule.once(alias, request.GET, function, table=table)
 
-    return _response(answer_branch(verified))
+    failures = DjangoFailures(request)
+    return failures.marked(_response(answer_branch(verified, failures)))
 
 
 @overload
@@ -171,7 +177,8 @@ async def aonce(
         accept(_keys(keys), _received(request, lambda: request.body, as_sent))
         return await rule.aonce(engine, request.GET, function, table=table)
 
-    return _response(await aanswer_branch(verified))
+    failures = DjangoFailures(request)
+    return failures.marked(_response(await aanswer_branch(verified, failures)))
 
 
 class BranchDecorator(Protocol[H_co]):
@@ -205,7 +212,8 @@ def branch(
     """Make a branch's view of one function, which takes effect once.
 
     It needs no `branch_view`. The function is given the transaction's connection first, then the request and the
-    route's values. What it returns is not sent: a commit is answered with 200.
+    route's values. What it returns is not sent: a commit is answered with 200. A write on another alias is refused
+    (OutsideTransaction), and so is a session among the values that is not in the transaction.
 
     Arguments:
         engine: the alias of the effect's database; or an async engine, whose function is an `async def`.
@@ -225,18 +233,14 @@ def branch(
         if is_coroutine_branch(engine, function):
 
             async def aview(request: HttpRequest, *args: Any, **values: Any) -> HttpResponse:
-                def effect(connection: Any) -> Any:
-                    return function(connection, request, *args, **values)
-
+                effect = functools.partial(call_inside, function, (request, *args), values)
                 return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = aview
         else:
 
             def sync_view(request: HttpRequest, *args: Any, **values: Any) -> HttpResponse:
-                def effect(connection: Any) -> Any:
-                    return function(connection, request, *args, **values)
-
+                effect = functools.partial(call_inside, function, (request, *args), values)
                 return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = sync_view

@@ -20,7 +20,7 @@ from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, URL_BYTES_MAX, Limit, require
 from twophase.core.message import Branch, Message, scheme_of
-from twophase.core.queue_message import ANSWERS_NO_CHECK, QUEUE_PREFIX
+from twophase.core.queue_message import ANSWERS_NO_CHECK, NOT_TO_BOTH, QUEUE_PREFIX, is_to_both
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
 from twophase.http_client.turns import LONG_BYTES, Turns
@@ -171,6 +171,8 @@ class Decoder:
                     f" request_timeout_max_ms allows {self._request_timeout_max_ms}.",
                     gid=gid,
                 )
+            if (options.delay_ms or options.not_before_ms) and is_to_both(branch.url for branch in branches):
+                raise InvalidRequest(NOT_TO_BOTH, gid=gid)
         return Message(gid, branches, check_url, options, protocol)
 
     def require_redirected(self, message: Message, moves: Sequence[Move]) -> None:

@@ -17,6 +17,7 @@ from twophase.core.errors import (
     QueueNotFound,
     QueuesUnavailable,
     ReceiptStale,
+    TooManyTopics,
     TwophaseError,
 )
 from twophase.core.hooks import Clock
@@ -144,7 +145,7 @@ class Consuming:
             raise Refused(Code.BAD_REQUEST, "batch_size: it must be at least 1.")
         invisible_ms, auto_renew = _invisible(client, request)
         try:
-            info = await self._queues.topic(topic.namespace, topic.name)
+            info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
         except QueueNotFound as error:
             raise Refused(Code.TOPIC_NOT_FOUND, error.message) from error
         receiving = asyncio.ensure_future(
@@ -160,12 +161,15 @@ class Consuming:
                 auto_renew=auto_renew,
                 fifo="fifo" in info.kinds,
                 bytes_max=_BODY_BYTES,
+                caller=client.caller.owner,
             )
         )
         try:
             found = await client.session.poll(receiving) or []
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
+        except TooManyTopics:
+            raise
         except InvalidRequest as error:  # the names were looked at before
             raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from error
         except QueuesUnavailable:
@@ -214,7 +218,9 @@ class Consuming:
                     f"invisible_duration: it is not between 0 and {INVISIBLE_MS_MAX} ms.",
                 )
             invisible_ms = max(request.invisible_ms, _EXTENDED_MS_LEAST)
-            handle = await self._queues.extend(group.namespace, group.name, topic.name, request.handle, invisible_ms)
+            handle = await self._queues.extend(  # a pause behind a failure, as far as the wire tells
+                group.namespace, group.name, topic.name, request.handle, invisible_ms, rests=True
+            )
         except TwophaseError as error:
             # The Python client takes over the receipt before it looks at the status.
             return encode_extended(status_of(error), request.handle)

@@ -79,12 +79,12 @@ class Telemetry:
             session.answers_for({producers_of(client.caller, topic.namespace, topic.name) for topic in topics})
             client.peculiar.name_group(session, dict(settings.properties).get(PRODUCER_GROUP, ""))
             return encode_settings(settings, _server_settings(17, (1_000,), fifo=False))
-        group = group_in(settings.group)
+        group, owner = group_in(settings.group), client.caller.owner
         try:
-            info = await self._queues.group(group.namespace, group.name)
+            info = await self._queues.group(group.namespace, group.name, owner)
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
-        kinds = [(await self._queues.topic(topic.namespace, topic.name)).kinds for topic in topics]
+        kinds = [(await self._queues.topic(topic.namespace, topic.name, owner)).kinds for topic in topics]
         fifo = any(one == {"fifo"} for one in kinds)
         return encode_settings(settings, _server_settings(info.attempts_max or _NO_LIMIT, info.backoff_ms, fifo=fifo))
 

@@ -33,7 +33,7 @@ def columns_of(
     cleaned: Sequence[Any] | pa.Array,
     bodies: Sequence[Any],
 ) -> list[Sequence[Any] | pa.Array]:
-    """Return the columns of `JOURNAL`.
+    """Return the columns of `JOURNAL` but the source.
 
     A body that cannot be read gives nulls.
 

@@ -173,10 +173,7 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
     delivered = c.in_state(State.SUBMITTED, State.SUCCEEDED)
     failed, by_operator = c.in_state(State.FAILED), c.decided_by == BY_OPERATOR
     not_committed = (c.rolled_back & ~c.committed) | c.absent
-    live = c.in_state(State.PREPARED, State.SUBMITTED)
-    message = F.col("message")
-    late = message["created_ms"] + F.coalesce(message["delay_ms"], F.lit(0)) < scope.as_of_ms - scope.late_ms
-    parked = live & _sure(message["parked"])
+    late_before = scope.as_of_ms - scope.late_ms
     return {
         Flag.LOST: (c.committed & ((~c.known & ~c.forgotten) | (failed & ~by_operator)))
         | ((F.size(c.unappended) > 0) & ~c.entries_cleaned),
@@ -196,9 +193,9 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         | (c.absent & c.checked & failed & (c.decided_by == BY_CHECK_BACK)),
         Flag.UNGUARDED_EFFECT: (F.size(c.unguarded) > 0) & ~c.consumer_cleaned,
         Flag.STOPPED: c.committed & failed & by_operator,
-        Flag.PARKED: parked,
-        Flag.LATE: live & ~parked & _sure(late),
-        Flag.IN_FLIGHT: live & ~parked & ~_sure(late),
+        Flag.PARKED: F.exists("live", lambda one: one["parked"]),
+        Flag.LATE: F.exists("live", lambda one: ~one["parked"] & (one["due_ms"] < late_before)),
+        Flag.IN_FLIGHT: F.exists("live", lambda one: ~one["parked"] & (one["due_ms"] >= late_before)),
     }
 
 

@@ -262,7 +262,7 @@ def _count(findings: DataFrame, *asking: Column) -> list[Any]:
     """
     first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
     grouped = findings.groupBy("flags", "unknown", "violation", ACKNOWLEDGED)
-    doubled = F.count_if(F.col("records") > 1).alias("doubled")
+    doubled = F.count_if(F.size("coordinators") > 1).alias("doubled")
     return grouped.agg(F.count("*").alias("messages"), first, doubled, *asking).collect()
 
 

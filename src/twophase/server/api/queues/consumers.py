@@ -132,7 +132,7 @@ class QueueConsumersApi:
         asked = await read(request, Receive)
         caller = caller_of(request)
         require_topic(caller, asked.namespace, asked.topic)
-        info = await self._queues.topic(asked.namespace, asked.topic)
+        info = await self._queues.topic(asked.namespace, asked.topic, caller.owner)
         session = self._sessions.of(caller, asked.client)
         receiving = self._queues.receive(
             asked.namespace,
@@ -146,6 +146,7 @@ class QueueConsumersApi:
             auto_renew=False,
             fifo="fifo" in info.kinds,
             bytes_max=ANSWER_BYTES_MAX,
+            caller=caller.owner,
         )
         end = await polled(request, session, receiving)
         found: Sequence[Delivered] = end.result or ()
@@ -186,11 +187,13 @@ class QueueConsumersApi:
 
     async def _nack(self, request: Request) -> Answer:
         asked = await read(request, Nack)
-        self._require(caller_of(request), asked)
+        caller = caller_of(request)
+        self._require(caller, asked)
         pause_ms = asked.pause_ms
         if pause_ms is None:
-            pause_ms = (await self._queues.group(asked.namespace, asked.group)).pause_ms(asked.attempt)
-        await self._queues.extend(asked.namespace, asked.group, asked.topic, asked.receipt, pause_ms)
+            group = await self._queues.group(asked.namespace, asked.group, caller.owner)
+            pause_ms = group.pause_ms(asked.attempt)
+        await self._queues.extend(asked.namespace, asked.group, asked.topic, asked.receipt, pause_ms, rests=True)
         return Answer(200, _encode(Nacked(pause_ms)))
 
     async def _extend(self, request: Request) -> Answer:
