@@ -323,7 +323,7 @@ class Cursor:
         self.put_back(number, one)
 
     def extend(self, number: int, receipt: int, until_ms: int, for_ms: int, *, rests: bool = False) -> None:
-        """Postpone an entry as a consumer asks; the same request again is answered by `extended`."""
+        """Postpone an entry as a consumer asks; `extended` answers a repetition."""
         before = self.undone[number].receipt
         self.postpone(number, receipt, until_ms, rests=rests)
         self.undone[number].extended = before, for_ms, rests
