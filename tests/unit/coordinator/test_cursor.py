@@ -88,6 +88,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
             self.deliveries[number] = self.deliveries.get(number, 0) + 1
             attempts = self.cursor.give_out(number, self.receipt, self.now_ms + for_ms, client_id)
             assert attempts == self.deliveries[number]
+            assert not any(self.cursor.extended(number, earlier, for_ms) for earlier in range(self.receipt))
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
             (self.attached.add if client_id else self.attached.discard)(number)
 
@@ -100,7 +101,10 @@ class CursorAgainstModel(RuleBasedStateMachine):
         assert not self.cursor.given(number, receipt + 1_000_000)
         if extends:
             self.receipt += 1
-            self.cursor.postpone(number, self.receipt, self.now_ms + for_ms, rests=rests)
+            self.cursor.extend(number, self.receipt, self.now_ms + for_ms, for_ms, rests=rests)
+            assert self.cursor.extended(number, receipt, for_ms, rests=rests) == self.receipt
+            assert not self.cursor.extended(number, receipt, for_ms, rests=not rests)
+            assert not self.cursor.extended(number, receipt, for_ms + 1, rests=rests)
             self.rests.pop(number, None)
             if rests:
                 self.rests[number] = self.now_ms + for_ms

@@ -19,10 +19,11 @@ from twophase.core.errors import InvalidRequest, StoreUnavailable
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
 from twophase.core.queue_message import QueueMessage
-from twophase.core.queue_operating import RedriveLetters
+from twophase.core.queue_operating import DefineTopic, RedriveLetters
 
 ACT = Act("eve", "the currency was wrong", actor=Actor("desk", "::1"))
 AS_IT_IS = Edit()
+LETTERS = f"%DLQ%{GROUP}"
 
 
 @pytest.fixture
@@ -203,6 +204,71 @@ async def test_a_burial_that_was_not_marked_makes_no_second_letter(
     (letter,) = (await page(queueing)).letters
     assert letter.properties == {"DLQ_REASON": "the first reason"}
     assert await queueing.receive() == []
+
+
+async def of_other_readers(queueing: Queueing, group: str) -> list[Any]:
+    """Return the dead letters that another group gets."""
+    found: list[Any] = await queueing.queues.receive(
+        "",
+        group,
+        LETTERS,
+        expression="*",
+        limit=10,
+        invisible_ms=30_000,
+        wait_ms=0,
+        client_id="c",
+        auto_renew=False,
+        fifo=False,
+    )
+    return found
+
+
+async def test_a_redriven_letter_that_fails_again_is_shown_to_every_group(queueing: Queueing) -> None:
+    await bury(queueing, "1")
+    assert len(await of_other_readers(queueing, "desk")) == 1
+    await redrive(queueing, [0])
+    (again,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, again.handle)
+
+    assert [one.message.message_id for one in await of_other_readers(queueing, "desk")] == ["1"]
+    assert [one.message.message_id for one in await of_other_readers(queueing, "ops")] == ["1", "1"]
+
+
+async def test_the_reason_of_a_letter_is_that_of_its_last_failure(queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive()
+    await queueing.queues.dead_letter("", GROUP, TOPIC, first.handle, "no article")
+    await redrive(queueing, [0])
+    (again,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, again.handle)
+
+    assert [one.properties for one in (await page(queueing)).letters] == [{"DLQ_REASON": "no article"}, {}]
+
+
+async def test_a_letter_that_its_own_group_reads_and_gives_up_keeps_its_origin(queueing: Queueing) -> None:
+    await bury(queueing, "1")
+    (letter,) = await queueing.receive(topic=LETTERS)
+
+    await queueing.queues.dead_letter("", GROUP, LETTERS, letter.handle, "no article")
+
+    letters = (await page(queueing)).letters
+    assert [(one.topic, one.message_id, one.properties.get("DLQ_REASON")) for one in letters] == [
+        (TOPIC, "1", None),
+        (TOPIC, "1", "no article"),
+    ]
+    assert await redrive(queueing, [1]) == [("sent", "")]
+    assert await queueing.ids() == ["1"]
+
+
+async def test_dead_letters_are_in_one_queue(queueing: Queueing) -> None:
+    operator = queueing.harness.coordinator.queue_operator
+    for name in (LETTERS, f"shop/{LETTERS}"):
+        with pytest.raises(InvalidRequest, match="dead letters"):
+            await operator.define_topic(name, DefineTopic(queues=2, override=True), ACT)
+        assert (await operator.define_topic(name, DefineTopic(queues=1), ACT)).after
+    assert (await operator.define_topic(f"not{LETTERS}", DefineTopic(queues=2), ACT)).after
 
 
 async def test_an_edit_changes_body_tag_and_properties_and_is_recorded_without_the_bodies(

@@ -213,7 +213,7 @@ class QueueApi(Protocol):
         """Decide about a half message; repeating it is safe.
 
         Arguments:
-            checked: it answers a question. Then UNKNOWN counts as a try; else it changes nothing.
+            checked: it answers a question. While that is open, UNKNOWN counts as a try; else it changes nothing.
             topic: namespace and topic of the message, which are compared; None for a caller that does not name them.
 
         Raises:
@@ -271,7 +271,8 @@ class QueueApi(Protocol):
     ) -> str:
         """Keep a message for `invisible_ms` from now; then it is delivered again.
 
-        Returns the new receipt.
+        Returns the new receipt. The same request again, whose answer may have been lost, gets the same one and changes
+        nothing.
 
         `rests`: it waits that time also after a restart, and at another node. Otherwise others get it then at once.
 

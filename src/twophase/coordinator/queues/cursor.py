@@ -29,6 +29,8 @@ _TIMES_SPARE: Final = 1_000
 _REST_MS_MAX: Final = 24 * 3600 * 1000
 """The longest pause of a group; a longer one that is stored is of another clock."""
 
+_NOT_EXTENDED: Final = (0, 0, False)
+
 
 class Held(msgspec.Struct, frozen=True):
     """An entry in memory, ready to be given out."""
@@ -50,6 +52,7 @@ class Undone(msgspec.Struct, eq=False):
         group: its message group, empty for none.
         held: None until it is read, and while a consumer has it.
         listed: it is among the numbers that wait; it may be there although an extension came late.
+        extended: the receipt before the last extension, for how long that was, and whether it then rests.
     """
 
     attempts: int = 0
@@ -60,6 +63,7 @@ class Undone(msgspec.Struct, eq=False):
     group: str = ""
     held: Held | None = None
     listed: bool = False
+    extended: tuple[int, int, bool] = _NOT_EXTENDED
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
@@ -284,11 +288,17 @@ class Cursor:
             client_id: the consumer that has it no longer than it is attached; empty for one that has it until the time.
         """
         one = self.undone[number]
+        assert not one.until_ms, "no consumer has it"
         self._let_go(one)
         one.attempts += 1
         self.postpone(number, receipt, until_ms)
         one.client_id = client_id
         return one.attempts
+
+    def set_aside(self, number: int, receipt: int, until_ms: int) -> None:
+        """Keep an entry that was taken from consumers while it is buried."""
+        assert not self.undone[number].until_ms, "a message that a consumer has is not buried"
+        self.postpone(number, receipt, until_ms)
 
     def waits(self, number: int, one: Undone) -> bool:
         """Return True for an entry that was taken, and is still to be given out.
@@ -308,9 +318,24 @@ class Cursor:
         one = self.undone[number]
         one.attempts = max(0, one.attempts - 1)
         one.until_ms = one.receipt = 0
-        one.client_id = ""
+        one.client_id, one.extended = "", _NOT_EXTENDED
         self.changed = True
         self.put_back(number, one)
+
+    def extend(self, number: int, receipt: int, until_ms: int, for_ms: int, *, rests: bool = False) -> None:
+        """Postpone an entry as a consumer asks; `extended` answers a repetition."""
+        before = self.undone[number].receipt
+        self.postpone(number, receipt, until_ms, rests=rests)
+        self.undone[number].extended = before, for_ms, rests
+
+    def extended(self, number: int, receipt: int, for_ms: int, *, rests: bool = False) -> int:
+        """Return the newest receipt of an entry whose last act was this extension.
+
+        Returns 0 where it was not. The answer may have been lost. Nothing is changed: the message is not the
+        consumer's for longer.
+        """
+        one = self.undone.get(number)
+        return one.receipt if one is not None and receipt and one.extended == (receipt, for_ms, rests) else 0
 
     def postpone(self, number: int, receipt: int, until_ms: int, *, rests: bool = False) -> None:
         """Leave an entry with its consumer until a time, under another receipt.
@@ -319,6 +344,7 @@ class Cursor:
         """
         one = self.undone[number]
         one.receipt, one.until_ms, one.rests, one.client_id = receipt, until_ms, rests, ""
+        one.extended = _NOT_EXTENDED
         heapq.heappush(self._times, (until_ms, number, receipt))
         if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
             self._count_times()

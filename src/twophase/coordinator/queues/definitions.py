@@ -177,8 +177,7 @@ class Definitions:
             self.grow()
         settings = self._known.get(("topic", name))
         if settings is None:
-            is_made = self._made_on_use or DEAD_LETTERS in name
-            return None if is_made else _no_such("topic", name)
+            return None if self._is_made("topic", name) else _no_such("topic", name)
         assert isinstance(settings, TopicSettings), "kinds have their own settings"
         if message.kind in settings.kinds:
             return None
@@ -208,7 +207,7 @@ class Definitions:
             await self.load()
             found = self._known.get((kind, name))
         if found is None:
-            if not self._made_on_use and DEAD_LETTERS not in name:
+            if not self._is_made(kind, name):
                 raise QueueNotFound(_no_such(kind, name))
             # One at a time: each is a commit, and thousands of calls with a new name would hold up every flush.
             async with self._making:
@@ -218,6 +217,17 @@ class Definitions:
             found = self._known[kind, name]
         assert isinstance(found, type(default)), "kinds have their own settings"
         return found
+
+    def _is_made(self, kind: str, name: str) -> bool:
+        """Return True for a name that its first use creates.
+
+        By the setting it is any name, or the dead letters of a known group alone.
+        """
+        if self._made_on_use:
+            return True
+        namespace, slash, own = name.rpartition("/")
+        group = f"{namespace}{slash}{own.removeprefix(DEAD_LETTERS)}"
+        return kind == "topic" and own.startswith(DEAD_LETTERS) and ("group", group) in self._known
 
     def require_room(self) -> None:
         """Refuse one definition more than there may be; raises TooManyTopics."""

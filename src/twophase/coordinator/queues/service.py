@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from twophase.coordinator.admission import Admission
 from twophase.coordinator.background import end
 from twophase.coordinator.cluster.lease import Lease
@@ -20,9 +18,10 @@ from twophase.coordinator.dispatch.producers import Client, Producers, check_add
 from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, Servers, TopicInfo
 from twophase.coordinator.queues.cursor import Dead
 from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.letters import letter_of
 from twophase.coordinator.queues.moving import Moving
 from twophase.coordinator.queues.placement import owner_of
-from twophase.coordinator.queues.repeats import REASON, gids_of_letter, id_taken, is_of_topic, is_same
+from twophase.coordinator.queues.repeats import gids_of_letter, id_taken, is_of_topic, is_same
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
@@ -44,7 +43,6 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message, decode
 from twophase.core.options import Options
 from twophase.core.queue_message import (
-    DEAD_LETTERS,
     GID_PREFIX,
     QUEUE_PREFIX,
     QueueMessage,
@@ -257,6 +255,8 @@ class Queues:
             row = await self._store.get(transaction_id)
             if row is not None and not is_of_topic(decode(row.body), *topic):
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
+        if decision is Decision.UNKNOWN and not self._producers.is_asked(transaction_id):
+            return  # nobody was asked, or it comes too late: it is no try
         state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:
@@ -411,23 +411,8 @@ class Queues:
             TwophaseError: it stays where it is.
         """
         message = dead.held.message
-        letters = f"{DEAD_LETTERS}{group}"
-        await self._definitions.topic(namespace, letters)
-        origin: tuple[tuple[str, str], ...] = (
-            ("DLQ_ORIGIN_TOPIC", message.topic),
-            ("DLQ_ORIGIN_MESSAGE_ID", message.message_id),
-        )
-        if reason:
-            origin += ((REASON, reason),)
-        letter = msgspec.structs.replace(
-            message,
-            topic=letters,
-            namespace=namespace,
-            kind="normal",
-            message_group="",
-            deliver_at_ms=0,
-            properties=message.properties + origin,
-        )
+        letter = letter_of(message, namespace, group, reason)
+        await self._definitions.topic(namespace, letter.topic)
         _, topic, queue = dead.cursor.key
         sent: Sent | TwophaseError = StateConflict()
         for gid in gids_of_letter(letter, dead.held.gid, topic, queue, dead.number):

@@ -1,9 +1,10 @@
 """Gives messages to consumers, and keeps what they have done.
 
 What consumers have, and until when, is in memory, and what is done is in the store: an acknowledgement returns when its
-flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. On a store that
-several nodes share it serves the topics of this node alone (`topic_owners`). It implements the group commit's
-`Readers`.
+flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. What a consumer
+has goes to no other, and becomes a dead letter at that consumer's request alone: whether it was given out too often is
+decided before it is given out. On a store that several nodes share it serves the topics of this node alone
+(`topic_owners`). It implements the group commit's `Readers`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import Cursor, Dead
 from twophase.coordinator.queues.receipts import Receipt, Receipts
-from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by, within
+from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, parted, wanted_by
 from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
@@ -118,9 +119,9 @@ class Serving(Subscriptions):
                 subscription.put_back(taken)
                 taken = []
             # No await from here to the return: a cancelled call takes none.
-            taken = taken if bytes_max is None else within(taken, bytes_max)
-            given = [self._give_out(one, invisible_ms, client_id) for one in taken if not _is_dead(one, attempts_max)]
-            dead = [self._set_aside(one) for one in taken if _is_dead(one, attempts_max)]
+            alive, gone = parted(taken, attempts_max)
+            given = [self._give_out(one, invisible_ms, client_id) for one in alive]
+            dead = [self._set_aside(one) for one in gone]
             for cursor in subscription.cursors.values():
                 if cursor.changed:
                     self._report(cursor)
@@ -141,7 +142,7 @@ class Serving(Subscriptions):
         """Leave a message alone for as long as its burial may take."""
         cursor, number, _, held = taken
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self.now_ms() + _UNATTACHED_MS)
+        cursor.set_aside(number, receipt, self.now_ms() + _UNATTACHED_MS)
         return Dead(cursor, number, receipt, held)
 
     def _give_out(self, taken: Taken, invisible_ms: int, client_id: str) -> Delivered:
@@ -305,12 +306,16 @@ class Serving(Subscriptions):
 
     async def extend(self, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool) -> str:
         """See `QueueApi.extend`."""
-        cursor, number = await self._given_here(group, topic, handle)
+        cursor, (queue, number, delivery) = self._named_by(group, topic, handle)
+        newest = 0 if cursor is None else cursor.extended(number, delivery, invisible_ms, rests=rests)
+        if newest:
+            return self._receipts.handle(queue, number, newest)
+        cursor, _ = await self._given_here(group, topic, handle)
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self.now_ms() + invisible_ms, rests=rests)
+        cursor.extend(number, receipt, self.now_ms() + invisible_ms, invisible_ms, rests=rests)
         self._report(cursor)
         self._subscriptions[group, topic].watch(self.now_ms())
-        return self._receipts.handle(cursor.key[2], number, receipt)
+        return self._receipts.handle(queue, number, receipt)
 
     async def give_back(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
@@ -336,7 +341,7 @@ class Serving(Subscriptions):
         cursor, number = await self._given_here(group, topic, handle)
         receipt = cursor.undone[number].receipt
         entries = await self._store.queue_entries(topic, cursor.key[2], [number])
-        if not entries:
+        if not entries or not cursor.given(number, receipt):  # another consumer may have got it meanwhile
             raise ReceiptStale
         return Dead(cursor, number, receipt, held_of(entries[0]))
 
@@ -442,7 +447,3 @@ class Serving(Subscriptions):
         """Give out nothing more, and end the polls."""
         self._stopped = True
         self.wake()
-
-
-def _is_dead(taken: Taken, attempts_max: int) -> bool:
-    return taken[2].attempts >= attempts_max > 0

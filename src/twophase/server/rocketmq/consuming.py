@@ -94,7 +94,7 @@ class Consuming:
         if not call.keep(kept):
             await self._return(request, found)
             raise Overloaded("too many bytes of messages wait for clients that do not read them.")
-        renewed, waiting = _renewed(found), deque(found)
+        handles, waiting = [one.handle for one in found], deque(found)
         del found  # each message is let go of as soon as it has left
         try:
             await call.send(encode_received_status(OK if waiting else _EMPTY))
@@ -105,7 +105,7 @@ class Consuming:
             await self.end(call)
         except BaseException:
             waiting.clear()  # as `_return` says
-            await self._give_back(request, renewed)
+            await self._give_back(request, handles)
             raise
 
     async def _return(self, request: ReceiveRequest, found: list[Delivered]) -> None:
@@ -118,15 +118,16 @@ class Consuming:
             with contextlib.suppress(TwophaseError):
                 await self._queues.give_back(request.group.namespace, request.group.name, request.topic.name, handle)
 
-    async def _give_back(self, request: ReceiveRequest, renewed: list[str]) -> None:
-        """Let others have later what was given out and did not arrive.
+    async def _give_back(self, request: ReceiveRequest, handles: list[str]) -> None:
+        """Let others have soon what was given out and did not arrive.
 
-        A lease that lasts as long as the client's stream could last for hours; the others end. Nothing is waited for.
+        Its lease could last for hours: as long as the client's stream, or as the client has asked for. The client may
+        have got some of it, and has the least time that it could have asked for.
 
         Arguments:
-            renewed: the receipts of such leases.
+            handles: the receipts of what was given out.
         """
-        for handle in renewed:
+        for handle in handles:
             with contextlib.suppress(TwophaseError):
                 await self._queues.extend(
                     request.group.namespace, request.group.name, request.topic.name, handle, INVISIBLE_MS_LEAST
@@ -177,12 +178,12 @@ class Consuming:
             raise
         except asyncio.CancelledError:
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
-                await self._give_back(request, _renewed(receiving.result()))
+                await self._give_back(request, [one.handle for one in receiving.result()])
             raise
         try:
             client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, "")  # a token may be revoked during a long poll
         except TwophaseError:
-            await self._give_back(request, _renewed(found))
+            await self._give_back(request, [one.handle for one in found])
             raise
         return found
 
@@ -237,11 +238,6 @@ class Consuming:
 def _bytes_of(one: Delivered) -> int:
     """Return about how much memory a message needs."""
     return _BESIDE_BODY + len(one.message.body) + sum(len(name) + len(value) for name, value in one.message.properties)
-
-
-def _renewed(found: list[Delivered]) -> list[str]:
-    """Return the receipts of what the client has as long as its stream lives."""
-    return [one.handle for one in found if not one.invisible_ms]
 
 
 def _group_and_topic(client: Client, group: Resource, topic: Resource) -> tuple[Resource, Resource]:

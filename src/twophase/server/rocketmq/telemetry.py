@@ -30,6 +30,8 @@ from twophase.server.sessions import producers_of
 SEND_ATTEMPTS: Final = 3
 BACKOFF_FIRST_MS: Final = 10
 BACKOFF_CAP_MS: Final = 1_000
+_NO_LIMIT: Final = 2**31 - 1
+"""The largest number of deliveries on the wire: the clients take 0 as none at all."""
 PRODUCER_GROUP: Final = "producer.group"
 """The property of a client's settings that names its group of producers."""
 
@@ -82,7 +84,7 @@ class Telemetry:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
         kinds = [(await self._queues.topic(topic.namespace, topic.name, owner)).kinds for topic in topics]
         fifo = any(one == {"fifo"} for one in kinds)
-        return encode_settings(settings, _server_settings(info.attempts_max, info.backoff_ms, fifo=fifo))
+        return encode_settings(settings, _server_settings(info.attempts_max or _NO_LIMIT, info.backoff_ms, fifo=fifo))
 
 
 def _server_settings(attempts_max: int, backoff_ms: tuple[int, ...], *, fifo: bool) -> ServerSettings:

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.server.running import Running, running
 from tests.support.certificates import Certificates
 from tests.support.identities import token_of, write
-from tests.support.rocketmq_wire import GROUP, HALF, TOPIC, Wire, message, resource
+from tests.support.rocketmq_wire import GROUP, HALF, TOPIC, Wire, message, resource, seconds
 from twophase import AsyncMessage
 from twophase.coordinator.queues import definitions
 from twophase.core import limits
@@ -191,8 +191,9 @@ async def test_a_receipt_of_an_earlier_process_acknowledges_nothing_and_says_so(
         await wire.close()
 
 
-async def test_messages_that_did_not_reach_the_client_are_given_out_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lease", [{"auto_renew": True}, {"invisible_duration": seconds(12 * 3600)}])
+async def test_messages_that_did_not_reach_the_client_are_given_out_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease: dict[str, Any]
 ) -> None:
     async with running(tmp_path, rocketmq_port=0) as server:
         wire = Wire(_address(server))
@@ -206,10 +207,10 @@ async def test_messages_that_did_not_reach_the_client_are_given_out_again(
 
         monkeypatch.setattr(StreamingCall, "send", gone)
         with pytest.raises(grpc.aio.AioRpcError):
-            await wire.receive(auto_renew=True)
+            await wire.receive(**lease)
         server.advance(10_001)
 
-        status, delivery, _ = await wire.receive(auto_renew=True)
+        status, delivery, _ = await wire.receive(**lease)
         assert (status.status.code, delivery.message.system_properties.delivery_attempt) == (Code.OK, 2)
         await wire.close()
 

@@ -81,7 +81,14 @@ ACK: Final = _operation(
     "The acknowledgement is durable before the answer. A stale receipt is an outcome of its own, TP-2020.",
 )
 NACK: Final = _operation(NACK_PATH, "Let a message be delivered again", Nack, Nacked, _409=STALE)
-EXTEND: Final = _operation(EXTEND_PATH, "Keep a message for longer", Extend, Extended, _409=STALE)
+EXTEND: Final = _operation(
+    EXTEND_PATH,
+    "Keep a message for longer",
+    Extend,
+    Extended,
+    "The same request again, whose answer was lost, gets the same receipt and changes nothing.",
+    _409=STALE,
+)
 GIVE_BACK: Final = _operation(
     GIVE_BACK_PATH,
     "Give back messages that were not begun",
