@@ -52,7 +52,7 @@ from twophase.core.queue_message import (
     gid_of,
 )
 from twophase.core.verdict import Verdict
-from twophase.stores.rows import DecidedBy, LiveRow
+from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 
 _EVENTS: Final = {
     Decision.COMMIT: Event.CHECK_COMMITTED,
@@ -256,7 +256,8 @@ class Queues:
             return
         if topic is not None:
             row = await self._store.get(transaction_id)
-            if row is not None and not is_of_topic(decode(row.body), *topic):
+            # Another owner's is refused below, whatever its topic is.
+            if row is not None and not (_is_of_another(row, caller) or is_of_topic(decode(row.body), *topic)):
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
         state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
         took_ms = self._producers.answered(transaction_id)
@@ -297,7 +298,7 @@ class Queues:
         """See `QueueApi.recall`."""
         full_name(namespace, topic)
         row = await self._store.get(transaction_id) if transaction_id.startswith(GID_PREFIX) else None
-        if row is None or (caller is not None and row.owner not in {"", caller.name}):
+        if row is None or _is_of_another(row, caller):
             raise UnknownMessage(f"no message {transaction_id!r} found, cannot recall.", gid=transaction_id)
         if not is_of_topic(decode(row.body), namespace, topic):
             raise UnknownMessage(f"no message {transaction_id!r} found in {topic!r}.", gid=transaction_id)
@@ -418,6 +419,11 @@ class Queues:
         if isinstance(sent, TwophaseError):
             raise sent
         await self.serving.buried(dead)
+
+
+def _is_of_another(row: LiveRow | HistoryRow, caller: Owner | None) -> bool:
+    """Return True for a message of another owner than the caller."""
+    return caller is not None and row.owner not in {"", caller.name}
 
 
 def _buried(burials: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
