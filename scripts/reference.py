@@ -39,6 +39,7 @@ from twophase_spark.datasource.options.read_options import OPTIONS as SOURCE_OPT
 from twophase_spark.datasource.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
 from twophase_spark.fleet import OPTIONS as AUDIT_OPTIONS
 from twophase_spark.locations import PARAMETERS
+from twophase_spark.mysql_url import PARAMETERS as MYSQL_PARAMETERS
 from twophase_spark.option_table import Option
 from twophase_spark.rules.taxonomy import MEANINGS
 from twophase_spark.sink.options import OPTIONS as SINK_OPTIONS
@@ -192,9 +193,9 @@ def options_table(options: Sequence[Option]) -> str:
     return _table(("Option", "For", "Default", "What it does"), rows)
 
 
-def audit_options_table() -> str:
-    """Return every option of an audit."""
-    rows = [(f"`{one.name}`", one.default_shown, one.meaning) for one in AUDIT_OPTIONS]
+def terms_table(options: Sequence[Option]) -> str:
+    """Return every option of a table whose options are for all."""
+    rows = [(f"`{one.name}`", one.default_shown, one.meaning) for one in options]
     return _table(("Option", "Default", "What it does"), rows)
 
 
@@ -252,8 +253,9 @@ GENERATORS = {
     "queue_routes": queue_routes_table,
     "audit": audit_table,
     "situations": situations_table,
-    "audit_options": audit_options_table,
+    "audit_options": lambda: terms_table(AUDIT_OPTIONS),
     "location_options": lambda: options_table(PARAMETERS),
+    "mysql_parameters": lambda: terms_table(MYSQL_PARAMETERS),
     "source_options": lambda: options_table(SOURCE_OPTIONS),
     "sink_options": lambda: options_table(SINK_OPTIONS),
     "source_columns": source_columns_table,

@@ -57,6 +57,6 @@ SCENARIOS: Final[dict[str, Entry]] = {
     "checks": Entry(
         play_checks, "throughput with tokens and signed calls, beside a server without", _HEEDED - {"size"}
     ),
-    "floods": Entry(play_floods, "one hostile client beside an ordinary one, by thirty-seven attacks"),
+    "floods": Entry(play_floods, "one hostile client beside an ordinary one, by forty-one attacks"),
     "stalled": Entry(play_stalled, "a receiver that never answers, at 2 000 msg/s for 5 minutes"),
 }

@@ -73,6 +73,10 @@ ATTACKS: Final[dict[str, Attack]] = {
     "RocketMQ long polls": Attack(queues.long_polls, port=ROCKETMQ),
     "RocketMQ bodies that are not read": Attack(queues.bodies_that_are_not_read, port=ROCKETMQ),
     "undecided RocketMQ halves": Attack(queues.undecided_halves, port=ROCKETMQ),
+    "RocketMQ acknowledgements of 30 000 receipts": Attack(queues.acknowledgements_of_many, port=ROCKETMQ),
+    "RocketMQ credentials of 60 kB, where tokens are needed": Attack(
+        queues.long_credentials, token=OWNER, port=ROCKETMQ
+    ),
     "with a token, silent receivers": Attack(calls.silent_receivers, token=OWNER, stores=_BOTH),
     "with a token, large bodies": Attack(owner.large_bodies, token=OWNER, stores=_BOTH),
     "with a token, a store to be filled": Attack(owner.stored_bytes, token=OWNER, stores=_BOTH),

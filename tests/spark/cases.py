@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope
 from twophase_spark.rules.facts import Inputs
+from twophase_spark.rules.scope import ProducerScope, Scope, ServiceScope
 from twophase_spark.schemas import BRANCHES_UNKNOWN, DIFFERENCE, EFFECT, JOURNAL, PRODUCER, spark_schema
 
 NOW_MS = 1_800_000_000_000
@@ -34,7 +34,8 @@ class Case(msgspec.Struct, frozen=True):
 
     `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b;
     `entries`: the branches that stand in queues, by their places in the message; `agrees`: the answer of the ledger's
-    condition about each of its rows, None for no answer.
+    condition about each of its rows, None for no answer; `sent_to`: the address of its first branch before an operator
+    redirected it; `by_dtm`: dtm had called that branch before the move.
     """
 
     gid: str
@@ -54,6 +55,8 @@ class Case(msgspec.Struct, frozen=True):
     entries: tuple[int, ...] = ()
     entries_cleaned: bool = False
     agrees: bool | None = True
+    sent_to: str = ""
+    by_dtm: bool = False
 
     @property
     def flags(self) -> list[str]:
@@ -108,6 +111,7 @@ def tables_of(cases: list[Case]) -> dict[str, pa.Table]:
 def _message(case: Case, state: State) -> dict[str, Any]:
     final = state in {State.SUCCEEDED, State.FAILED}
     return {
+        "source": "coordinator",
         "gid": case.gid,
         "state": int(state),
         "created_ms": case.created_ms,
@@ -146,6 +150,8 @@ IN_ORDER = [
         branches=(BRANCH, ("02", "http://bank-c/in")),
     ),
     Case("foreign_producer_without_identity", "", identity=None),
+    Case("redirected_to_bank_b_and_delivered", "", sent_to="http://old-bank/in"),
+    Case("called_by_dtm_before_the_move", "", by_dtm=True),
 ]
 MOVING = [
     Case("prepared_transaction_running", "in_flight", _PREPARED, None, _NOTHING, ()),
@@ -237,6 +243,23 @@ BROKEN = [
     Case("delivered_and_rolled_back", "ghost contrary_verdict", producer="rollback"),
     Case("delivered_without_producer_row", "ghost", producer=None),
     Case("effect_of_a_failed_message", "ghost", _FAILED, "rollback", decided_by="check-back"),
+    Case(
+        "effect_of_a_failed_message_of_another_bank",
+        "ghost unchecked",
+        _FAILED,
+        None,
+        decided_by="check-back",
+        identity="other",
+    ),
+    Case(
+        "effect_of_a_message_aborted_without_a_check_address",
+        "ghost",
+        _FAILED,
+        None,
+        decided_by="abort",
+        checked=False,
+        identity=None,
+    ),
     Case("effect_of_a_running_transaction", "ghost in_flight", _PREPARED, None),
     Case("effect_of_a_barred_transaction_without_message", "ghost orphan", None, "rollback"),
     Case("booked_twice", "duplicate_effect", ledger=("01", "01")),
@@ -266,6 +289,14 @@ UNKNOWABLE = [
     Case("producer_without_identity_and_without_row", "unchecked", producer=None, identity=None),
     Case("topic_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(("01", "topic://rates"),)),
     Case("queue_branch", "unchecked", barriers=_NOTHING, ledger=(), branches=(QUEUED,), entries=(0,)),
+    Case(
+        "queue_branch_done_by_groups_of_two_services",
+        "unchecked",
+        barriers=(("bank-b", "01"), ("bank-c", "01")),
+        branches=(QUEUED,),
+        entries=(0,),
+    ),
+    Case("queue_branch_booked_without_a_barrier", "unchecked", barriers=_NOTHING, branches=(QUEUED,), entries=(0,)),
     Case(
         "entry_cleaned",
         "unchecked",

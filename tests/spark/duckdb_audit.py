@@ -15,7 +15,7 @@ import duckdb
 
 from tests.spark.cases import IDENTITY, SCOPE
 from tests.spark.scale import TABLES
-from twophase_spark.rules.classify import Scope
+from twophase_spark.rules.scope import Scope
 
 Counts = dict[str, int]
 Ask = Callable[..., Counts]

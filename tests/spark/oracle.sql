@@ -6,7 +6,8 @@ branches as (
 ),
 expected as (
     select gid, list(branch.branch_id) filter (where not regexp_matches(branch.url, '^(topic|queue)://')) as due,
-           list(branch.branch_id) as calls, bool_or(starts_with(branch.url, 'topic://')) as topic,
+           list(branch.branch_id) as calls,
+           list(branch.branch_id) filter (where starts_with(branch.url, 'queue://')) as queues, bool_or(starts_with(branch.url, 'topic://')) as topic,
            count(*) as branch_count
     from branches group by gid
 ),
@@ -39,7 +40,7 @@ facts as (
            coalesce(m.created_ms + coalesce(m.delay_ms, 0) < {as_of_ms} - {late_ms}, false) as old,
            coalesce(v.committed, false) as committed, coalesce(v.bare, false) as bare, coalesce(v.rolled_back, false) as rolled_back,
            v.gid is not null or coalesce(m.identity = '{identity}', false) as given,
-           coalesce(e.due, []) as due, e.calls, coalesce(e.topic, false) as topic, coalesce(e.branch_count, 0) as branch_count,
+           coalesce(e.due, []) as due, e.calls, coalesce(e.queues, []) as queues, coalesce(e.topic, false) as topic, coalesce(e.branch_count, 0) as branch_count,
            coalesce(m.entries, []) as entries, coalesce(m.queued, m.entries, []) as queued, m.entries_cleaned,
            m.state = 3 and len(m.queued) = len(m.branches) as waits,
            coalesce(b.ids, []) as barrier_ids, coalesce(b.to_book, []) as to_book,
@@ -55,6 +56,7 @@ said as (
     select *, state in (3, 4) as delivered, state = 5 as failed, state in (2, 3) as live,
            not committed and not rolled_back and given as absent,
            len(barrier_ids) + len(ledger_ids) > 0 as has_effect,
+           list_filter(barrier_ids, lambda x: not list_contains(queues, x)) as called,
            state in (3, 4) and not waits and len(list_filter(queued, lambda x: not list_contains(entries, x))) > 0 as unappended
     from facts
 ),
@@ -64,8 +66,9 @@ judged as (
             or (coalesce(unappended, false) and not entries_cleaned) as lost,
         (known and checked and ((rolled_back and not committed) or absent) and (delivered or has_effect))
             or (not known and rolled_back and not committed and has_effect)
+            or (failed and decided_by <> 'operator' and not committed and has_effect)
             or (len(entries) > 0 and (not known or state = 2 or (failed and decided_by <> 'operator'))) as ghost,
-        len(bookings) > len(list_distinct(bookings)) or len(barrier_ids) > len(list_distinct(barrier_ids))
+        len(bookings) > len(list_distinct(bookings)) or len(called) > len(list_distinct(called))
             or len(entries) > len(list_distinct(entries))
             as duplicate_effect,
         (state = 4 and len(list_filter(due, lambda x: not list_contains(barrier_ids, x) and not list_contains(ledger_ids, x))) > 0)
@@ -76,7 +79,8 @@ judged as (
         (committed and failed and decided_by <> 'operator')
             or (rolled_back and not committed and checked and delivered)
             or (absent and checked and failed and decided_by = 'check-back') as contrary_verdict,
-        len(list_filter(bookings, lambda x: not list_contains(effects, x))) > 0 as unguarded_effect,
+        len(list_filter(bookings, lambda x: not list_contains(effects, x)
+            and not list_contains(queues, split_part(x, '/', 2)))) > 0 as unguarded_effect,
         committed and failed and decided_by = 'operator' as stopped,
         live and parked as parked,
         live and not parked and old as late,

@@ -18,6 +18,7 @@ from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode
 from twophase.core.options import Options
+from twophase.core.redirect import Redirection, redirect
 from twophase.stores.sqlite.schema import APPLICATION_ID, SCHEMA_VERSION, schema
 from twophase_spark.schemas import BRANCHES_UNKNOWN
 
@@ -149,8 +150,13 @@ def body_of(case: Case) -> bytes:
     check_url = "http://bank-a/check" if case.checked else ""
     if case.identity is not None:
         check_url += f"?barrier={case.identity}"
-    branches = tuple(Branch(url, b"{}") for _, url in case.branches)
-    return encode(Message(case.gid, branches, check_url, Options(delay_ms=case.delay_ms)))
+    first, *others = (url for _, url in case.branches)
+    called = Branch(case.sent_to or first, b"{}", ("",) if case.by_dtm else None)
+    branches = (called, *(Branch(url, b"{}") for url in others))
+    message = Message(case.gid, branches, check_url, Options(delay_ms=case.delay_ms))
+    if case.sent_to:
+        message, _ = redirect(message, 0, Redirection(first, "01"))
+    return encode(message)
 
 
 def one_service(case: Case) -> bool:

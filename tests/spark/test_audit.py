@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
 import twophase_spark
@@ -19,11 +20,12 @@ from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import Scope
+from twophase_spark.reports.report import Verdict
 from twophase_spark.rules.comparison import Again, AuditResult, compare
 from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.remembered import SEEN_SCHEMA
 from twophase_spark.rules.samples import SAMPLES_PER_FLAG
+from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import Flag
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -355,6 +357,30 @@ def test_a_notebook_keeps_a_verified_point(spark: SparkSession, tmp_path: Path) 
         assert (report.verdict, report.grace_s, report.since) == ("clean", 0, None)
     with audited() as (report, _):
         assert (report.result.acknowledged, report.since is None) == (1, False)
+
+
+def test_a_notebook_writes_the_reports_that_its_file_names(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays([Case("fine", ""), Case("dropped", "lost", None, "msg", NONE, ())]))
+    _, producer, consumer, _ = (argument.partition("=")[2] for argument in system.arguments)
+    config = tmp_path / "fleet.toml"
+    names = {name: tmp_path / f"out.{name}" for name in ("html", "json", "junit", "findings", "write_baseline")}
+    lines = "".join(f'{name} = "{path}"\n' for name, path in names.items())
+    config.write_text(f'[audit]\ngrace = 0\n{lines}[[coordinator]]\nurl = "sqlite:///{system.coordinator}"\n')
+
+    with twophase_spark.audit(spark, [], [producer], [consumer], config=config) as (report, _):
+        assert report.verdict is Verdict.VIOLATIONS
+
+    assert "dropped" in names["html"].read_text()
+    assert msgspec.json.decode(names["json"].read_bytes())["run_id"] == report.run_id
+    assert "<testsuite" in names["junit"].read_text()
+    assert DeltaTable(names["findings"]).to_pyarrow_table().column("gid").to_pylist() == ["dropped"]
+    assert "dropped" in names["write_baseline"].read_text()
+
+    with pytest.raises(CannotRead, match="there is no file"):
+        twophase_spark.audit(spark, [], [producer], ["bank-b=sqlite:///none.db"], config=config)
+    made = msgspec.json.decode(names["json"].read_bytes())
+    assert (made["verdict"], "there is no file none.db" in made["sentence"]) == ("not-made", True)
 
 
 def test_a_notebook_lists_what_waits(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import ALL, BRANCH, BROKEN, NOW_MS, RECONCILED, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BRANCH, BROKEN, NOW_MS, QUEUED, RECONCILED, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope, classify
+from twophase_spark.rules.classify import classify
 from twophase_spark.rules.facts import by_gid, long_form
 from twophase_spark.rules.remembered import digest
+from twophase_spark.rules.scope import Scope, ServiceScope
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -97,57 +98,7 @@ def test_a_cleaned_consumer_barrier_misses_no_effect(spark: SparkSession) -> Non
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
 
 
-def test_branches_of_services_not_given_are_not_missing(spark: SparkSession) -> None:
-    scope = msgspec.structs.replace(SCOPE, consumers=(ServiceScope("bank-b", ("http://bank-b/",)),))
-    elsewhere = ("02", "http://bank-x/in")
-    cases = [
-        Case("one-is-elsewhere", "unchecked", branches=(("01", "http://bank-b/in"), elsewhere)),
-        Case(
-            "ours-is-missing",
-            "missing_effect unchecked",
-            barriers=NONE,
-            ledger=(),
-            branches=(("01", "http://bank-b/in"), elsewhere),
-        ),
-    ]
-
-    found = rows_of(spark, cases, scope)
-
-    assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
-
-
-def test_an_effect_in_another_service_is_missing_in_its_own(spark: SparkSession) -> None:
-    services = (ServiceScope("bank-b", ("http://bank-b/",)), ServiceScope("bank-c", ("http://bank-c/", "http://c2/")))
-    scope = msgspec.structs.replace(SCOPE, consumers=services, ledgers=())
-    second = ("02", "http://bank-c/in")
-    cases = [
-        Case("in-order", "", barriers=(("bank-b", "01"), ("bank-c", "02")), ledger=(), branches=(BRANCH, second)),
-        Case("elsewhere", "missing_effect orphan", barriers=(("bank-c", "01"),), ledger=()),
-        Case(
-            "swapped",
-            "missing_effect orphan",
-            barriers=(("bank-c", "01"), ("bank-b", "02")),
-            ledger=(),
-            branches=(BRANCH, second),
-        ),
-        Case("still-called", "orphan in_flight", State.SUBMITTED, barriers=(("bank-c", "01"),), ledger=()),
-    ]
-
-    found = rows_of(spark, cases, scope)
-
-    assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
-
-
-def test_a_service_without_urls_may_serve_what_another_does(spark: SparkSession) -> None:
-    services = (ServiceScope("bank-b", ("http://bank-b/",)), ServiceScope("bank-c"))
-    scope = msgspec.structs.replace(SCOPE, consumers=services, ledgers=())
-
-    found = rows_of(spark, [Case("g", "", barriers=(("bank-c", "01"),), ledger=())], scope)
-
-    assert list(found["g"]["flags"]) == []
-
-
-def test_without_producers_nothing_is_a_ghost(spark: SparkSession) -> None:
+def test_without_producers_no_missing_row_makes_a_ghost(spark: SparkSession) -> None:
     scope = msgspec.structs.replace(SCOPE, producers=())
 
     plain = Case("plain", "", producer=None, checked=False, identity=None)
@@ -157,15 +108,43 @@ def test_without_producers_nothing_is_a_ghost(spark: SparkSession) -> None:
     assert list(found["plain"]["flags"]) == []
 
 
-def test_a_check_address_proves_a_producer_without_identity(spark: SparkSession) -> None:
-    cases = [Case("dtm", "ghost", producer=None, identity=None), Case("ours", "ghost", producer=None, identity="other")]
-    given = msgspec.structs.replace(SCOPE, producers=(ProducerScope("bank-a", check_urls=("http://bank-a/",)),))
-    other = msgspec.structs.replace(SCOPE, producers=(ProducerScope("bank-a", check_urls=("http://bank-x/",)),))
+def test_an_effect_of_a_failed_message_is_a_ghost_whoever_its_producer_is(spark: SparkSession) -> None:
+    """Only an operator may fail a message behind a call."""
+    scope = msgspec.structs.replace(SCOPE, producers=())
+    cases = [
+        Case("denied", "ghost unchecked", State.FAILED, None, decided_by="check-back"),
+        Case("aborted", "ghost", State.FAILED, None, decided_by="abort", checked=False, identity=None),
+        Case("aborted-without-effect", "", State.FAILED, None, NONE, (), "abort", checked=False, identity=None),
+        Case("stopped", "unchecked", State.FAILED, None, decided_by="operator"),
+    ]
 
-    found = rows_of(spark, cases, given)
+    found = rows_of(spark, cases, scope)
+
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
 
-    found = rows_of(spark, cases, other)
-    assert {gid: list(row["unknown"]) for gid, row in found.items()} == {
-        case.gid: ["producer not given"] for case in cases
-    }
+
+QUEUE_URLS = (ServiceScope("bank-b", ("queue://orders",)), ServiceScope("bank-c", ("queue://orders",)))
+
+
+def test_what_groups_did_with_an_entry_is_not_compared(spark: SparkSession) -> None:
+    """Every group takes effect once, so no number of rows is right or wrong."""
+    cases = [
+        Case("waiting", "unchecked", barriers=NONE, ledger=(), branches=(QUEUED,), entries=(0,)),
+        Case("both-did", "unchecked", barriers=(("bank-b", "01"), ("bank-c", "01")), branches=(QUEUED,), entries=(0,)),
+        Case("one-did", "unchecked", barriers=(("bank-c", "01"),), ledger=(), branches=(QUEUED,), entries=(0,)),
+        Case("booked", "unchecked", barriers=NONE, branches=(QUEUED,), entries=(0,)),
+        Case(
+            "doubled-beside-a-queue",
+            "duplicate_effect unchecked",
+            barriers=(("bank-b", "01"), ("bank-c", "01"), ("bank-b", "02")),
+            ledger=("01", "02"),
+            branches=(BRANCH, ("02", QUEUED[1])),
+            entries=(1,),
+        ),
+    ]
+
+    found = rows_of(spark, cases[:-1], msgspec.structs.replace(SCOPE, consumers=QUEUE_URLS))
+    found |= rows_of(spark, cases[-1:], SCOPE)
+
+    assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
+    assert {tuple(row["unknown"]) for row in found.values()} == {("branch of a service not given",)}

@@ -136,6 +136,17 @@ def test_the_command_wins_over_the_file_and_the_file_over_what_is_usual(tmp_path
     assert (plan.grace_s, plan.late_s, plan.overlap_s, plan.cores, plan.since_ms) == (1, 7, 900, 3, 86_400_000)
 
 
+@pytest.mark.parametrize("asked", [True, False], ids=["asked for", "in the file"])
+def test_an_overlap_means_nothing_without_a_state(tmp_path: Path, asked: bool) -> None:
+    config = tmp_path / "audit.toml"
+    config.write_text(SOUND if asked else "[audit]\noverlap = 900\n" + SOUND)
+    given = {"overlap": 900} if asked else {}
+
+    with pytest.raises(ConfigurationError, match="Option overlap is not one of an audit without state"):
+        plan_of(given, {}, config, cores=1)
+    assert plan_of({**given, "state": tmp_path / "state"}, {}, config, cores=1).overlap_s == 900
+
+
 @pytest.mark.parametrize(("name", "value"), [("grace", -1), ("cores", 0), ("since", "soon"), ("every", "x")])
 def test_what_is_asked_for_has_the_bounds_of_the_file(name: str, value: object) -> None:
     with pytest.raises(ConfigurationError, match=f"^TP-7000: {name}: "):

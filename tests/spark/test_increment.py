@@ -168,6 +168,93 @@ def test_a_service_from_a_backup_makes_the_run_a_whole_one_and_is_followed_from_
     assert increment_of([bank(Bound(1, 85, "id"))], after, 500, 1).sources[0].slices[0].first == 81
 
 
+LEDGER = "b=sqlite:///b.db#booking"
+OPTIONS = {
+    "b=sqlite:///b.db#barrier?urls=http://b/": "b=sqlite:///b.db",
+    f"{LEDGER}?where=voided+is+null": LEDGER,
+    f"{LEDGER}?where=voided+is+not+null": f"{LEDGER}?where=voided+is+null",
+    f"{LEDGER}?agrees=true": LEDGER,
+    f"{LEDGER}?rows_per_effect=2": LEDGER,
+    f"{LEDGER}?gid=tx": LEDGER,
+    f"{LEDGER}?branch=step": LEDGER,
+    f"{LEDGER}?key=number": f"{LEDGER}?key=id",
+    LEDGER: f"{LEDGER}?where=1",
+}
+
+
+def of(text: str, bound: Bound) -> Source:
+    location = parse_named(Role.LEDGER if "booking" in text else Role.CONSUMER, text)
+    return msgspec.structs.replace(bank(bound), location=location)
+
+
+@pytest.mark.parametrize(("now", "before"), OPTIONS.items())
+def test_other_options_of_a_service_make_the_run_a_whole_one(now: str, before: str) -> None:
+    """No row is new by another option.
+
+    So an increment would not notice it.
+    """
+    first = advanced(None, [of(before, Bound(1, 70, "id"))], 1_000, 0, [], RUN)
+    changed = [of(now, Bound(1, 60, "number"))]
+
+    increment = increment_of(changed, first, 0, 2)
+    after = advanced(first, changed, 2_000, 0, [], RUN)
+
+    assert (increment.whole, increment.sources) == (True, tuple(changed))
+    [remark] = increment.remarks
+    assert remark.what.endswith("b: its options changed")
+    assert "everything was compared from its beginning" in remark.note
+    later = increment_of(changed, after, 0, 2)
+    assert (later.whole, later.remarks) == (False, ())
+    assert all("number" not in mark.keys for mark in after.marks[:-1])
+
+
+def test_of_other_options_the_key_may_be_another_one() -> None:
+    """A mark of the old column says nothing about the new one.
+
+    So the table is read whole until a mark of the new one is old enough.
+    """
+    first = advanced(None, [of(f"{LEDGER}?key=at", Bound(1, 9_000, "at"))], 1_000, 500, [], RUN)
+    changed = f"{LEDGER}?key=id"
+    second = advanced(first, [of(changed, Bound(1, 70, "id"))], 2_000, 500, [], RUN)
+    third = advanced(second, [of(changed, Bound(1, 80, "id"))], 3_000, 500, [], RUN)
+
+    def begins_at(state: VerifiedPoint) -> int | None:
+        return increment_of([of(changed, Bound(1, 99, "id"))], state, 500, 1).sources[0].slices[0].first
+
+    assert [begins_at(state) for state in (second, third)] == [1, 71]
+
+
+def test_a_state_of_an_older_version_makes_the_next_run_a_whole_one_once() -> None:
+    """It does not name the options by which its runs read."""
+    both = [store(Bound(1, 100, "seq", 1)), bank(Bound(1, 70, "id"))]
+    older = msgspec.structs.replace(advanced(None, both, 1_000, 0, [], RUN), options={})
+
+    increment = increment_of(both, older, 0, 2)
+
+    assert (increment.whole, increment.sources) == (True, tuple(both))
+    [remark] = increment.remarks
+    assert remark.what == "consumer b: its options"
+    assert not increment_of(both, advanced(older, both, 2_000, 0, [], RUN), 0, 2).whole
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_condition_that_is_new_is_asked_of_older_effects_too(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays([Case("older", "")]))
+    state = tmp_path / "state"
+
+    def audited(options: str) -> Report:
+        ledger = parse_named(Role.LEDGER, f"bank-b=sqlite:///{system.bank_b}#ledger?{options}")
+        plan = Plan((*locations(system)[:3], ledger), grace_s=0, cores=1, state=state, overlap_s=0)
+        return run(spark, plan, look_into(plan))
+
+    assert audited("gid=gid").verdict is Verdict.CLEAN
+    report = audited("gid=gid&agrees=ledger.amount%3D31")
+    assert (report.result.counts["differing_effect"], report.since) == (1, None)
+    assert "ledger bank-b: its options changed" in [line.what for line in report.coverage]
+
+
 def test_where_all_rows_were_cleaned_the_keys_may_begin_anew() -> None:
     first = advanced(None, [bank(Bound(1, 90, "id"))], 1_000, 500, [], RUN)
 

@@ -18,10 +18,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.servers.database import Database as ServerDatabase
-from tests.spark.cases import Case
+from tests.spark.cases import NOW_MS, QUEUED, Case
 from tests.spark.plant import System, make_system, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead
+from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.inputs import source as inputs_source
 from twophase_spark.inputs.plan import Plan
@@ -175,10 +176,27 @@ def test_an_increment_finds_messages_of_another_spelling(
     assert found(system, report) == {str(second): ["missing_effect"]}
 
 
-def test_a_gid_at_two_coordinators_is_remarked(spark: SparkSession, tmp_path: Path) -> None:
+LIVE = Case("twice", "", State.SUBMITTED, created_ms=NOW_MS - 100)
+TWICE = {
+    "final": (Case("twice", ""), []),
+    "live": (LIVE, ["in_flight"]),
+    "late": (msgspec.structs.replace(LIVE, created_ms=NOW_MS - 60_000), ["late"]),
+    "parked": (msgspec.structs.replace(LIVE, parked=True), ["parked"]),
+    "entry": (Case("twice", "", None, entries=(0,), branches=(QUEUED,)), []),
+}
+"""Rows of a second coordinator about a message that the first one has delivered.
+
+With the classes that the message then has.
+"""
+
+
+@pytest.mark.parametrize(("second", "flags"), TWICE.values(), ids=TWICE)
+def test_a_gid_at_two_coordinators_is_remarked(
+    spark: SparkSession, tmp_path: Path, second: Case, flags: list[str]
+) -> None:
     east, west = make_system(tmp_path), System(tmp_path / "west")
     west.folder.mkdir()
-    plant(make_system(west.folder), nowadays([Case("twice", "")]))
+    plant(make_system(west.folder), nowadays([second]))
     plant(east, nowadays([Case("twice", ""), Case("once", "")]))
     locations = (
         parse_coordinator(f"east=sqlite:///{east.coordinator}"),
@@ -186,9 +204,10 @@ def test_a_gid_at_two_coordinators_is_remarked(spark: SparkSession, tmp_path: Pa
         parse_named(Role.PRODUCER, f"bank-a=sqlite:///{east.bank_a}"),
         parse_named(Role.CONSUMER, f"bank-b=sqlite:///{east.bank_b}"),
     )
-    plan = Plan(locations, grace_s=0)
+    plan = Plan(locations, grace_s=0, findings=str(east.folder / "findings"))
 
     report = run(spark, plan, look_into(plan))
 
     assert (report.verdict, report.result.doubled) == (Verdict.CLEAN, 1)
+    assert found(east, report) == ({"twice": flags} if flags else {})
     assert "one gid at two coordinators" in [line.what for line in report.coverage]

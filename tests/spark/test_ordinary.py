@@ -11,9 +11,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from tests.spark.cases import ALL, IN_ORDER, NOW_MS, RECONCILED, SCOPE, inputs_of
-from twophase_spark.rules.classify import Scope, ServiceScope, classify
+from twophase_spark.rules.classify import classify
 from twophase_spark.rules.facts import by_gid, long_form
 from twophase_spark.rules.ordinary import numbers_by_gid
+from twophase_spark.rules.scope import Scope, ServiceScope
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 SCOPES = {

@@ -96,4 +96,4 @@ def test_every_class_is_planted_and_every_kind_a_number_of_times_of_its_own() ->
     assert set(counts_of(cases)) == {flag.value for flag in Flag}
     assert any(len(set(case.flags)) > 2 for case in cases)
     assert len({case.gid for case in cases}) == MESSAGES
-    assert sum(case.gid.startswith(IN_ORDER[0].gid) for case in cases) > 1_000
+    assert sum(case.gid.startswith(IN_ORDER[0].gid) for case in cases) > 900

@@ -25,7 +25,8 @@ from tests.spark.plant import System, make_system, plant
 from twophase.barrier.installing import install
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
-from twophase.core.message import Branch, Message, encode
+from twophase.core.message import Branch, Message
+from twophase.core.redirect import Redirection, redirect
 from twophase_spark.locations import Role, parse_coordinator, parse_named
 from twophase_spark.readers import probe as probing
 from twophase_spark.readers.bodies import calls_of
@@ -378,7 +379,7 @@ def test_calls_of_an_expanded_topic_are_its_subscribers() -> None:
 
     message = Message("g", (one, two, none))
 
-    calls = calls_of([encode(message)], [message])
+    calls = calls_of([message])
 
     assert [(name, branch.url) for name, branch in zip(calls.ids, calls.branches, strict=True)] == [
         ("01", "http://b/1"),
@@ -386,3 +387,23 @@ def test_calls_of_an_expanded_topic_are_its_subscribers() -> None:
         ("02-02", "http://c/2"),
         ("03", "topic://none"),
     ]
+
+
+def test_calls_go_to_the_addresses_that_are_called_whatever_message_is_beside_them() -> None:
+    sent = Message("redirected", (Branch("http://old/in"), Branch("http://c/in")))
+    redirected, _ = redirect(sent, 0, Redirection("http://b/in", "01"))
+    moved = Message("moved", (Branch("http://b/in", b"", ("",)), Branch("topic://", b"", ("", "http://c/in"))))
+    topic = Message("topic", (Branch("topic://rates"),))
+    expected = [
+        ("01", "http://b/in"),
+        ("02", "http://c/in"),
+        ("01", "http://b/in"),
+        ("02-01", "topic://"),
+        ("02-02", "http://c/in"),
+    ]
+
+    for beside in ([], [topic], [None]):
+        calls = calls_of([redirected, moved, *beside])
+
+        called = [(name, branch.url) for name, branch in zip(calls.ids, calls.branches, strict=True)]
+        assert called[: len(expected)] == expected

@@ -26,10 +26,10 @@ from twophase_spark.readers.probe import Source
 from twophase_spark.reports.junit import to_junit
 from twophase_spark.reports.page import to_html
 from twophase_spark.reports.report import Report, Terms, Verdict, make_report, to_json
-from twophase_spark.rules.classify import ServiceScope, Table
 from twophase_spark.rules.comparison import AuditResult, RowCount
 from twophase_spark.rules.repairs import Evidence, Repair, repairs_of
 from twophase_spark.rules.samples import Finding
+from twophase_spark.rules.scope import ServiceScope, Table
 from twophase_spark.rules.services import ServiceCount
 from twophase_spark.rules.taxonomy import MEANINGS, Flag
 

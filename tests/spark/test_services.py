@@ -9,8 +9,8 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import ALL, BROKEN, IN_ORDER, RECONCILED, SCOPE, Case, inputs_of
 from twophase.core.lifecycle import State
 from twophase_spark.inputs.baseline import Baseline, baseline_frame
-from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope
 from twophase_spark.rules.comparison import compare
+from twophase_spark.rules.scope import ProducerScope, Scope, ServiceScope
 from twophase_spark.rules.services import ServiceCount
 from twophase_spark.rules.taxonomy import Flag
 

@@ -34,6 +34,7 @@ def message(number: int, **known: Any) -> dict[str, Any]:
     """Return a message decided after `number` ms and delivered after twice that."""
     created = NOON_MS + known.pop("after_ms", 0)
     row = {
+        "source": "coordinator",
         "gid": f"g{number}",
         "state": int(State.SUCCEEDED),
         "created_ms": created,

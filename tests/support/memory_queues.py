@@ -103,7 +103,7 @@ class MemoryQueues:
         """Return the bodies in a topic's queue."""
         return [place.message.body.decode() for place in self._queues.get(topic, [])]
 
-    async def topic(self, namespace: str, name: str) -> TopicInfo:
+    async def topic(self, namespace: str, name: str, caller: Owner | None = None) -> TopicInfo:
         full = full_name(namespace, name)
         if full not in self.kinds:
             if not self.makes:
@@ -111,7 +111,7 @@ class MemoryQueues:
             self.kinds[full] = KINDS
         return TopicInfo(name, namespace, 1, self.kinds[full])
 
-    async def group(self, namespace: str, name: str) -> GroupInfo:
+    async def group(self, namespace: str, name: str, caller: Owner | None = None) -> GroupInfo:
         if not self.makes:
             raise QueueNotFound
         return GroupInfo(name, namespace, self.attempts_max, (1_000, 5_000))
@@ -228,6 +228,7 @@ class MemoryQueues:
         auto_renew: bool,
         fifo: bool,
         bytes_max: int | None = None,
+        caller: Owner | None = None,
     ) -> list[Delivered]:
         tags = {tag.strip() for tag in expression.split("||")}
         ends_s = self._now_s() + wait_ms / 1000
@@ -289,7 +290,9 @@ class MemoryQueues:
         self._held(namespace, group, topic, handle).done.add(group)
         self._notify()
 
-    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(
+        self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool = False
+    ) -> str:
         place = self._held(namespace, group, topic, handle)
         place.visible_s[group] = self._now_s() + invisible_ms / 1000
         place.handles[group] = f"{place.offset}-{next(self._numbers)}"

@@ -10,8 +10,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
+from tests.support.fake_coordinator import get, post
 from tests.support.server_process import ServerProcess
 from twophase import AsyncClient, Client, RetryPolicy
+from twophase.core.queue_operating import OneGroup
+from twophase.server.api.queues_http import GROUPS_PATH
 
 _SETTINGS: Final = {
     "TWOPHASE_TIMEOUT_TO_FAIL_MS": "1000",
@@ -51,6 +56,19 @@ class QueueServer:
         if self._process is not None:
             await self._process.kill()
             self._process = None
+
+    async def define_group(self, name: str, **settings: object) -> None:
+        """Make a group, or change its settings, as operators do."""
+        assert self._process is not None, "it runs"
+        body = msgspec.json.encode({**settings, "who": "eve", "reason": "a test"})
+        answer = await self._process.ask(post(f"{GROUPS_PATH}/{name}/define", body))
+        assert answer.status == 200, answer.body
+
+    async def not_done(self, group: str) -> int:
+        """Return how many messages a group has not done, in all topics that it reads."""
+        assert self._process is not None, "it runs"
+        answer = await self._process.ask(get(f"{GROUPS_PATH}/{group}"))
+        return sum(lag.lag for lag in msgspec.json.decode(answer.body, type=OneGroup).group.lags)
 
     def client(self, token: str | None = None) -> AsyncClient:
         """Return a client that outlives a restart."""

@@ -94,6 +94,10 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "a receiver that reads the first of two values would take one branch for another, and lose it",
     ),
     (
+        "a gid of `queue-` and 32 hexadecimal digits is refused with 400, code TP-1000",
+        "messages of queues have such gids; another message could take the place of one",
+    ),
+    (
         "a prepare that repeats a gid with another check address is refused with 409, code TP-2002",
         "the first one's would be asked about the second one's transaction",
     ),

@@ -14,6 +14,7 @@ from twophase.grpc_server.status import framed
 from twophase.rocketmq_wire.codes import ClientType, MessageType
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 
+_Fields = tuple[tuple[bytes, bytes], ...]
 _GREETING: Final = frames.PREFACE + frames.settings({})
 _CONNECTIONS: Final = 40
 _STREAMS: Final = 100
@@ -25,6 +26,8 @@ _READERS: Final = 16
 _HALF_BYTES: Final = 16 * 1024
 _HALF_SENDERS: Final = 4
 _TURN_S: Final = 0.05
+_CREDENTIAL_BYTES: Final = 60_000
+_ACKNOWLEDGED: Final = 30_000
 
 
 async def streams_that_never_read(victim: Victim) -> None:
@@ -119,6 +122,36 @@ async def undecided_halves(victim: Victim) -> None:
     await at_once(_HALF_SENDERS, lambda: send(victim.grpc, pieces(f"h{next(names)}")))
 
 
+async def long_credentials(victim: Victim) -> None:
+    """Forty connections make calls with credentials of 60 kB, which name no token.
+
+    The server reads them before it knows who calls.
+    """
+    evil = b"MQv2-HMAC-SHA1 Credential=" + b"a" * _CREDENTIAL_BYTES
+
+    def pieces(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, frames.NUMBER_MAX, 2):
+            yield _call(number, "QueryRoute", client, b"", ((b"authorization", evil),))
+
+    await _each(lambda client: send(victim.grpc, pieces(client), _TURN_S))
+
+
+async def acknowledgements_of_many(victim: Victim) -> None:
+    """Forty connections acknowledge 30 000 empty receipts in each call."""
+    request = kind("AckMessageRequest")(group={"name": "group"}, topic={"name": _TOPIC})
+    for _ in range(_ACKNOWLEDGED):
+        request.entries.add()
+    raw = bytes(request.SerializeToString())
+
+    def pieces(client: str) -> Iterator[bytes]:
+        yield _GREETING
+        for number in range(1, frames.NUMBER_MAX, 2):
+            yield _call(number, "AckMessage", client, raw)
+
+    await _each(lambda client: send(victim.grpc, pieces(client), _TURN_S))
+
+
 async def _each(play: Callable[[str], Any]) -> None:
     names = itertools.count()
     await at_once(_CONNECTIONS, lambda: play(f"client-{next(names)}"))
@@ -148,22 +181,22 @@ def _sent(message: dict[str, Any], id_: str, type_: MessageType) -> bytes:
     return bytes(kind("SendMessageRequest")(messages=[message | {"system_properties": system}]).SerializeToString())
 
 
-def _head(stream: int, method: str, client: str) -> bytes:
+def _head(stream: int, method: str, client: str, more: _Fields = ()) -> bytes:
     fields = (
         (b":method", b"POST"), (b":scheme", b"http"), (b":path", f"/{SERVICE}/{method}".encode()),
         (b":authority", b"127.0.0.1"), (b"content-type", b"application/grpc"), (b"te", b"trailers"),
-        (b"x-mq-client-id", client.encode()),
+        (b"x-mq-client-id", client.encode()), *more,
     )  # fmt: skip
     return frames.header_frames(stream, b"".join(frames.field(name, value) for name, value in fields))
 
 
-def _call(stream: int, method: str, client: str, raw: bytes) -> bytes:
-    """Return a whole call."""
+def _call(stream: int, method: str, client: str, raw: bytes, more: _Fields = ()) -> bytes:
+    """Return a whole call; `more`: of its metadata."""
     data = framed(raw)
     parts = [data[at : at + frames.DEFAULT_FRAME_BYTES] for at in range(0, len(data), frames.DEFAULT_FRAME_BYTES)]
     return b"".join(
         [
-            _head(stream, method, client),
+            _head(stream, method, client, more),
             *(frames.frame(frames.DATA, 0, stream, part) for part in parts),
             frames.frame(frames.DATA, frames.END_STREAM, stream),
         ]

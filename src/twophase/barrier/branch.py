@@ -19,6 +19,7 @@ import msgspec
 from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded, bounds_of
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
 from twophase.barrier.effect import await_end, require_accepted, require_blocking, require_ended, require_no_event_loop
+from twophase.barrier.fault import described, timed_out
 from twophase.barrier.first_look import forgetful_table, look_once, refusal_of
 from twophase.barrier.open import aopen_transaction, ask_engine, open_transaction
 from twophase.barrier.parameters import one_value
@@ -121,7 +122,12 @@ def read_call(parameters: Mapping[str, Any]) -> BranchCall:
 
 
 def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> Steps[None]:
-    """First statements of a branch's transaction; raises RowTaken, BarrierError."""
+    """First statements of a branch's transaction.
+
+    Raises:
+        RowTaken, BarrierError: there is a row, or there can be none.
+        BranchOngoing: a timeout ended the wait for another call.
+    """
     yield from begin_settings(dialect)
     try:
         rows = yield say(
@@ -145,6 +151,7 @@ def begin_branch(dialect: Dialect, table: str, call: BranchCall, token: str) -> 
         refusal = refusal_of(dialect, error, table, call.gid)
         if refusal is not None:
             raise refusal from error
+        _raise_ongoing(error)
         raise
 
 
@@ -162,12 +169,17 @@ def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None
     Raises:
         BranchSpoilt: the transaction that wrote the row was ended inside its block.
         BarrierRowRefused: no row of this branch stands, so it has not taken effect.
+        BranchOngoing: a timeout ended the wait for a transaction that holds the row.
     """
     bounds = bounds_of(LOCK_TIMEOUT_MS)
     key = {"gid": call.gid, "branch_id": call.branch_id, "op": call.op}
-    rows = yield say(dialect, "confirm_branch", table, **key, **bounds)
-    if "read_branch" in dialect.statements:
-        rows = yield say(dialect, "read_branch", table, **key)
+    try:
+        rows = yield say(dialect, "confirm_branch", table, **key, **bounds)
+        if "read_branch" in dialect.statements:
+            rows = yield say(dialect, "read_branch", table, **key)
+    except Exception as error:
+        _raise_ongoing(error)
+        raise
     # Compared here too: a collation may treat another text as the same.
     if not rows or tuple(rows[0][:2]) != (call.gid, call.branch_id):
         raise BarrierRowRefused(gid=call.gid)
@@ -177,6 +189,15 @@ def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None
             "may be committed and the rest is missing.",
             gid=call.gid,
         )
+
+
+def _raise_ongoing(error: Exception) -> None:
+    """Raise BranchOngoing where a timeout ended one of our statements.
+
+    Such a statement waits only for another transaction. The function's own statement that meets one is an error.
+    """
+    if timed_out(error):
+        raise BranchOngoing(f"another call of this branch has not ended: {described(error)}") from error
 
 
 def _reach(name: str) -> None:
@@ -214,6 +235,7 @@ def once(
         FunctionRefused: `function` is async, or returned what waits to be awaited or iterated, or an HTTP answer of
             status 400 or more; nothing stays.
         EventLoopBlocked: an event loop runs in this thread; `aonce` is for it, or a thread.
+        BranchOngoing: a timeout of the database ended the wait for another call of this branch.
         TransactionLost: the block ended the transaction itself; nothing may be confirmed.
         Whatever `function` raised, after the rollback.
 

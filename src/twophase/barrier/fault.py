@@ -60,6 +60,8 @@ _MYSQL = {
     1064: Fault.DENIED,  # MySQL before 8.0.22 does not know `show replica status`
     1065: Fault.DENIED,  # query was empty: the same, in an executable comment
 }
+_TIMEOUTS = {"SQLSTATE 57014", "MySQL error 1969", "MySQL error 3024"}
+"""The codes of a statement that took too long, whatever it waited for."""
 _SQLITE_PRIMARY = {5: Fault.BUSY, 6: Fault.BUSY}  # SQLITE_BUSY, SQLITE_LOCKED, with all their extended codes
 _SQLITE_EXTENDED = {2067: Fault.DUPLICATE, 1555: Fault.DUPLICATE}  # SQLITE_CONSTRAINT_UNIQUE, _PRIMARYKEY
 _SQLITE_MISSING = ("no such table", "no such column", "has no column named", "unknown database")
@@ -113,6 +115,15 @@ def _sqlstate_of(error: BaseException) -> str | None:
     return None
 
 
+def _found(error: BaseException) -> tuple[Fault, str, str] | None:
+    """Return the fault, the code and the class of the database's error in the chain."""
+    for link in _chain(error):
+        found = _look_at(link)
+        if found is not None:
+            return (*found, type(link).__name__)
+    return None
+
+
 def fault_of(error: BaseException) -> Fault:
     """Return the kind of trouble that `error`, or an error it wraps, reports.
 
@@ -123,11 +134,8 @@ def fault_of(error: BaseException) -> Fault:
     ...     fault_of(error)
     <Fault.TABLE_MISSING: 'table missing'>
     """
-    for link in _chain(error):
-        found = _look_at(link)
-        if found is not None:
-            return found[0]
-    return Fault.OTHER
+    found = _found(error)
+    return found[0] if found is not None else Fault.OTHER
 
 
 def code_of(error: BaseException) -> str:
@@ -138,8 +146,25 @@ def code_of(error: BaseException) -> str:
     >>> code_of(ValueError("secret"))
     'ValueError'
     """
-    for link in _chain(error):
-        found = _look_at(link)
-        if found is not None:
-            return found[1]
-    return type(error).__name__
+    found = _found(error)
+    return found[1] if found is not None else type(error).__name__
+
+
+def timed_out(error: BaseException) -> bool:
+    """Recognise a statement that a timeout of the database ended.
+
+    One that met a lock or a deadlock is another kind.
+    """
+    return code_of(error) in _TIMEOUTS
+
+
+def described(error: BaseException) -> str:
+    """Return the database's code for `error`, with the driver's class.
+
+    Without a code it is the name of the error's class. It never returns the text, as `code_of`.
+
+    >>> described(ValueError("secret"))
+    'ValueError'
+    """
+    found = _found(error)
+    return f"{found[1]}, {found[2]}" if found is not None else type(error).__name__

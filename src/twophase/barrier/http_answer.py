@@ -1,4 +1,4 @@
-"""Check-backs and branch calls as HTTP, for every framework.
+"""Check-backs as HTTP, for every framework.
 
 Query parameters go in; status, headers and body come out. An integration only fetches the former and sends the latter.
 The verdict is in a header that no proxy's page has by accident, and once more in status and body for coordinators that
@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
-from twophase.barrier.branch import BranchOngoing, BranchRefused, read_gid, require_message
+from twophase.barrier.branch import read_gid, require_message
 from twophase.barrier.dialect import validate_table
-from twophase.barrier.fault import Fault, fault_of
+from twophase.barrier.fault import code_of
 from twophase.barrier.parameters import one_value
 from twophase.barrier.probing import aprobe, probe
 from twophase.barrier.signing import Keys, ReceivedCall, accept, sign_verdict
 from twophase.core import failpoint
-from twophase.core.errors import CallNotSigned, InvalidRequest, PageRefused, TwophaseError, WrongDatabase
+from twophase.core.errors import CallNotSigned, InvalidRequest, PageRefused, WrongDatabase
 from twophase.core.gid import PROBE_GID
 from twophase.core.probe import PROBE_OP, PROBE_VERDICT, REFUSED_OP, ProbeReport
 from twophase.core.signature import SIGNATURE_HEADER, Signature, SigningKey, known_keys
@@ -37,9 +37,6 @@ _DTM_RESULT = {
     Verdict.IN_PROGRESS: "ONGOING",
     Verdict.UNKNOWN: "UNKNOWN",
 }
-
-
-REASON_CHARACTERS_MAX = 500
 
 _log = logging.getLogger("twophase.barrier")
 
@@ -113,7 +110,8 @@ def answer_of(answer: CheckBackAnswer) -> HttpReply:
     return HttpReply(STATUS_OF_VERDICT[answer.verdict], headers, msgspec.json.encode(content))
 
 
-def _refused(error: InvalidRequest) -> HttpReply:
+def refused(error: InvalidRequest) -> HttpReply:
+    """Return the reply to a request that is not taken: no verdict."""
     content = {"code": error.code, "message": error.message}
     if isinstance(error, CallNotSigned):
         return HttpReply(401, {**_JSON, "www-authenticate": SIGNATURE_HEADER}, msgspec.json.encode(content))
@@ -132,7 +130,7 @@ def _question(parameters: Mapping[str, Any], policy: CheckBackPolicy) -> CheckBa
             return _ProbeQuestion(identity_in(parameters))
         question = parse_query(parameters)
     except InvalidRequest as error:
-        return _refused(error)
+        return refused(error)
     if policy.require_identity and question.identity is None:
         evidence = (
             f"{WrongDatabase.code}: the check address does not name its database (`barrier=`); see require_identity"
@@ -161,7 +159,7 @@ def answer_signed(
     try:
         signature = accept(keys, call)
     except (CallNotSigned, PageRefused) as error:
-        return _refused(error)
+        return refused(error)
     return _signed(answer(), parameters, signature, call)
 
 
@@ -189,7 +187,7 @@ async def aanswer_check_back(
     try:
         signature = accept(policy.keys, call)
     except (CallNotSigned, PageRefused) as error:
-        return _refused(error)
+        return refused(error)
     return _signed(await _aanswer(engine, parameters, policy), parameters, signature, call)
 
 
@@ -208,6 +206,31 @@ async def _aanswer(engine: Any, parameters: Mapping[str, Any], policy: CheckBack
         lock_timeout=policy.lock_timeout_ms / 1000,
     )
     return _reply(answer)
+
+
+def sheltered(answer: Callable[[], HttpReply]) -> HttpReply:
+    """Return the answer of a check-back route, which is unknown where `answer` raises.
+
+    No handler of the application sees the error: a foreign producer's question would take its 200 for a commit.
+    """
+    try:
+        return answer()
+    except Exception as error:  # noqa: BLE001 -- anything unexpected is no verdict; it is logged
+        return _unanswered(error)
+
+
+async def asheltered(answer: Callable[[], Awaitable[HttpReply]]) -> HttpReply:
+    """`sheltered` for an async route."""
+    try:
+        return await answer()
+    except Exception as error:  # noqa: BLE001 -- anything unexpected is no verdict; it is logged
+        return _unanswered(error)
+
+
+def _unanswered(error: Exception) -> HttpReply:
+    _log.exception("a check-back fails")
+    evidence = f"the check-back route failed ({code_of(error)}); the service's log says where"
+    return answer_of(CheckBackAnswer(Verdict.UNKNOWN, evidence=evidence))
 
 
 def _signed(
@@ -246,80 +269,3 @@ def _reply(answer: CheckBackAnswer) -> HttpReply:
     if failpoint.ARMED:
         failpoint.reach("check_back.before_reply")
     return answer_of(answer)
-
-
-def _branch_done() -> HttpReply:
-    if failpoint.ARMED:
-        failpoint.reach("branch.before_reply")
-    return HttpReply(200, dict(_JSON), b'{"dtm_result":"SUCCESS"}')
-
-
-def _branch_failed(error: Exception) -> HttpReply | None:
-    """Return the reply for a failure that has one.
-
-    None for those that the framework answers with 500.
-    """
-    if isinstance(error, InvalidRequest):
-        return _refused(error)
-    if isinstance(error, BranchRefused):
-        return _failed(409, "FAILURE", str(error))
-    if isinstance(error, BranchOngoing):
-        return _failed(425, "ONGOING", str(error))
-    if fault_of(error) is Fault.BUSY:
-        return _failed(425, "ONGOING", "")
-    if isinstance(error, TwophaseError):
-        # One line says it: code, message, remedy. The traceback is mostly the database library's.
-        _log.error("a branch call fails: %s", error)
-        _log.debug("where the branch call failed", exc_info=error)
-        content = {"code": error.code, "message": _text(error.message), "remedy": _text(error.remedy)}
-        return HttpReply(500, dict(_JSON), msgspec.json.encode(content))
-    return None
-
-
-def _failed(status: int, dtm_result: str, why: str) -> HttpReply:
-    """Return the reply to a branch that did not take effect.
-
-    The reason is for `twophase explain`.
-    """
-    content: dict[str, object] = {"dtm_result": dtm_result}
-    if why:
-        content["message"] = _text(why)
-    return HttpReply(status, dict(_JSON), msgspec.json.encode(content))
-
-
-def _text(why: str) -> msgspec.Raw:
-    """Return a reason as JSON, without the words that dtm's coordinator looks for.
-
-    It looks for them anywhere in a body.
-    """
-    json = msgspec.json.encode(why[:REASON_CHARACTERS_MAX])
-    return msgspec.Raw(json.replace(b"FAILURE", b"FAILUR\\u0045").replace(b"ONGOING", b"ONGOIN\\u0047"))
-
-
-def answer_branch(effect: Callable[[], object]) -> HttpReply:
-    """Return the reply to a branch call whose `effect` is a call of `once`.
-
-    200 after its commit, also when it had taken effect before; 409 for `BranchRefused` and 425 for `BranchOngoing`,
-    with their text; 425 for a busy database; 400 when the request names no branch; 401 when it is not signed, 403 when
-    a web page sends it; 500 with code and message for any other error of this library; anything else is raised.
-    """
-    try:
-        effect()
-    except Exception as error:
-        answer = _branch_failed(error)
-        if answer is None:
-            raise
-        return answer
-    return _branch_done()
-
-
-async def aanswer_branch(effect: Callable[[], Awaitable[object]]) -> HttpReply:
-    """`answer_branch` for `aonce`."""
-    try:
-        await effect()
-    except Exception as error:
-        answer = _branch_failed(error)
-        if answer is None:
-            raise
-        return answer
-    return _branch_done()

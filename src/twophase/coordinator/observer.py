@@ -118,5 +118,11 @@ class Observer(Protocol):
     def topic_within(self, topic: str) -> None:
         """A topic that was reported keeps no more than its bound."""
 
+    def burial_failed(self, group: str, code: str, what: str) -> None:
+        """A message did not get into its group's dead letters.
+
+        It was given out too often. It is tried again in a minute, while consumers of the group ask for messages.
+        """
+
     def topics_failed(self, code: str, what: str = "") -> None:
         """The store did not answer whether topics have changed; it is asked again."""

@@ -28,6 +28,7 @@ _AFTER_URL: Final = "'\",.;:)]}>"
 _HOST: Final = r"(?:\[[0-9a-f:.%]+\]|[\w.%-]*)(?::\d*)?"
 _ADDRESS: Final = re.compile(rf"{_HOST}(?:,{_HOST})*(?:/[^?#]*)?", re.IGNORECASE)
 _PARAMETER: Final = re.compile(r"[?&#]\w+=")
+_WORD: Final = re.compile(r"\S+")
 _LOGIN: Final = re.compile(r"(?<=://)(?:[^/?#\s]*@|[^/?#\s@:\[]*:(?!\d*(?:[/?#\s]|$))\S*@)")
 _PASSWORD: Final = re.compile(r"(?i)\b((?:ssl)?pass(?:word|wd|file)?|pwd)=[^\s&]*")
 _LOGIN_PASSWORD: Final = re.compile(r"://[^/?#\s@:\[]*:(?!\d*(?:[/?#\s]|$))[^\s@]\S*@")
@@ -100,7 +101,9 @@ def holds_password(url: str) -> bool:
     >>> [holds_password(f"postgresql://{rest}") for rest in ("me:tiger@db/pay", "db/pay?password=x", "me@db:5432/pay")]
     [True, True, False]
     """
-    return bool(_LOGIN_PASSWORD.search(url) or _PARAMETER_PASSWORD.search(url))
+    return any(_LOGIN_PASSWORD.search(_up_to_a_login(word)) for word in url.split()) or bool(
+        _PARAMETER_PASSWORD.search(url)
+    )
 
 
 def shown(url: str) -> str:
@@ -136,8 +139,22 @@ def without_credentials(text: str) -> str:
     """
     if "://" in text:
         text = _DATABASE_URL.sub(_shown_there, text)
-        text = _LOGIN.sub("***@", text)
+        text = _WORD.sub(_without_login, text)
     return _PASSWORD.sub(r"\1=***", text)
+
+
+def _without_login(found: re.Match[str]) -> str:
+    word = found[0]
+    before = _up_to_a_login(word)
+    return _LOGIN.sub("***@", before) + word[len(before) :] if "://" in before else word
+
+
+def _up_to_a_login(word: str) -> str:
+    """Return a word up to the last character that may end a login.
+
+    From there on a pattern would look for one from each "://" to the end, which takes the square of the time.
+    """
+    return word[: word.rfind("@") + 1]
 
 
 def _shown_there(found: re.Match[str]) -> str:

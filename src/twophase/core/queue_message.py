@@ -37,6 +37,7 @@ NAME_CHARACTERS_MAX: Final = 255
 _NAMES_MAX: Final = 4096
 """Names that are not looked at again."""
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_OWN_GID: Final = re.compile(rf"{GID_PREFIX}[0-9a-f]{{32}}")
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_.~-]*", re.ASCII)
 """Text that an address has as it is; looking costs a tenth of quoting."""
 _PROPERTY: Final = "p."
@@ -117,13 +118,22 @@ def require_full_name(name: str) -> None:
 def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str:
     """Return the gid of a message of a queue; the same message has the same.
 
-    `origin`: the topic from which a dead letter comes, empty for every other message.
+    `origin`: what a dead letter or a redriven one is made of, empty for every other message.
 
     >>> gid_of("", "orders", "01AB"), gid_of("", "orders", "01AB") == gid_of("", "order", "s01AB")
     ('queue-906d66e3fd1d1443c0aa1a9dee2f4fa8', False)
     """
     named = "".join(f"{len(part)}:{part}" for part in (namespace, topic, message_id, origin))
     return GID_PREFIX + hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def is_own_gid(gid: str) -> bool:
+    """Return True for a gid as `gid_of` returns it, which no other message has.
+
+    >>> is_own_gid("queue-906d66e3fd1d1443c0aa1a9dee2f4fa8"), is_own_gid("queue-17")
+    (True, False)
+    """
+    return _OWN_GID.fullmatch(gid) is not None
 
 
 def queue_of(name: str, queues: int) -> int:

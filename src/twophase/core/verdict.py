@@ -22,6 +22,11 @@ import enum
 from typing import Final
 
 VERDICT_HEADER = "x-twophase-verdict"
+NOT_DONE: Final = "not_done"
+"""The value of the verdict header in a branch's answer that says no.
+
+With it a status of 200 was put there on the way, by a middleware of the service or a proxy.
+"""
 
 
 class Verdict(enum.Enum):

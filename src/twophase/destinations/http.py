@@ -2,7 +2,8 @@
 
 Promise: whatever the called service does, one answer is reported, within the call's time, holding nothing that could be
 mistaken for another answer: a compressed body is refused rather than searched for FAILURE and ONGOING in vain, a
-redirect is an answer like any other and never followed, and two contradicting verdict headers are no verdict.
+redirect is an answer like any other and never followed, two contradicting verdict headers are no verdict, and a 200 of
+a branch that says "not done" is an error.
 
 The error of an answer names what happened, the host and the port; never a query, a payload or a header's value.
 """
@@ -19,7 +20,7 @@ from urllib.parse import quote, urlsplit
 from twophase.core.headers import CONNECTION_HEADERS
 from twophase.core.limits import ERROR_TEXT_BYTES_MAX, URL_BYTES_MAX
 from twophase.core.signature import VERDICT_SIGNATURE_HEADER
-from twophase.core.verdict import VERDICT_HEADER
+from twophase.core.verdict import NOT_DONE, VERDICT_HEADER
 from twophase.destinations.allow_list import AllowList, Listed, with_own
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.signing import CallSigner
@@ -29,6 +30,12 @@ from twophase.http_client.outcome import HttpError, HttpResponse, Outcome
 _JSON = ("Content-Type", "application/json")
 _VERDICT = VERDICT_HEADER.encode()
 _VERDICT_SIGNATURE = VERDICT_SIGNATURE_HEADER.encode()
+_NOT_DONE = NOT_DONE.encode()
+_REWRITTEN = 500
+"""The status in place of a 200 whose header says that the branch was not done."""
+_REWRITTEN_WHY = (
+    "its 200 answer has the header X-Twophase-Verdict: not_done, so a middleware or a proxy has changed the status"
+)
 _URLS_MAX = 2048
 _ENCODINGS_READ = (None, b"", b"identity")
 _is_unreserved = re.compile(r"[A-Za-z0-9._~-]*").fullmatch
@@ -187,8 +194,12 @@ def _answer(
     if isinstance(outcome, HttpResponse):
         verdict = outcome.header(_VERDICT)
         if outcome.status != 200 or outcome.header(b"content-encoding") in _ENCODINGS_READ:
-            verdict_text = None if verdict is None else verdict.decode("latin-1")
-            answer = Answer(outcome.status, outcome.body, verdict_text, latency_ms)
+            if verdict is None:
+                answer = Answer(outcome.status, outcome.body, None, latency_ms)
+            elif verdict == _NOT_DONE and outcome.status == 200:
+                answer = Answer(_REWRITTEN, outcome.body, NOT_DONE, latency_ms, _REWRITTEN_WHY)
+            else:
+                answer = Answer(outcome.status, outcome.body, verdict.decode("latin-1"), latency_ms)
             if judge is not None:
                 signature = outcome.header(_VERDICT_SIGNATURE)
                 answer = judge(answer, None if signature is None else signature.decode("latin-1"))

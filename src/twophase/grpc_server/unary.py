@@ -15,7 +15,7 @@ from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
 from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
 from twophase.grpc_server.status import Ended, Metadata, Status, ended
-from twophase.http_client.byte_budget import NO_ROOM
+from twophase.http_client.byte_budget import FREE_BYTES, NO_ROOM, NO_ROOM_FOR_ANSWERS
 from twophase.http_client.timeouts import Deadline
 from twophase.http_client.turns import LONG_BYTES
 
@@ -132,6 +132,8 @@ class UnaryCall(Stream):
 
     def _send(self, reply: Response) -> None:
         self._answered = True
+        if len(reply.body) > FREE_BYTES and not self.connection.keep(self, len(reply.body)):
+            reply = self._services.too_many(f"{NO_ROOM_FOR_ANSWERS}.")
         self.connection.outbox.answer(self, reply)
 
     def on_timeout(self) -> None:

@@ -28,26 +28,28 @@ from typing import (
     overload,
 )
 
-from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra
+from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra, require_no_status
 
 try:
     from anyio import from_thread
-    from fastapi import APIRouter, FastAPI, Request, Response
+    from fastapi import APIRouter, BackgroundTasks, FastAPI, Request, Response
+    from starlette.exceptions import HTTPException
 except ModuleNotFoundError as error:
     raise missing_extra("fastapi", error) from None
 
 from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch import BranchOngoing, BranchRefused
+from twophase.barrier.branch_answer import Framework, aanswer_branch, answer_branch, refusal
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.effect import await_end, require_answered, require_blocking
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
     HttpReply,
-    aanswer_branch,
     aanswer_check_back,
-    answer_branch,
     answer_check_back,
+    asheltered,
+    sheltered,
 )
 from twophase.barrier.open import is_async, refuse_url
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, encoded_path, http_call
@@ -74,10 +76,29 @@ P = ParamSpec("P")
 H_co = TypeVar("H_co", covariant=True)
 
 _REQUEST = "twophase_request"
+_DONE = 200
 
 
 def _response(answer: HttpReply) -> Response:
     return Response(content=answer.body, status_code=answer.status, headers=answer.headers)
+
+
+def _branch_response(answer: HttpReply) -> Response:
+    """Return a branch's answer.
+
+    Where nothing was committed, the function's background tasks do not run.
+    """
+    response = _response(answer)
+    if answer.status != _DONE:
+        response.background = BackgroundTasks()  # FastAPI gives its own to an answer that has none
+    return response
+
+
+class _FastAPI(Framework):
+    """FastAPI's and Starlette's HTTPException."""
+
+    def answer_in(self, error: Exception) -> HttpReply | None:
+        return refusal(error.status_code, error.detail, error.headers) if isinstance(error, HTTPException) else None
 
 
 def check_router(
@@ -112,12 +133,18 @@ def check_router(
     router = APIRouter()
 
     def check(request: Request) -> Response:
-        call = _received(request, bytes, as_sent)
-        return _response(answer_check_back(engine, request.query_params, policy, call))
+        def answer() -> HttpReply:
+            call = _received(request, bytes, as_sent)
+            return answer_check_back(engine, request.query_params, policy, call)
+
+        return _response(sheltered(answer))
 
     async def acheck(request: Request) -> Response:
-        call = _received(request, bytes, as_sent)
-        return _response(await aanswer_check_back(engine, request.query_params, policy, call))
+        async def answer() -> HttpReply:
+            call = _received(request, bytes, as_sent)
+            return await aanswer_check_back(engine, request.query_params, policy, call)
+
+        return _response(await asheltered(answer))
 
     route = acheck if is_async(engine) else check
     router.add_api_route(path, route, methods=["GET"], name="twophase_check", include_in_schema=False)
@@ -193,16 +220,16 @@ def once(
 
     It is for `def` routes; see `barrier.once`. `keys`, `as_sent`: as `check_router`.
     """
-    require_blocking(function, "aonce")
 
     def effect(handle: Any) -> object:
         return require_answered(function(handle))
 
     def verified() -> object:
+        require_blocking(function, "aonce")
         accept(known_keys(keys), _received(request, functools.partial(_body, request), as_sent))
         return rule.once(engine, request.query_params, effect, table=table)
 
-    return _response(answer_branch(verified))
+    return _branch_response(answer_branch(verified, _FastAPI()))
 
 
 @overload
@@ -244,7 +271,7 @@ async def aonce(
         accept(known_keys(keys), _received(request, lambda: body, as_sent))
         return await rule.aonce(engine, request.query_params, effect, table=table)
 
-    return _response(await aanswer_branch(verified))
+    return _branch_response(await aanswer_branch(verified, _FastAPI()))
 
 
 class BranchDecorator(Protocol[H_co]):
@@ -305,7 +332,12 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 
             async def aview(*args: Any, **injected: Any) -> Response:
                 request = request_of(injected)
-                effect = functools.partial(call_inside, function, args, injected)
+
+                async def effect(connection: Any) -> Any:
+                    result = await call_inside(function, args, injected, connection)
+                    require_no_status(injected, Response)
+                    return result
+
                 return await aonce(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = aview
@@ -313,7 +345,12 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 
             def sync_view(*args: Any, **injected: Any) -> Response:
                 request = request_of(injected)
-                effect = functools.partial(call_inside, function, args, injected)
+
+                def effect(connection: Any) -> Any:
+                    result = call_inside(function, args, injected, connection)
+                    require_no_status(injected, Response)
+                    return result
+
                 return once(engine, request, effect, table=table, keys=keys, as_sent=as_sent)
 
             view = sync_view
@@ -363,7 +400,8 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
 def answer_unavailable(app: FastAPI) -> None:
     """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then the message's transaction was not started. The request itself must not have committed anything before, because
+    503 invites the caller to repeat it. Errors after the message's commit are not touched.
     """
 
     def answer(_request: Request, error: Exception) -> Response:

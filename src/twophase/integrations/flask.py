@@ -11,6 +11,7 @@ def transfer_in(connection: Connection) -> None:
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -20,16 +21,18 @@ import msgspec
 from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra
 
 try:
-    from flask import Blueprint, Flask, Response, current_app, request
+    from flask import Blueprint, Flask, Response, current_app, got_request_exception, request
+    from werkzeug.exceptions import HTTPException
 except ModuleNotFoundError as error:
     raise missing_extra("flask", error) from None
 
 from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch import BranchOngoing, BranchRefused
+from twophase.barrier.branch_answer import Framework, aanswer_branch, answer_branch, refusal
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.effect import await_end, require_answered, require_blocking
-from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_check_back, sheltered
 from twophase.barrier.open import refuse_url
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.client.cleaner import BarrierCleaner
@@ -57,6 +60,27 @@ H_co = TypeVar("H_co", covariant=True)
 
 def _response(answer: HttpReply) -> Response:
     return Response(answer.body, status=answer.status, headers=answer.headers)
+
+
+class _Flask(Framework):
+    """Flask's `abort`, and its log and signal for errors."""
+
+    def answer_in(self, error: Exception) -> HttpReply | None:
+        if not isinstance(error, HTTPException):
+            return None
+        own = error.get_response() if error.response is not None else None
+        if own is not None:  # abort(make_response(…))
+            body = b"" if getattr(own, "is_streamed", False) else getattr(own, "data", b"")
+            headers = {name: value for name, value in own.headers.items() if name.lower() != "content-length"}
+            return HttpReply(own.status_code, headers, body)
+        if error.code is None:
+            return None
+        return refusal(error.code, error.description or error.name, dict(error.get_headers()))
+
+    def report(self, error: Exception) -> None:
+        app: Flask = current_app._get_current_object()  # type: ignore[attr-defined]  # noqa: SLF001 -- the documented way to a signal's sender
+        app.log_exception(sys.exc_info())
+        got_request_exception.send(app, _async_wrapper=app.ensure_sync, exception=error)
 
 
 def check_blueprint(
@@ -92,8 +116,11 @@ def check_blueprint(
     blueprint = Blueprint("twophase", __name__)
 
     def check() -> Response:
-        in_force = msgspec.structs.replace(policy, keys=_keys(keys))
-        return _response(answer_check_back(engine, request.args, in_force, _received(bytes, as_sent)))
+        def answer() -> HttpReply:
+            in_force = msgspec.structs.replace(policy, keys=_keys(keys))
+            return answer_check_back(engine, request.args, in_force, _received(bytes, as_sent))
+
+        return _response(sheltered(answer))
 
     blueprint.add_url_rule(path, "check", check, methods=["GET"])
     return blueprint
@@ -139,16 +166,16 @@ def once(
 
     See `barrier.once`. `keys`, `as_sent`: as `check_blueprint`.
     """
-    require_blocking(function, "aonce")
 
     def effect(handle: Any) -> object:
         return require_answered(function(handle))
 
     def verified() -> object:
+        require_blocking(function, "aonce")
         accept(_keys(keys), _received(request.get_data, as_sent))
         return rule.once(engine, request.args, effect, table=table)
 
-    return _response(answer_branch(verified))
+    return _response(answer_branch(verified, _Flask()))
 
 
 @overload
@@ -189,7 +216,7 @@ async def aonce(
         accept(_keys(keys), _received(request.get_data, as_sent))
         return await rule.aonce(engine, request.args, effect, table=table)
 
-    return _response(await aanswer_branch(verified))
+    return _response(await aanswer_branch(verified, _Flask()))
 
 
 class BranchDecorator(Protocol[H_co]):
@@ -262,7 +289,8 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 def answer_unavailable(app: Flask) -> None:
     """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then the message's transaction was not started. The request itself must not have committed anything before, because
+    503 invites the caller to repeat it. Errors after the message's commit are not touched.
     """
 
     def answer(error: Exception) -> Response:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from twophase.barrier.open import is_async, is_outside, refuse_url
 from twophase.core.errors import FunctionRefused, OutsideTransaction
+
+_REFUSAL: Final = 400
+"""The least HTTP status that says no."""
 
 
 def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
@@ -67,6 +70,25 @@ def call_inside(function: Callable[..., Any], values: Sequence[Any], named: Mapp
                 "dependency and pass the result.",
             )
     return function(connection, *values, **named)
+
+
+def require_no_status(injected: Mapping[str, Any], answer: type[Any]) -> None:
+    """Refuse a status that a branch's function has set on an injected answer.
+
+    Arguments:
+        injected: what the framework injects, by name.
+        answer: the framework's class of answers.
+
+    Raises:
+        FunctionRefused: the status is 400 or more; it is not sent, and the next call would find the branch done.
+    """
+    for given in injected.values():
+        status = given.status_code if isinstance(given, answer) else None
+        if status is not None and status >= _REFUSAL:
+            raise FunctionRefused(
+                f"the function has set the status {status}, which is not sent: its branch would count as done.",
+                remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
+            )
 
 
 def _named(function: Callable[..., object]) -> str:

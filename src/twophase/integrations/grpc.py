@@ -29,15 +29,16 @@ except ModuleNotFoundError as error:
 
 from twophase.barrier import branch
 from twophase.barrier.asking import LOCK_TIMEOUT_S
+from twophase.barrier.branch_answer import Framework, aanswer_branch, answer_branch
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.effect import await_end, require_blocking
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
     HttpReply,
-    aanswer_branch,
     aanswer_check_back,
-    answer_branch,
     answer_check_back,
+    asheltered,
+    sheltered,
 )
 from twophase.barrier.open import is_async, refuse_url
 from twophase.barrier.parameters import one_value
@@ -60,6 +61,7 @@ _PARAMETERS: Final = {
 }
 _CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
 _OF_VERDICT: Final = (VERDICT_HEADER, VERDICT_SIGNATURE_HEADER)
+_NO_CODE: Final = (None, 0, grpc.StatusCode.OK)
 _DETAILS: Final = {409: "FAILURE", 425: "ONGOING"}
 
 R = TypeVar("R")
@@ -113,13 +115,15 @@ class _Check(grpc.GenericRpcHandler):
 
         def check(request: bytes, context: grpc.ServicerContext) -> bytes:
             asked = _every_value(context, also), self._policy, _received(called, request, context)
-            return _replied(context, answer_check_back(self._engine, *asked))
+            return _replied(context, sheltered(lambda: answer_check_back(self._engine, *asked)))
 
         async def acheck(request: bytes, context: Any) -> bytes:
             asked = _every_value(context, also), self._policy, _received(called, request, context)
             if is_async(self._engine):
-                return await _areplied(context, await aanswer_check_back(self._engine, *asked))
-            return await _areplied(context, await asyncio.to_thread(answer_check_back, self._engine, *asked))
+                answer = await asheltered(lambda: aanswer_check_back(self._engine, *asked))
+            else:
+                answer = await asheltered(lambda: asyncio.to_thread(answer_check_back, self._engine, *asked))
+            return await _areplied(context, answer)
 
         return grpc.unary_unary_rpc_method_handler(acheck if self._asynchronous else check)
 
@@ -271,16 +275,24 @@ def once(engine: Any, context: Any, function: Callable[[Any], object], reply: R,
 
     Raises:
         what ends a call, with ABORTED for `BranchRefused`, FAILED_PRECONDITION for `BranchOngoing` and a busy database,
-        INVALID_ARGUMENT when the metadata names no branch. Whatever else `function` raised: gRPC's UNKNOWN.
+        INVALID_ARGUMENT when the metadata names no branch, UNKNOWN for whatever else `function` raised, which is
+        logged. An interceptor that catches it cannot make it a success. What `function` itself ends by
+        `context.abort` keeps its code.
     """
-    require_blocking(function, "aonce")
 
     def effect(handle: Any) -> object:
         result = function(handle)
         _require_no_code(context)
         return result
 
-    answer = answer_branch(lambda: branch.once(engine, parameters(context), effect, table=table))
+    def run() -> object:
+        require_blocking(function, "aonce")
+        return branch.once(engine, parameters(context), effect, table=table)
+
+    ends = _Ends(context)
+    answer = answer_branch(run, ends)
+    if ends.raised is not None:
+        raise ends.raised
     if answer.status != 200:
         context.abort(*_end(answer))
     return reply
@@ -314,10 +326,30 @@ async def aonce(
         _require_no_code(context)
         return result
 
-    answer = await aanswer_branch(lambda: branch.aonce(engine, parameters(context), effect, table=table))
+    ends = _Ends(context)
+    answer = await aanswer_branch(lambda: branch.aonce(engine, parameters(context), effect, table=table), ends)
+    if ends.raised is not None:
+        raise ends.raised
     if answer.status != 200:
         await context.abort(*_end(answer))
     return reply
+
+
+class _Ends(Framework):
+    """The end that the function itself has given to its call.
+
+    It did so by `abort` or `set_code`, and that code stands.
+    """
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self.raised: Exception | None = None
+
+    def report(self, error: Exception) -> None:
+        if isinstance(error, grpc.aio.AbortError) or self._context.code() not in _NO_CODE:
+            self.raised = error
+        else:
+            super().report(error)
 
 
 def _require_no_code(context: Any) -> None:
@@ -329,7 +361,7 @@ def _require_no_code(context: Any) -> None:
         FunctionRefused: there is one.
     """
     code = context.code()
-    if code not in {None, 0, grpc.StatusCode.OK}:
+    if code not in _NO_CODE:
         raise FunctionRefused(
             "the function has set the call's code, and returned: its branch would count as done.",
             remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",

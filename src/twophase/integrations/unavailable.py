@@ -1,4 +1,4 @@
-"""The answer to a caller whose request was not started.
+"""The answer to a caller whose message was not prepared.
 
 No coordinator could be asked.
 """
@@ -19,7 +19,8 @@ def reply_to(error: BaseException) -> HttpReply | None:
     """Return 503 with Retry-After for an error of prepare; None for every other error.
 
     The fate tells: of these errors, only what was raised before a local transaction began says "not started".
-    The text names no address, because it goes to the service's own callers.
+    The text names no address, because it goes to the service's own callers. It speaks of this message alone: what the
+    request did before is not known here.
 
     >>> from twophase.core.errors import CoordinatorUnreachable, NotPrepared
     >>> reply_to(NotPrepared()).status, reply_to(CoordinatorUnreachable())
@@ -31,5 +32,5 @@ def reply_to(error: BaseException) -> HttpReply | None:
 
 
 def _body(error: TwophaseError) -> bytes:
-    message = "The service cannot start this now. Nothing was done; repeat the request."
+    message = "No coordinator could take the message of this request. The message's transaction was not started."
     return msgspec.json.encode({"code": error.code, "message": message})

@@ -1,4 +1,4 @@
-"""The number of values in a SendMessageRequest, counted before any is made.
+"""The number of values in a request, counted before any is made.
 
 A few megabytes of empty messages or of short keys would become some hundred times as many bytes of objects.
 """
@@ -11,13 +11,19 @@ _VARINT, _LENGTH = 0, 2
 _FIXED: Final = {1: 8, 5: 4}
 _MESSAGES: Final = 1
 _SYSTEM_PROPERTIES: Final = 3
-_DEPTH_MAX: Final = 2
+_SENT: Final = (_MESSAGES, _SYSTEM_PROPERTIES)
 
 
-def count_fields(raw: bytes, most: int) -> int:
-    """Count the fields of a request, of its messages and of their system properties.
+def count_fields(raw: bytes, most: int, within: tuple[int, ...] = _SENT) -> int:
+    """Count the fields of a request, and of what is within it.
 
     It stops beyond `most`, and where the bytes are no protobuf: there the parser stops, too.
+
+    Arguments:
+        raw: the request.
+        most: it counts no further.
+        within: the number of the field whose own fields count, of the one in those, and so on: by default the messages
+            of a SendMessageRequest and their system properties.
 
     >>> count_fields(bytes([10, 4, 26, 2, 10, 0]), 9)
     3
@@ -34,7 +40,7 @@ def count_fields(raw: bytes, most: int) -> int:
         kind, depth = tag & 7, len(ends) - 1
         if kind == _LENGTH:
             length, at = _number(raw, at)
-            if depth < _DEPTH_MAX and tag >> 3 == (_MESSAGES, _SYSTEM_PROPERTIES)[depth]:
+            if depth < len(within) and tag >> 3 == within[depth]:
                 ends.append(min(at + length, ends[-1]))
             else:
                 at += length

@@ -44,8 +44,17 @@ __all__ = [
 
 
 MESSAGES_MAX: Final = 256
-"""Messages of one call."""
+"""Messages of one call, and entries of one AckMessage.
+
+Official clients acknowledge each message by a call of its own, and never more than one receive gave them.
+"""
+TOPICS_MAX: Final = 1024
+"""Topics of one client's settings."""
+ADDRESSES_MAX: Final = 16
+"""Addresses by which a client says that it dialled the server."""
 _VALUES_MAX: Final = 10_000
+_ACK_VALUES_MAX: Final = MESSAGES_MAX + 16
+"""Entries, and the few other values of an AckMessage."""
 _SHORT_BYTES: Final = 4096
 """A request of this length cannot have too many values."""
 
@@ -105,8 +114,15 @@ def parse_receive(raw: bytes) -> ReceiveRequest:
 
 
 def parse_ack(raw: bytes) -> AckRequest:
-    """Return an AckMessageRequest."""
+    """Return an AckMessageRequest.
+
+    One with too many entries is broken, too.
+    """
+    if len(raw) > _SHORT_BYTES and count_fields(raw, _ACK_VALUES_MAX, ()) > _ACK_VALUES_MAX:
+        raise BrokenMessage(f"the request has more than {MESSAGES_MAX} entries")
     request = parsed("AckMessageRequest", raw)
+    if len(request.entries) > MESSAGES_MAX:
+        raise BrokenMessage(f"the request has {len(request.entries)} entries, more than {MESSAGES_MAX}")
     receipts = tuple(Receipt(entry.message_id, entry.receipt_handle) for entry in request.entries)
     return AckRequest(_resource(request.group), _resource(request.topic), receipts)
 
@@ -144,17 +160,17 @@ def parse_termination(raw: bytes) -> None:
 def parse_settings(raw: bytes) -> ClientSettings | None:
     """Return the settings in a TelemetryCommand.
 
-    None for another command, which needs no answer.
+    None for another command, which needs no answer. Settings with too many topics are broken, too.
     """
     command = parsed("TelemetryCommand", raw)
     if not command.HasField("settings"):
         return None
     settings = command.settings
     subscribes = settings.HasField("subscription")
-    if subscribes:
-        topics = tuple(_resource(entry.topic) for entry in settings.subscription.subscriptions)
-    else:
-        topics = tuple(_resource(topic) for topic in settings.publishing.topics)
+    named = settings.subscription.subscriptions if subscribes else settings.publishing.topics
+    if len(named) > TOPICS_MAX:
+        raise BrokenMessage(f"settings: they have more than {TOPICS_MAX} topics")
+    topics = tuple(_resource(one.topic if subscribes else one) for one in named)
     return ClientSettings(
         settings.SerializeToString(),
         settings.client_type,
@@ -193,6 +209,8 @@ def _resource(resource: Any) -> Resource:
 
 
 def _endpoints(endpoints: Any) -> Endpoints:
+    if len(endpoints.addresses) > ADDRESSES_MAX:
+        raise BrokenMessage(f"endpoints: they have more than {ADDRESSES_MAX} addresses")
     return Endpoints(endpoints.scheme, tuple((address.host, address.port) for address in endpoints.addresses))
 
 

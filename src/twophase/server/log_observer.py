@@ -7,6 +7,9 @@ observer: events are counted there, and some of them logged here.
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Callable
+from typing import Final
 
 import structlog
 
@@ -19,14 +22,20 @@ from twophase.server.metrics import Metrics
 from twophase.stores.base import Purged
 from twophase.stores.rows import Attempt, AttemptKind
 
+_BURIALS_S: Final = 600.0
+"""Time between two lines about burials of one group that fail."""
+_GROUPS_MAX: Final = 1_000
 _log = structlog.get_logger("twophase.coordinator")
 
 
 class LogObserver:
     """The log lines, by their event of `coordinator.observer.Observer`."""
 
-    def __init__(self) -> None:
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._horizon_ms = 0
+        self._now_s = now_s
+        self._burials_s: dict[str, float] = {}
+        """The time of the last line about each group whose burials fail."""
 
     def flush_failed(self, code: str, what: str = "") -> None:
         """A flush failed; its requests were answered with it."""
@@ -123,6 +132,21 @@ class LogObserver:
         """Log that a reported topic is back within its bound."""
         _log.info("this topic keeps no more messages than its bound of bytes again", topic=topic)
 
+    def burial_failed(self, group: str, code: str, what: str) -> None:
+        """Report a group whose dead letters get no more messages, once in a while."""
+        now_s = self._now_s()
+        if now_s - self._burials_s.get(group, -_BURIALS_S) < _BURIALS_S:
+            return
+        if len(self._burials_s) >= _GROUPS_MAX:
+            self._burials_s.clear()
+        self._burials_s[group] = now_s
+        _log.error(
+            "messages that were given out too often do not get into the dead letters; it is tried again",
+            group=group,
+            code=code,
+            what=what,
+        )
+
     def topics_failed(self, code: str, what: str = "") -> None:
         """The store's topics could not be read."""
         _log.warning("the store did not say whether topics have changed; it is asked again", code=code, what=what)
@@ -201,6 +225,11 @@ class CountedAndLogged:
         """The lease was not renewed."""
         self._metrics.heartbeat_failed(code)
         self._log.heartbeat_failed(code, what)
+
+    def burial_failed(self, group: str, code: str, what: str) -> None:
+        """A message did not get into the dead letters."""
+        self._metrics.burial_failed(code)
+        self._log.burial_failed(group, code, what)
 
     def topics_failed(self, code: str, what: str = "") -> None:
         """The store's topics could not be read."""

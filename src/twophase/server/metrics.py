@@ -112,6 +112,7 @@ class Metrics(Collector):
         self._overdue = 0
         self._heartbeat_failed: Counter[str] = Counter()
         self._topics_failed: Counter[str] = Counter()
+        self._burial_failed: Counter[str] = Counter()
         self._removed = {"history": 0, "attempt": 0}
         self._last_purge: Purged | None = None
         self._snapshot: Snapshot | None = None
@@ -234,6 +235,10 @@ class Metrics(Collector):
         """The store's topics could not be read."""
         self._topics_failed[code] += 1
 
+    def burial_failed(self, code: str) -> None:
+        """A message did not get into the dead letters."""
+        self._burial_failed[code] += 1
+
     def render(self, snapshot: Snapshot) -> bytes:
         """Return the text of a scrape."""
         self._snapshot = snapshot
@@ -268,6 +273,7 @@ class Metrics(Collector):
             ("twophase_flush_failed", "Flushes that failed, by error code.", "code", self._flush_failed),
             ("twophase_heartbeat_failed", "Heartbeats that failed, by error code.", "code", self._heartbeat_failed),
             ("twophase_topics_failed", "Looks for changed topics that failed, by code.", "code", self._topics_failed),
+            ("twophase_burial_failed", "Moves into dead letters that failed, by code.", "code", self._burial_failed),
         ):
             family = CounterMetricFamily(name, text, labels=[label])
             for value, count in counts.items():

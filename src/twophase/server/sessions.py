@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, TypeVar
 from twophase.coordinator.queues import Question, QueueApi
 from twophase.core.queue_message import full_name
 from twophase.server.identity.caller import Caller
+from twophase.server.identity.scopes import Scope
 
 T = TypeVar("T")
 
@@ -54,6 +55,8 @@ class Session:
         self._channels: list[Channel] = []
         self._detach: Callable[[], None] | None = None
         self._polls: set[asyncio.Task[Any]] = set()
+        self._consumes = False
+        """True while the engine may let the client keep messages."""
 
     @property
     def is_live(self) -> bool:
@@ -67,17 +70,28 @@ class Session:
 
     def opened(self, channel: Channel) -> None:
         """Ask the client over this channel from now on. Safe to call twice."""
-        if channel not in self._channels:
+        is_new = channel not in self._channels
+        if is_new:
             self._channels.append(channel)
+        if is_new or self._detach is None:
             self._attach()
 
     def closed(self, channel: Channel) -> None:
         """Use the channel no more."""
         if channel in self._channels:
             self._channels.remove(channel)
-        if not self._channels and self._detach is not None:
-            self._detach()
-            self._detach = None
+        if not self._channels:
+            self._leave()
+
+    def reread(self) -> None:
+        """Let others have what the client keeps, if its token may not consume any more.
+
+        The file of tokens was read anew. A client without scopes is asked nothing, either.
+        """
+        if not self.caller.scopes or (self._consumes and Scope.CONSUME not in self.caller.scopes):
+            self._leave()
+            if self._channels:
+                self._attach()
 
     def answers_for(self, names: Collection[str]) -> None:
         """Note names for which the client can be asked, as `producers_of` gives them."""
@@ -116,7 +130,14 @@ class Session:
         return not self._channels and not self._polls
 
     def _attach(self) -> None:
-        self._detach = self._queues.attach(self)  # again: the engine reads the names anew
+        if self.caller.scopes:  # else the token is revoked
+            self._consumes = Scope.CONSUME in self.caller.scopes
+            self._detach = self._queues.attach(self)  # again: the engine reads the names anew
+
+    def _leave(self) -> None:
+        if self._detach is not None:
+            self._detach()
+            self._detach = None
 
 
 class Sessions:
@@ -135,8 +156,14 @@ class Sessions:
             if len(self._known) > SESSIONS_MAX:
                 self._forget_one()
         else:
+            session.caller = caller  # its owner's token may be another one by now
             self._known.move_to_end(name)
         return session
+
+    def reread(self) -> None:
+        """Look at every client's token again: the file was read anew."""
+        for session in self._known.values():
+            session.reread()
 
     def end_polls(self) -> None:
         """Answer every long poll now: the server ends."""

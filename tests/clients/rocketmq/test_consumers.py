@@ -42,6 +42,33 @@ async def test_a_message_that_keeps_failing_becomes_a_dead_letter(server: Servin
     assert letter["body"] == "bad"
 
 
+@pytest.mark.parametrize("command", ["python"], indirect=True)
+@pytest.mark.parametrize("group", ["", "order-17"])
+async def test_what_succeeds_at_its_only_delivery_is_no_dead_letter(server: Serving, start: Start, group: str) -> None:
+    await server.define("topic", TOPIC, kinds=["fifo" if group else "normal"])
+    await server.define("group", "billing", attempts_max=1, backoff_ms=[1_000])
+    program = await _sent(start, "1", "2", "3", group=group)
+    await program.do("push", name="push", group="billing", topic=TOPIC)
+    found = await program.until("consumed", "push", 3)
+    assert sorted(one["body"] for one in found) == ["1", "2", "3"]
+    await program.do("send", name="producer", topic=TOPIC, body="4", group=group)  # after any letter of those
+    assert (await program.until("consumed", "push", 4))[-1]["body"] == "4"
+    await program.do("stop", name="push")
+    assert await server.bodies("%DLQ%billing") == []
+    assert {one["attempt"] for one in program.heard("consumed", "push")} == {1}
+
+
+@pytest.mark.parametrize("command", ["python", "java", "go"], indirect=True)  # Node.js's client knows no such settings
+async def test_a_group_without_a_limit_of_deliveries_makes_no_dead_letters(server: Serving, start: Start) -> None:
+    await server.define("topic", TOPIC, kinds=["fifo"])
+    await server.define("group", "billing", attempts_max=0, backoff_ms=[1_000])
+    program = await _sent(start, "1", "2", group="order-17")
+    await program.do("push", name="push", group="billing", topic=TOPIC, failures={"1": 2})
+    found = await program.until("consumed", "push", 4)
+    assert [one["body"] for one in found] == ["1", "1", "1", "2"]
+    assert await server.bodies("%DLQ%billing") == []
+
+
 async def test_a_simple_consumer_acknowledges_extends_and_gets_again(server: Serving, start: Start) -> None:
     program = await _sent(start, "one", "two")
     await program.do("simple", name="simple", group="billing", topic=TOPIC, wait_s=20)

@@ -18,7 +18,7 @@ from tests.support.business_databases import SYNC_WAYS, Bank, begin, new_gid, ru
 from tests.support.patient_locks import wait_for_locks
 from twophase.barrier.asking import check_back
 from twophase.barrier.branch import aonce, once
-from twophase.barrier.http_answer import answer_branch
+from twophase.barrier.branch_answer import answer_branch
 from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import BarrierRowRefused, BranchSpoilt, TransactionLost

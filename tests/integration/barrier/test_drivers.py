@@ -20,8 +20,8 @@ from tests.support.business_databases import Bank, begin, new_gid
 from tests.support.patient_locks import wait_for_locks
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
+from twophase.barrier.branch_answer import answer_branch
 from twophase.barrier.fault import code_of
-from twophase.barrier.http_answer import answer_branch
 from twophase.barrier.open import open_transaction
 from twophase.core.errors import BarrierTableMissing, CheckBackCameFirst, UnsupportedEngine
 from twophase.core.verdict import Verdict

@@ -135,14 +135,14 @@ def django_urls(async_engine: Any) -> list[Any]:
     ]
 
 
-def asgi_client(app: FastAPI) -> Any:
-    """Make a function that posts to a FastAPI application from blocking code."""
+def asgi_client(app: FastAPI, method: str = "POST") -> Any:
+    """Make a function that calls a FastAPI application from blocking code."""
 
     def post(url: str, **request: Any) -> httpx.Response:
         async def ask() -> httpx.Response:
             transport = httpx.ASGITransport(app, raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://shop") as client:
-                return await client.post(url, **request)
+                return await client.request(method, url, **request)
 
         return asyncio.run(ask())
 

@@ -1,6 +1,6 @@
 """An operator reads what a consumer reports.
 
-That is the text of its refusal, and the code of a barrier's error.
+That is the text of its refusal, the code of a barrier's error, and that a middleware has changed the status of one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from flask import Flask
+from flask import Flask, Response, request
 from sqlalchemy import NullPool, create_engine
 from typer.testing import CliRunner
 from werkzeug.serving import make_server
@@ -37,6 +37,17 @@ def consumer(tmp_path: Path) -> Iterator[str]:
     def sold_out(connection: object) -> None:
         raise BranchRefused("only 3 left")
 
+    @app.post("/rewritten")
+    @branch(engines[0])
+    def rewritten(connection: object) -> None:
+        raise BranchRefused("only 3 left")
+
+    @app.after_request
+    def answer_all(response: Response) -> Response:
+        if request.path == "/rewritten":
+            response.status_code = 200
+        return response
+
     @app.post("/bare")
     @branch(engines[1])
     def bare(connection: object) -> None: ...
@@ -52,7 +63,11 @@ def consumer(tmp_path: Path) -> Iterator[str]:
 
 def test_explain_shows_why_the_consumer_does_not_accept(consumer: str) -> None:
     with InProcessCoordinator() as coordinator:
-        for path, reason in (("sold-out", "only 3 left"), ("bare", "TP-6001")):
+        for path, reason in (
+            ("sold-out", "only 3 left"),
+            ("bare", "TP-6001"),
+            ("rewritten", "X-Twophase-Verdict: not_done"),
+        ):
             message = Message(coordinator.url).add(f"{consumer}/{path}", {}).submit()
             deadline = time.monotonic() + PATIENCE_S
             told = ""

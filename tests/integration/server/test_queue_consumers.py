@@ -18,7 +18,6 @@ from twophase.core.errors import (
     Forbidden,
     Overloaded,
     QueueNotFound,
-    QueuesElsewhere,
     ReceiptInvalid,
     ReceiptStale,
     Unauthenticated,
@@ -158,7 +157,9 @@ async def test_a_lease_that_is_over_gives_the_message_to_others(server: Running,
         EXTEND_PATH, group="billing", topic="orders", receipt=first["receipt"], lease_ms=20_000
     )
     assert (status, answer["receipt"] == first["receipt"]) == (200, False)
-    assert await api.of(EXTEND_PATH, first["receipt"], lease_ms=20_000) == (409, ReceiptStale.code)
+    again = await api.ask(EXTEND_PATH, group="billing", topic="orders", receipt=first["receipt"], lease_ms=20_000)
+    assert again == (200, answer), "the first answer may have been lost"
+    assert await api.of(EXTEND_PATH, first["receipt"], lease_ms=30_000) == (409, ReceiptStale.code)
     server.advance(19_000)
     assert await api.receive(wait_ms=0) == []
     server.advance(1_001)
@@ -239,23 +240,6 @@ async def test_a_topic_that_is_not_made_on_use_is_not_found(tmp_path: Path) -> N
     async with running(tmp_path, queues_made_on_use=False) as server, queue_api_of(server.port) as api:
         refused = await api.refusal(RECEIVE_PATH, group="billing", topic="orders", client="me")
         assert refused == (400, QueueNotFound.code)
-
-
-async def test_a_node_that_does_not_serve_the_topic_says_so(
-    server: Running, api: QueueApi, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def elsewhere(*_: Any, **__: Any) -> None:
-        raise QueuesElsewhere("node 2 at mq-2 serves it.")
-
-    queues = server.server.coordinator.queues
-    for name in ("receive", "ack", "extend", "dead_letter"):
-        monkeypatch.setattr(queues, name, elsewhere)
-    refused = (503, QueuesElsewhere.code)
-    assert await api.refusal(RECEIVE_PATH, group="billing", topic="orders", client="me") == refused
-    assert await api.refusal(ACK_PATH, group="billing", topic="orders", receipts=["1", "2"]) == refused
-    assert await api.of(EXTEND_PATH, "1", lease_ms=10_000) == refused
-    assert await api.of(NACK_PATH, "1") == refused
-    assert await api.of(DEAD_LETTER_PATH, "1") == refused
 
 
 async def test_a_token_opens_what_its_entry_says(tmp_path: Path) -> None:

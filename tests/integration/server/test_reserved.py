@@ -18,10 +18,12 @@ from google.protobuf.message_factory import GetMessageClass
 from tests.integration.server.running import Running, running
 from tests.integration.server.test_grpc import Dtm, Refused, grpc_url, message
 from twophase.core.gid import PROBE_GID
+from twophase.core.queue_message import gid_of
 from twophase.grpc_wire.messages import pool
 
 BAD = "http://127.0.0.1:9/in?gid=7"
 ENCODED = "http://127.0.0.1:9/in?%67id=7"
+QUEUES_GID = gid_of("", "orders", "01AB")
 IDENTIFIED = "http://127.0.0.1:9/in?barrier=7f"
 
 
@@ -52,8 +54,10 @@ WRONG: list[dict[str, Any]] = [
     request("g", branch_headers={"dtm-gid": "other"}),
     request("g", branch_headers={"Metadata-Flavor": "Google"}),
     request(PROBE_GID),
+    request(QUEUES_GID),
 ]
 NAMED = ["address", "encoded", "identity", "check address", "identity twice", "x-twophase", "dtm", "metadata", "probe"]
+NAMED.append("a queue's gid")
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=NAMED)
@@ -88,15 +92,26 @@ async def test_an_import_goes_on_and_names_each_message_that_it_refuses(
         taken("header", "http://127.0.0.1:9/in", branch_headers={"X_Twophase_Oldest": "1"}),
         taken("check", "http://127.0.0.1:9/in", query_prepared="http://127.0.0.1:9/check?trans_type=msg"),
         taken(PROBE_GID, "http://127.0.0.1:9/in"),
+        taken(QUEUES_GID, "http://127.0.0.1:9/in"),
         taken("good", "http://127.0.0.1:9/in"),
     ]
 
     answer = await http.post("/api/twophase/import", json={"messages": messages, "never_taken": True})
 
     results = answer.json()["results"]
-    assert [one["outcome"] for one in results] == ["refused", "refused", "refused", "refused", "copied"]
+    assert [one["outcome"] for one in results] == ["refused"] * 5 + ["copied"]
     assert ["'gid'" in results[0]["message"], "x-twophase-" in results[1]["message"]] == [True, True]
     assert "'trans_type'" in results[2]["message"]
+
+
+async def test_the_refusal_of_a_queues_gid_says_what_to_do_and_similar_gids_are_taken(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/api/dtmsvr/submit", json=request(QUEUES_GID))
+    assert answer.json()["remedy"] == "Use another gid; nothing was stored."
+    assert "reserved" in answer.json()["message"]
+    for gid in ("queue-17", "queue-" + "z" * 32, QUEUES_GID + "0", QUEUES_GID.upper()):
+        assert (
+            await http.post("/api/dtmsvr/prepare", json=request(gid, query_prepared="http://127.0.0.1:9/c"))
+        ).is_success
 
 
 async def test_no_topic_is_subscribed_to_by_such_an_address(server: Running, http: httpx.AsyncClient) -> None:

@@ -164,10 +164,19 @@ class Harness:
             assert time.monotonic() < ends, f"{what}: {len(self.receiver.counted)} came, {self.live()} are left"
             time.sleep(0.05)
 
-    def forget_history(self) -> None:
-        """Delete history, as retention does after some weeks."""
+    def forget_history(self, horizon_ms: int = 0) -> None:
+        """Delete history, as retention does after some weeks, and record how far it came."""
         with contextlib.closing(sqlite3.connect(self.store.removeprefix("sqlite:///"))) as connection, connection:
             connection.execute("delete from history")
+            connection.execute("update store_meta set value = ? where name = 'history_horizon_ms'", (horizon_ms,))
+
+    def set_begun(self, group: str, begun_ms: int) -> None:
+        """Let a batch have begun at another time."""
+        with self.engine.begin() as connection:
+            connection.execute(
+                text("update twophase_spark_batch set begun_ms = :ms where group_id = :g"),
+                {"ms": begun_ms, "g": group},
+            )
 
     def undo_published(self, group: str) -> None:
         """Undo the note that all of a batch is submitted.

@@ -5,6 +5,7 @@ The decisions of its batches are the producer's rows.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.spark.sink.test_publishing import GIDS, GROUP, written
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Role, parse_coordinator, parse_named
+from twophase_spark.readers.rows import CLOCKS_APART_MS
 from twophase_spark.reports.report import Report, Verdict
 from twophase_spark.sink.batch import publish
 from twophase_spark.sink.bulk import BulkClient
@@ -95,6 +97,27 @@ def test_a_message_published_without_its_batch_is_a_ghost_and_one_dropped_is_los
 
     assert report.verdict is Verdict.VIOLATIONS
     assert found(tmp_path, report) == {GIDS[0]: ["ghost"], GIDS[1]: ["in_flight"], lost: ["lost"]}
+
+
+def test_an_executor_whose_clock_is_ahead_makes_no_forgotten_message_a_lost_one(
+    spark: SparkSession, sqlite_scene: Harness, tmp_path: Path
+) -> None:
+    gids = {ahead_s: gid_of("orders", [ahead_s]) for ahead_s in (30, CLOCKS_APART_MS // 1_000 + 30)}
+    horizon_ms = time.time_ns() // 1_000_000 - 3_600_000
+    for number, (ahead_s, gid) in enumerate(gids.items()):
+        group = stream_batch("orders", "query", number)
+        sqlite_scene.book.begin(Batch(group, "orders", "query", number), "id")
+        writer = sqlite_scene.book.begin_run(group)
+        sqlite_scene.book.write_down(writer, [gid])
+        sqlite_scene.book.decide(group, [writer], 1)
+        sqlite_scene.set_begun(group, horizon_ms + ahead_s * 1_000)
+    sqlite_scene.forget_history(horizon_ms)
+
+    report = audited(spark, sqlite_scene, tmp_path)
+
+    young, old = gids.values()
+    assert found(tmp_path, report) == {young: ["unchecked"], old: ["lost"]}
+    assert report.result.unknown == {"older than history": 1}
 
 
 def test_the_next_run_finds_what_was_published_since(spark: SparkSession, harness: Harness, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """The driver is killed with -9, Java and all Python processes at once.
 
 Each row arrives once. Some milliseconds of a batch's life decide how it continues, so it is killed at each of its
-points. At the end the checkpoint is lost as well, and everything is read and published anew under another query.
+points. At the end the checkpoint is lost as well, and everything is read and published anew under another query. The
+audit of all that finds it clean.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.crash.checker import rows
 from tests.spark.sink.harness import Harness
 from tests.spark.sink.publisher import Order
+from tests.spark.sink.test_audited import audited
 from tests.spark.soak import database_version
 from tests.spark.source.test_killed import descendants
+from twophase_spark.reports.report import Verdict
 from twophase_spark.sink.naming import gid_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3_000)]
@@ -120,7 +124,7 @@ def chosen_scene(request: pytest.FixtureRequest) -> Harness:
 
 @pytest.mark.long
 def test_each_row_once_wherever_the_driver_dies(
-    chosen_scene: Harness, tmp_path: Path, record_property: Callable[[str, object], None]
+    spark: SparkSession, chosen_scene: Harness, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     publisher = Publisher(chosen_scene, tmp_path)
     for number in range(KILLS):
@@ -142,6 +146,9 @@ def test_each_row_once_wherever_the_driver_dies(
     assert dict(chosen_scene.receiver.counted) == dict.fromkeys(wanted, 1)
     history = rows(chosen_scene.store, "select gid, state from history")
     assert sorted(history) == sorted((gid, 4) for gid in wanted)
+    report = audited(spark, chosen_scene, tmp_path)
+    record_property("audited", report.result.messages)
+    assert (report.verdict, report.result.messages, report.result.clean) == (Verdict.CLEAN, len(wanted), len(wanted))
 
 
 @pytest.mark.long

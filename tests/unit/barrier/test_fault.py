@@ -9,7 +9,7 @@ import pytest
 from pymysql.err import OperationalError
 from sqlalchemy.exc import DBAPIError
 
-from twophase.barrier.fault import Fault, code_of, fault_of
+from twophase.barrier.fault import Fault, code_of, described, fault_of, timed_out
 
 
 class PostgresError(Exception):
@@ -105,6 +105,20 @@ def test_a_code_is_reported_and_the_text_is_not() -> None:
     assert code_of(OperationalError(1205, "hush")) == "MySQL error 1205"
     assert code_of(SqliteError(5, "hush")) == "SQLite error 5"
     assert code_of(KeyError("hush")) == "KeyError"
+
+
+def test_a_code_is_described_with_the_class_of_the_driver_and_without_the_text() -> None:
+    assert described(DBAPIError("select 1", {}, PostgresError("40P01"))) == "SQLSTATE 40P01, PostgresError"
+    assert described(OperationalError(1213, "hush")) == "MySQL error 1213, OperationalError"
+    assert described(KeyError("hush")) == "KeyError"
+
+
+def test_a_timeout_of_a_statement_is_told_from_a_lock() -> None:
+    timeouts = [PostgresError("57014"), OperationalError(1969, "text"), OperationalError(3024, "text")]
+    assert all(timed_out(error) for error in timeouts)
+    assert timed_out(DBAPIError("select 1", {}, PostgresError("57014")))
+    locks = [PostgresError("55P03"), OperationalError(1205, "text"), OperationalError(1213, "text"), SqliteError(5)]
+    assert not any(timed_out(error) for error in [*locks, TimeoutError()])
 
 
 def test_psycopg2_and_pg8000_carry_the_sqlstate_elsewhere() -> None:

@@ -1,20 +1,27 @@
-"""Check-backs and branches as HTTP, without a framework."""
+"""Check-backs as HTTP, without a framework."""
 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion
-from twophase.barrier.branch import BranchCall, BranchOngoing, BranchRefused, read_call
-from twophase.barrier.http_answer import CheckBackPolicy, answer_branch, answer_check_back, answer_of, parse_query
+from twophase.barrier.branch import BranchCall, read_call
+from twophase.barrier.http_answer import (
+    CheckBackPolicy,
+    HttpReply,
+    answer_check_back,
+    answer_of,
+    asheltered,
+    parse_query,
+    sheltered,
+)
 from twophase.barrier.signing import http_call
-from twophase.core.errors import InvalidRequest, TransactionLost
-from twophase.core.verdict import Verdict, interpret_branch, interpret_check_back
+from twophase.core.errors import InvalidRequest
+from twophase.core.verdict import Verdict, interpret_check_back
 
 QUERY = {"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17", "barrier": "mine"}
 CALL = {"gid": "g", "trans_type": "msg", "op": "action", "branch_id": "01"}
@@ -132,65 +139,16 @@ def test_an_impossible_call_is_refused(wrong: dict[str, str]) -> None:
         read_call(CALL | wrong)
 
 
-@pytest.mark.parametrize(
-    ("error", "status"), [(BranchRefused(), 409), (BranchOngoing(), 425), (InvalidRequest("gid is empty."), 400)]
-)
-def test_a_branch_s_failure_has_its_status(error: Exception, status: int) -> None:
-    def effect() -> None:
-        raise error
+async def test_a_route_that_fails_is_unknown_for_every_producer() -> None:
+    def broken() -> HttpReply:
+        raise LookupError("secret")
 
-    assert answer_branch(effect).status == status
+    async def abroken() -> HttpReply:
+        return broken()
 
-
-@pytest.mark.parametrize(
-    ("error", "body"),
-    [
-        (BranchRefused("no stock"), b'{"dtm_result":"FAILURE","message":"no stock"}'),
-        (BranchOngoing("in an hour"), b'{"dtm_result":"ONGOING","message":"in an hour"}'),
-        (TransactionLost("gone", remedy="Ask."), b'{"code":"TP-5009","message":"gone","remedy":"Ask."}'),
-        # dtm's coordinator looks for its words anywhere in a body.
-        (BranchRefused("ONGOING"), b'{"dtm_result":"FAILURE","message":"ONGOIN\\u0047"}'),
-        (
-            TransactionLost("FAILURE", remedy="ONGOING"),
-            b'{"code":"TP-5009","message":"FAILUR\\u0045","remedy":"ONGOIN\\u0047"}',
-        ),
-    ],
-)
-def test_a_branch_s_failure_tells_its_reason(error: Exception, body: bytes) -> None:
-    def effect() -> None:
-        raise error
-
-    assert answer_branch(effect).body == body
-
-
-def test_an_error_of_ours_is_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    def effect() -> None:
-        try:
-            raise LookupError("of the database library")
-        except LookupError as error:
-            raise TransactionLost("gone", remedy="Ask.") from error
-
-    with caplog.at_level(logging.INFO, "twophase"):
-        answer_branch(effect)
-    assert caplog.text.splitlines()[0].endswith("a branch call fails: TP-5009: gone Fate: undecided. Ask.")
-    assert len(caplog.text.splitlines()) == 1
-
-
-def test_a_reason_is_cut_at_a_bound() -> None:
-    def effect() -> None:
-        raise BranchRefused("x" * 10_000)
-
-    assert len(answer_branch(effect).body) < 600
-
-
-def test_an_unexpected_failure_is_the_framework_s() -> None:
-    def effect() -> None:
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        answer_branch(effect)
-
-
-def test_a_branch_that_took_effect_is_success_for_the_coordinator() -> None:
-    status, _, body = answer_branch(lambda: None)
-    assert interpret_branch(status, body).value == "succeeded"
+    for reply in (sheltered(broken), await asheltered(abroken)):
+        header = reply.headers["x-twophase-verdict"]
+        for explicit in (True, False):
+            assert interpret_check_back(reply.status, header, reply.body, explicit=explicit) is Verdict.UNKNOWN
+        assert "LookupError" in json.loads(reply.body)["message"]
+        assert b"secret" not in reply.body

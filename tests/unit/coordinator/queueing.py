@@ -51,10 +51,19 @@ class Queueing:
             assert not isinstance(one, TwophaseError), one
         return sent
 
-    async def half(self, message: QueueMessage, *, client_id: str = "a", check_after_ms: int | None = 1_000) -> str:
+    async def half(
+        self,
+        message: QueueMessage,
+        *,
+        client_id: str = "a",
+        check_after_ms: int | None = 1_000,
+        producers: str = NAME,
+    ) -> str:
         message = msgspec.structs.replace(message, kind="transaction")
         made: str = await asyncio.wait_for(
-            self.queues.half(message, producers=NAME, client_id=client_id, check_after_ms=check_after_ms, caller=None),
+            self.queues.half(
+                message, producers=producers, client_id=client_id, check_after_ms=check_after_ms, caller=None
+            ),
             PATIENCE_S,
         )
         return made

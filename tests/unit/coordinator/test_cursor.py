@@ -43,6 +43,8 @@ class CursorAgainstModel(RuleBasedStateMachine):
         """Number to (receipt, until when)."""
         self.attached: set[int] = set()
         """Those of them that a consumer has no longer than it is attached."""
+        self.rests: dict[int, int] = {}
+        """Until when entries rest that no consumer has, or that one lets rest."""
         self.deliveries: dict[int, int] = {}
         self.stored_deliveries: dict[int, int] = {}
         self.now_ms = 1
@@ -78,6 +80,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
             assert held == entry(number)[1]
             assert number not in self.done
             assert self.with_consumers.get(number, (0, 0))[1] <= self.now_ms, "one consumer at a time"
+            assert self.rests.pop(number, 0) <= self.now_ms, "it waits out its pause"
             if fifo and one.group:
                 mates = {mate for mate in range(number) if _GROUPS[mate % 4] == one.group}
                 assert mates <= self.done | self.cleaned, "those before it are done"
@@ -85,19 +88,26 @@ class CursorAgainstModel(RuleBasedStateMachine):
             self.deliveries[number] = self.deliveries.get(number, 0) + 1
             attempts = self.cursor.give_out(number, self.receipt, self.now_ms + for_ms, client_id)
             assert attempts == self.deliveries[number]
+            assert not any(self.cursor.extended(number, earlier, for_ms) for earlier in range(self.receipt))
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
             (self.attached.add if client_id else self.attached.discard)(number)
 
     @precondition(lambda self: self.with_consumers)
-    @rule(data=st.data(), extends=st.booleans(), for_ms=st.integers(1, 30))
-    def end_one(self, data: st.DataObject, extends: bool, for_ms: int) -> None:
+    @rule(data=st.data(), extends=st.booleans(), rests=st.booleans(), for_ms=st.integers(1, 30))
+    def end_one(self, data: st.DataObject, extends: bool, rests: bool, for_ms: int) -> None:
         number = data.draw(st.sampled_from(sorted(self.with_consumers)))
         receipt, _ = self.with_consumers[number]
         assert self.cursor.given(number, receipt)
         assert not self.cursor.given(number, receipt + 1_000_000)
         if extends:
             self.receipt += 1
-            self.cursor.postpone(number, self.receipt, self.now_ms + for_ms)
+            self.cursor.extend(number, self.receipt, self.now_ms + for_ms, for_ms, rests=rests)
+            assert self.cursor.extended(number, receipt, for_ms, rests=rests) == self.receipt
+            assert not self.cursor.extended(number, receipt, for_ms, rests=not rests)
+            assert not self.cursor.extended(number, receipt, for_ms + 1, rests=rests)
+            self.rests.pop(number, None)
+            if rests:
+                self.rests[number] = self.now_ms + for_ms
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
             self.attached.discard(number)
             assert not self.cursor.given(number, receipt)
@@ -122,12 +132,13 @@ class CursorAgainstModel(RuleBasedStateMachine):
                 assert self.cursor.given(number, receipt)
         self.cursor.release("c")
         for number, one in self.cursor.undone.items():
-            assert (number in self.with_consumers) or not one.until_ms
+            assert number in self.with_consumers or number in self.rests or not one.until_ms
 
     @rule()
     def restart(self) -> None:
         progress = self.cursor.progress()
         self.cursor = Cursor(progress)
+        self.cursor.resume(self.now_ms)
         self.with_consumers.clear()
 
     @rule(count=st.integers(1, 3))
@@ -159,6 +170,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
         while len(self.done) < self.end:
             before = len(self.done)
             self.read(100)
+            self.cursor.expire(self.now_ms)
             self._load()
             for number, one, _ in self.cursor.take(lambda _: True, 100, fifo=True):
                 assert self.cursor.waits(number, one)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.unit.coordinator.harness import Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from twophase.coordinator.operator import Act
+from twophase.coordinator.queues.cursor import Dead
 from twophase.coordinator.queues.letters import Edit
+from twophase.coordinator.queues.repeats import gids_of_letter
+from twophase.coordinator.queues.serving import Serving
 from twophase.core.audit_log import Actor, AuditSearch
-from twophase.core.errors import InvalidRequest
+from twophase.core.errors import InvalidRequest, StoreUnavailable
+from twophase.core.lifecycle import State
+from twophase.core.message import Branch, Message
 from twophase.core.queue_message import QueueMessage
-from twophase.core.queue_operating import RedriveLetters
+from twophase.core.queue_operating import DefineTopic, RedriveLetters
 
 ACT = Act("eve", "the currency was wrong", actor=Actor("desk", "::1"))
 AS_IT_IS = Edit()
+LETTERS = f"%DLQ%{GROUP}"
 
 
 @pytest.fixture
@@ -38,6 +45,18 @@ async def redrive(queueing: Queueing, numbers: list[int], edit: Edit = AS_IT_IS,
         GROUP, asked, edit, ACT, lambda topic: topic != "forbidden"
     )
     return [(one.result, one.why) for one in found.letters]
+
+
+async def give_up(queueing: Queueing, topic: str = TOPIC, reason: str = "") -> None:
+    """Give up everything that the group has not done of a topic."""
+    for one in await queueing.receive(topic=topic):
+        await queueing.queues.dead_letter("", GROUP, topic, one.handle, reason)
+
+
+def first_gid(gid: str, message_id: str, number: int = 0) -> str:
+    """Return the usual gid of the letter of an entry."""
+    letter = QueueMessage(f"%DLQ%{GROUP}", "", message_id, b"")
+    return next(gids_of_letter(letter, gid, TOPIC, 0, number))
 
 
 async def page(queueing: Queueing, position: int = 0, limit: int = 10, *, with_bodies: bool = False) -> Any:
@@ -99,6 +118,157 @@ async def test_a_letter_that_fails_again_is_a_letter_again(queueing: Queueing) -
 
     assert [one.message_id for one in (await page(queueing)).letters] == ["1", "1"]
     assert await redrive(queueing, [1]) == [("sent", "")]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ("queue://orders", "queue://orders"),
+        ("queue://orders?id=17", "queue://bills?id=17"),
+        ("queue://orders", "queue://bills"),
+        ("queue://orders?id=1", "queue://orders?id=2"),
+    ],
+)
+async def test_each_entry_of_one_message_is_a_letter_of_its_own(
+    harness: Harness, queueing: Queueing, steps: tuple[str, str]
+) -> None:
+    await harness.submit(Message("two", tuple(Branch(url, str(index).encode()) for index, url in enumerate(steps))))
+
+    for topic in sorted({step[8:].partition("?")[0] for step in steps}):
+        await give_up(queueing, topic)
+
+    letters = (await page(queueing, with_bodies=True)).letters
+    assert sorted(one.body for one in letters) == ["0", "1"]
+    assert await queueing.receive(topic=TOPIC) == await queueing.receive(topic="bills") == []
+
+
+async def test_equal_entries_of_one_message_are_two_letters(harness: Harness, queueing: Queueing) -> None:
+    await harness.submit(Message("two", (Branch("queue://orders", b"the same"), Branch("queue://orders", b"the same"))))
+
+    await give_up(queueing)
+
+    assert [one.body for one in (await page(queueing, with_bodies=True)).letters] == ["the same", "the same"]
+    assert await queueing.receive() == []
+
+
+async def test_entries_that_one_message_sent_to_the_letters_are_redriven_each(
+    harness: Harness, queueing: Queueing
+) -> None:
+    letters = f"queue://%25DLQ%25{GROUP}"
+    await harness.submit(Message("two", (Branch(letters, b"0"), Branch(letters, b"1"))))
+
+    assert await redrive(queueing, [0, 1], Edit(topic=TOPIC)) == [("sent", ""), ("sent", "")]
+    assert await redrive(queueing, [0, 1], Edit(topic=TOPIC)) == [("sent before", "")] * 2
+
+    assert sorted(one.message.body for one in await queueing.receive()) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("state", [State.PREPARED, State.FAILED, State.SUBMITTED, State.SUCCEEDED])
+async def test_a_gid_that_names_another_message_costs_no_letter(
+    harness: Harness, queueing: Queueing, state: State
+) -> None:
+    (sent,) = await queueing.send(order("1"))
+    squatter = Message(first_gid(sent.transaction_id, "1"), (Branch("http://b/in", b"x"),), "http://b/check")
+    if state is State.SUCCEEDED:
+        squatter = msgspec.structs.replace(squatter, branches=(Branch("", b"x"),), check_url="")
+    await (harness.prepare if state in {State.PREPARED, State.FAILED} else harness.submit)(squatter)
+    if state is State.FAILED:
+        await harness.abort(squatter.gid)
+
+    await give_up(queueing)
+    await give_up(queueing)
+
+    (letter,) = (await page(queueing, with_bodies=True)).letters
+    assert (letter.body, letter.gid == squatter.gid) == ("body of 1", False)
+    assert await queueing.receive() == []
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+async def test_a_burial_that_was_not_marked_makes_no_second_letter(
+    harness: Harness, queueing: Queueing, *, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (sent,) = await queueing.send(order("1"))
+    if is_taken:
+        await harness.submit(Message(first_gid(sent.transaction_id, "1"), (Branch("", b"x"),)))
+
+    async def lost(_self: Serving, _dead: Dead) -> None:
+        raise StoreUnavailable
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Serving, "buried", lost)
+        with pytest.raises(StoreUnavailable):
+            await give_up(queueing, reason="the first reason")
+    await harness.restart()
+    await give_up(queueing, reason="another one")
+
+    (letter,) = (await page(queueing)).letters
+    assert letter.properties == {"DLQ_REASON": "the first reason"}
+    assert await queueing.receive() == []
+
+
+async def of_other_readers(queueing: Queueing, group: str) -> list[Any]:
+    """Return the dead letters that another group gets."""
+    found: list[Any] = await queueing.queues.receive(
+        "",
+        group,
+        LETTERS,
+        expression="*",
+        limit=10,
+        invisible_ms=30_000,
+        wait_ms=0,
+        client_id="c",
+        auto_renew=False,
+        fifo=False,
+    )
+    return found
+
+
+async def test_a_redriven_letter_that_fails_again_is_shown_to_every_group(queueing: Queueing) -> None:
+    await bury(queueing, "1")
+    assert len(await of_other_readers(queueing, "desk")) == 1
+    await redrive(queueing, [0])
+    (again,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, again.handle)
+
+    assert [one.message.message_id for one in await of_other_readers(queueing, "desk")] == ["1"]
+    assert [one.message.message_id for one in await of_other_readers(queueing, "ops")] == ["1", "1"]
+
+
+async def test_the_reason_of_a_letter_is_that_of_its_last_failure(queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive()
+    await queueing.queues.dead_letter("", GROUP, TOPIC, first.handle, "no article")
+    await redrive(queueing, [0])
+    (again,) = await queueing.receive()
+
+    await queueing.queues.dead_letter("", GROUP, TOPIC, again.handle)
+
+    assert [one.properties for one in (await page(queueing)).letters] == [{"DLQ_REASON": "no article"}, {}]
+
+
+async def test_a_letter_that_its_own_group_reads_and_gives_up_keeps_its_origin(queueing: Queueing) -> None:
+    await bury(queueing, "1")
+    (letter,) = await queueing.receive(topic=LETTERS)
+
+    await queueing.queues.dead_letter("", GROUP, LETTERS, letter.handle, "no article")
+
+    letters = (await page(queueing)).letters
+    assert [(one.topic, one.message_id, one.properties.get("DLQ_REASON")) for one in letters] == [
+        (TOPIC, "1", None),
+        (TOPIC, "1", "no article"),
+    ]
+    assert await redrive(queueing, [1]) == [("sent", "")]
+    assert await queueing.ids() == ["1"]
+
+
+async def test_dead_letters_are_in_one_queue(queueing: Queueing) -> None:
+    operator = queueing.harness.coordinator.queue_operator
+    for name in (LETTERS, f"shop/{LETTERS}"):
+        with pytest.raises(InvalidRequest, match="dead letters"):
+            await operator.define_topic(name, DefineTopic(queues=2, override=True), ACT)
+        assert (await operator.define_topic(name, DefineTopic(queues=1), ACT)).after
+    assert (await operator.define_topic(f"not{LETTERS}", DefineTopic(queues=2), ACT)).after
 
 
 async def test_an_edit_changes_body_tag_and_properties_and_is_recorded_without_the_bodies(

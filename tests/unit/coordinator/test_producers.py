@@ -135,6 +135,24 @@ async def test_an_unknown_that_nobody_asked_for_changes_nothing(harness: Harness
     assert len(harness.store.batches) == batches
 
 
+async def test_an_answer_of_unknown_to_no_question_is_no_try(make_harness: MakeHarness) -> None:
+    harness = await make_harness(msgspec.structs.replace(SETTINGS, producer_checks_max=2))
+    queueing, client = Queueing(harness), Asked("a")
+    queueing.queues.attach(client)
+    id_ = await queueing.half(order("1"))
+    for _ in range(3):
+        await queueing.end(id_, Decision.UNKNOWN, checked=True)
+    harness.clock.advance(61_000)
+    await asked(harness, client, 1)
+    for _ in range(3):
+        await queueing.end(id_, Decision.UNKNOWN, checked=True)  # the first one answers
+
+    assert harness.watcher.parked_messages == []
+    harness.clock.advance(61_000)
+    await asked(harness, client, 2)
+    assert [question.asked for question in client.questions] == [0, 1]
+
+
 async def test_a_message_answered_unknown_too_often_is_parked_with_an_alert_and_never_given_up(
     make_harness: MakeHarness,
 ) -> None:

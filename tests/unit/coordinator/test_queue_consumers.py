@@ -10,7 +10,7 @@ import pytest
 
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Asked, Queueing, order
-from twophase.core.errors import InvalidRequest, ReceiptInvalid, ReceiptStale
+from twophase.core.errors import InvalidRequest, QueueNotFound, ReceiptInvalid, ReceiptStale, StoreUnavailable
 from twophase.stores.queue_rows import Definition
 
 
@@ -148,6 +148,38 @@ async def test_a_cancelled_poll_takes_nothing_and_leaves_its_turn_to_another(que
     assert [delivered.message.message_id for one in took for delivered in one] == ["1"]
 
 
+@pytest.mark.parametrize("how", ["cancelled", "the store fails"])
+async def test_a_consumer_that_ends_while_it_reads_leaves_its_turn_to_another(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    await queueing.send(order("0"))
+    await queueing.ack(*await queueing.receive(invisible_ms=3_600_000))  # no lease ends, and wakes anybody
+    waiting = []
+    for polls in (1, 2):
+        waiting.append(asyncio.ensure_future(queueing.receiving(1, wait_ms=3_600_000)))
+        await queueing.waiting(polls)
+    reads, go_on = asyncio.Event(), asyncio.Event()
+
+    async def held(*_: object) -> object:
+        monkeypatch.undo()
+        reads.set()
+        await go_on.wait()
+        raise StoreUnavailable
+
+    monkeypatch.setattr(harness.store, "queue_page", held)
+    await queueing.send(order("1"))
+    await asyncio.wait_for(reads.wait(), PATIENCE_S)
+
+    if how == "cancelled":
+        waiting[0].cancel()
+    go_on.set()
+
+    (one,) = await asyncio.wait_for(waiting[1], PATIENCE_S)
+    assert one.message.message_id == "1"
+    with contextlib.suppress(asyncio.CancelledError, StoreUnavailable):
+        await waiting[0]
+
+
 async def test_a_group_gets_the_tags_it_wants_and_the_rest_is_done(harness: Harness, queueing: Queueing) -> None:
     await queueing.send(*(order(f"{tag}{number}", tag=tag) for number in range(3) for tag in ("a", "b", "c")))
 
@@ -258,6 +290,22 @@ async def test_dead_letters_need_no_topic_that_was_made_before(harness: Harness)
     await queueing.queues.dead_letter("", GROUP, TOPIC, delivered.handle)
 
     assert await queueing.ids(topic=f"%DLQ%{GROUP}") == ["bad"]
+
+
+@pytest.mark.parametrize("name", ["a%DLQ%billing", "%DLQ%nobody", "%DLQ%", "%DLQ%shop/billing"])
+async def test_no_other_names_are_made_on_use_where_the_setting_is_off(harness: Harness, name: str) -> None:
+    harness.settings = msgspec.structs.replace(harness.settings, queues_made_on_use=False)
+    await harness.store.define_queue(Definition("group", GROUP, "{}"))
+    await harness.restart()
+    queues = harness.coordinator.queues
+    namespace, _, own = name.rpartition("/")
+
+    with pytest.raises((QueueNotFound, InvalidRequest)):
+        await queues.topic(namespace, own)
+    with pytest.raises((QueueNotFound, InvalidRequest)):
+        await queues.group(namespace, own)
+    assert queues.why_not(f"queue://{name}") is not None
+    assert queues.why_not(f"queue://%DLQ%{GROUP}") is None
 
 
 async def test_what_an_attached_client_holds_too_long_is_a_failed_delivery(

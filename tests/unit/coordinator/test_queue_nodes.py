@@ -17,7 +17,7 @@ from tests.unit.coordinator.harness import PATIENCE_S
 from tests.unit.coordinator.nodes import Node, Nodes
 from tests.unit.coordinator.queueing import GROUP, NAME, TOPIC, Asked, order
 from twophase.coordinator.queues import Decision, Delivered, Sent, moving
-from twophase.core.errors import QueuesElsewhere, QueuesUnavailable, StoreError
+from twophase.core.errors import QueuesElsewhere, QueuesUnavailable, ReceiptStale, StoreError
 from twophase.core.lifecycle import State
 from twophase.stores.batch import Batch
 from twophase.stores.queue_rows import Progress
@@ -84,6 +84,33 @@ async def test_every_node_names_the_same_owner_and_it_alone_serves(nodes: Nodes)
     told = [await node.coordinator.queues.servers("", TOPIC) for node in (owner, other)]
     assert [one.owner.node for one in told if one.owner] == [owner.store.slot[0]] * 2
     assert [[one.node for one in servers.others] for servers in told] == [[other.store.slot[0]]] * 2
+
+
+@pytest.mark.parametrize("act", ["ack", "extend", "give_back", "dead_letter"])
+async def test_an_act_at_another_node_than_the_owner_names_the_owner(nodes: Nodes, act: str) -> None:
+    owner, other = await placed(nodes)
+    await owner.coordinator.queues.announce({"http": "http://mq-1:36789"})
+    await other.coordinator.queues._owners.look()
+    await send(owner, "1")
+    (one,) = await receive(owner)
+    more = (30_000,) if act == "extend" else ()
+
+    with pytest.raises(QueuesElsewhere) as caught:
+        await getattr(other.coordinator.queues, act)("", GROUP, TOPIC, one.handle, *more)
+
+    assert caught.value.url == "http://mq-1:36789"
+    await ack(owner, one)
+
+
+async def test_a_receipt_of_a_dead_owner_is_stale_at_the_next(nodes: Nodes) -> None:
+    owner, other = await placed(nodes)
+    await send(owner, "1")
+    (one,) = await receive(owner)
+    owner.gates.cut = True
+    await until_served(other, 1)
+
+    with pytest.raises(ReceiptStale):
+        await ack(other, one)
 
 
 async def test_a_waiting_consumer_gets_what_another_node_appends(nodes: Nodes) -> None:

@@ -338,6 +338,8 @@ async def test_an_address_of_a_topic_that_is_not_made_on_use_is_refused(
     await operator(queueing).define_topic(TOPIC, DefineTopic(kinds=["normal"]), ACT)
 
     assert definitions.why_not(f"queue://{TOPIC}?tag=paid") is None
+    assert "there is no topic '%DLQ%billing'" in definitions.why_not("queue://%25DLQ%25billing")
+    await operator(queueing).define_group("billing", DefineGroup(), ACT)
     assert definitions.why_not("queue://%25DLQ%25billing") is None
     assert "there is no topic 'nosuch'" in definitions.why_not("queue://nosuch")
     assert "and no message of kind 'fifo'" in definitions.why_not(f"queue://{TOPIC}?kind=fifo&group=a")

@@ -200,6 +200,21 @@ async def test_a_recall_names_the_topic_of_its_message(harness: Harness, queuein
     await queueing.queues.recall("", TOPIC, sent.transaction_id, None)
 
 
+@pytest.mark.parametrize("decided", [False, True])
+async def test_a_half_of_other_producers_is_refused_and_not_taken_for_a_repetition(
+    queueing: Queueing, *, decided: bool
+) -> None:
+    half = await queueing.half(order("1"), client_id="a")
+    if decided:
+        await queueing.end(half, Decision.COMMIT)
+
+    with pytest.raises(ContentConflict):
+        await queueing.half(order("1"), client_id="a", producers="bills-service")
+
+    assert await queueing.half(order("1"), client_id="b") == half
+    assert await queueing.half(order("1"), client_id="b", producers=TOPIC) == half, "a group that is not named yet"
+
+
 async def test_a_normal_message_does_not_decide_a_half_one_of_its_id(queueing: Queueing) -> None:
     await queueing.half(order("1"))
 

@@ -45,6 +45,57 @@ async def test_a_restart_gives_out_what_was_given_out_and_nothing_that_was_ackno
         assert caught.value.is_superseded is is_done
 
 
+async def test_a_restart_ends_no_pause_and_costs_what_rests_no_delivery(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("1"), order("2"))
+    one, _ = await queueing.receive()
+    await queueing.queues.extend("", GROUP, TOPIC, one.handle, 7_200_000, rests=True)
+    for attempt in (2, 3):
+        await written(harness)
+        await harness.restart()
+        harness.clock.advance(60_000)
+        assert [(again.message.message_id, again.attempt) for again in await queueing.receive()] == [("2", attempt)]
+
+    with pytest.raises(ReceiptStale):
+        await queueing.ack(one)
+    await written(harness)
+    await harness.restart()
+    harness.clock.advance(7_200_000)
+    again = await queueing.receive()
+    assert sorted((one.message.message_id, one.attempt) for one in again) == [("1", 2), ("2", 4)]
+
+
+async def test_a_restart_ends_what_a_consumer_had(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (one,) = await queueing.receive()
+    await queueing.queues.extend("", GROUP, TOPIC, one.handle, 7_200_000)
+    await written(harness)
+
+    await harness.restart()
+
+    assert await queueing.ids() == ["1"]
+
+
+async def test_a_message_that_rests_keeps_its_message_group_waiting_after_a_restart(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(*(order(id_, kind="fifo", message_group="g") for id_ in "12"))
+    (one,) = await queueing.receive(fifo=True)
+    await queueing.queues.extend("", GROUP, TOPIC, one.handle, 60_000, rests=True)
+    await written(harness)
+
+    await harness.restart()
+
+    assert await queueing.ids(fifo=True) == []
+    harness.clock.advance(60_000)
+    assert await queueing.ids(fifo=True) == ["1"]
+
+
+async def written(harness: Harness) -> None:
+    """Wait until what is done is in the store."""
+    serving = harness.coordinator.queues.serving
+    await until(lambda: not (serving._dirty or serving._flushing[0]))
+
+
 async def test_a_receipt_of_another_group_or_before_any_poll_is_not_known(harness: Harness, queueing: Queueing) -> None:
     await queueing.send(order("1"))
     (delivered,) = await queueing.receive()

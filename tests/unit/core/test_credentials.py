@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from pathlib import Path
 
 import pytest
@@ -159,3 +160,14 @@ def test_an_empty_or_missing_variable_is_an_error(monkeypatch: pytest.MonkeyPatc
 )
 def test_a_password_in_a_url_is_found(url: str, *, holds: bool) -> None:
     assert holds_password(url) is holds
+
+
+@pytest.mark.parametrize("unit", ["://a:", "://", "://a:a", "a://[", "://a:1/"])
+@pytest.mark.parametrize(("before", "after"), [("", ""), ("@ ", " @"), ("://a:b@", "")])
+def test_logins_are_looked_for_in_linear_time(before: str, unit: str, after: str) -> None:
+    """At these lengths the square of the time would be minutes."""
+    text = before + unit * (300_000 // len(unit)) + after
+    began = time.process_time()
+    without_credentials(text)
+    holds_password(text)
+    assert time.process_time() - began < 5

@@ -15,6 +15,7 @@ from twophase.core.queue_message import (
     address_of,
     full_name,
     gid_of,
+    is_own_gid,
     is_to_both,
     message_of,
     queue_of,
@@ -142,3 +143,9 @@ def test_a_message_is_to_both_when_it_has_both(queues: int, others: int) -> None
     urls = ["queue://orders"] * queues + ["http://b/in"] * others
 
     assert is_to_both(urls) is (queues > 0 and others > 0)
+
+
+@pytest.mark.parametrize("gid", ["", "queue-17", f"queue-{'0' * 31}", f"queue-{'0' * 33}", f"queue-{'G' * 32}"])
+def test_only_gids_of_queues_are_their_own(gid: str) -> None:
+    assert is_own_gid(gid_of("", "orders", "1"))
+    assert not is_own_gid(gid)

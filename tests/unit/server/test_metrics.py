@@ -103,10 +103,26 @@ def test_what_an_operator_must_see_is_counted_and_logged(metrics: Metrics, obser
         observer.adopted(5)
         observer.heartbeat_failed("TP-4009", "gone")
         observer.topics_failed("TP-4009", "gone")
+        observer.burial_failed("billing", "TP-1024", "full")
+        observer.burial_failed("billing", "TP-1024", "full")
+        observer.burial_failed("shipping", "TP-1024", "full")
         observer.purged(Purged(3, 2, more=False, horizon_ms=NOW_MS, oldest_ms=NOW_MS))
         observer.cleaned(3, 2, 0.1)
     assert [line["log_level"] for line in lines] == [
-        *("error", "warning", "warning", "error", "info", "error", "warning", "warning", "warning", "info")
+        *(
+            "error",
+            "warning",
+            "warning",
+            "error",
+            "info",
+            "error",
+            "warning",
+            "warning",
+            "warning",
+            "error",
+            "error",
+            "info",
+        )
     ]
     assert (lines[0]["code"], lines[0]["what"]) == ("TP-4004", "full")
     assert lines[-1]["before"].startswith("2023-11-14T22:13:30")
@@ -122,6 +138,7 @@ def test_what_an_operator_must_see_is_counted_and_logged(metrics: Metrics, obser
         "twophase_adopted_total 5.0",
         'twophase_heartbeat_failed_total{code="TP-4009"} 1.0',
         'twophase_topics_failed_total{code="TP-4009"} 1.0',
+        'twophase_burial_failed_total{code="TP-1024"} 3.0',
         'twophase_rows_removed_total{table="history"} 3.0',
     ):
         assert line in shown

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
 from twophase.core.errors import Overloaded
-from twophase.server.rocketmq.rooms import Rooms
+from twophase.server.identity.caller import UNLIMITED, Caller
+from twophase.server.rocketmq.rooms import Rooms, sender_of
 
 
 def _kept(_: int) -> bool:
@@ -55,6 +57,20 @@ class _Requests:
     async def settle(self) -> None:
         for _ in range(5):
             await asyncio.sleep(0)
+
+
+class _Connection:
+    address = "10.0.0.1"
+
+
+def test_a_sender_is_the_tokens_owner_or_else_the_address_or_behind_a_proxy_the_connection() -> None:
+    one: Any = _Connection()
+    other: Any = _Connection()
+    assert sender_of(Caller("a"), one, shared=True) == sender_of(Caller("a"), other, shared=False)
+    assert sender_of(Caller("a"), one, shared=True) != sender_of(Caller("b"), one, shared=True)
+    assert sender_of(Caller(one.address), one, shared=True) != sender_of(UNLIMITED, one, shared=True)
+    assert sender_of(UNLIMITED, one, shared=True) == sender_of(UNLIMITED, other, shared=True)
+    assert sender_of(UNLIMITED, one, shared=False) != sender_of(UNLIMITED, other, shared=False)
 
 
 async def test_requests_of_an_address_wait_for_room_in_their_order() -> None:

@@ -170,5 +170,43 @@ def test_a_consumers_settings_come_back_with_the_servers_part() -> None:
     assert [pause.seconds for pause in answer.backoff_policy.customized_backoff.next] == [1, 5]
 
 
+def _many(name: str, within: str, number: int) -> bytes:
+    """Return a request with as many empty entries."""
+    request = kind(name)()
+    entries = request
+    for step in within.split("."):
+        entries = getattr(entries, step)
+    for _ in range(number):
+        entries.add()
+    return bytes(request.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("parse", "name", "within", "most"),
+    [
+        (requests.parse_ack, "AckMessageRequest", "entries", requests.MESSAGES_MAX),
+        (requests.parse_route, "QueryRouteRequest", "endpoints.addresses", requests.ADDRESSES_MAX),
+        (requests.parse_assignment, "QueryAssignmentRequest", "endpoints.addresses", requests.ADDRESSES_MAX),
+        (requests.parse_settings, "TelemetryCommand", "settings.publishing.topics", requests.TOPICS_MAX),
+        (requests.parse_settings, "TelemetryCommand", "settings.subscription.subscriptions", requests.TOPICS_MAX),
+    ],
+)
+def test_no_request_has_more_entries_than_are_looked_at(
+    parse: Callable[[bytes], object], name: str, within: str, most: int
+) -> None:
+    parse(_many(name, within, most))
+    for number in (most + 1, 16_000):
+        with pytest.raises(BrokenMessage, match=f"more than {most}"):
+            parse(_many(name, within, number))
+
+
+def test_the_entries_of_an_acknowledgement_are_counted_before_any_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(requests, "parsed", lambda name, _raw: made.append(name))
+    with pytest.raises(BrokenMessage):
+        requests.parse_ack(_many("AckMessageRequest", "entries", 16_000))
+    assert not made
+
+
 def test_another_command_has_no_settings() -> None:
     assert requests.parse_settings(b"") is None

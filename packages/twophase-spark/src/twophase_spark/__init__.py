@@ -136,7 +136,8 @@ def audit(
     Arguments:
         spark: any session whose executors reach the databases, also one of Spark Connect.
         coordinators, producers, consumers, ledgers: locations as the command takes them.
-        config: the command's TOML file; what is given here wins over it.
+        config: the command's TOML file; what is given here wins over it. The reports, findings and baseline that it
+            names are written before this returns; `every` and `memory` of it are for the command only.
         grace_s: seconds before suspects are read again, 5 by default.
         late_s: seconds after which an unfinished message is late, 3600 by default.
         state: a file with the verified point; only what came since is audited. The point moves at the end of the

@@ -23,6 +23,7 @@ from twophase.core.errors import ConfigurationError
 from twophase_spark.locations import PARAMETERS, Location, Role, location_of
 from twophase_spark.option_table import Option, table_of, unknown
 
+WITH_STATE = "an audit with state"
 _REPORTS = ("html", "json", "junit")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -76,7 +77,7 @@ class Options(
     write_baseline: Annotated[Path | None, Option()] = None
     since_ms: Annotated[Moment, Option(shown="all are expected")] = Moment(0)
     every_s: Annotated[Seconds | None, Option()] = None
-    overlap_s: Annotated[Seconds, Option()] = 900.0
+    overlap_s: Annotated[Seconds, Option(fits=((WITH_STATE,),))] = 900.0
     complete: Annotated[bool, Option()] = False
     allow_empty: Annotated[bool, Option()] = False
     memory_mb: Annotated[int, Meta(ge=512), Option()] = 2048

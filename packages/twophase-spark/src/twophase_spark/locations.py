@@ -18,6 +18,7 @@ import msgspec
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.core.credentials import is_reference, secret_of
 from twophase.core.errors import ConfigurationError
+from twophase_spark import mysql_url
 from twophase_spark.option_table import (
     Option,
     identifier,
@@ -61,7 +62,7 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     """One database table to read; the options behind its `#` are
 
     urls: The beginning of the branches' addresses that a consumer serves, or of the check addresses that a producer
-        answers; several may be named.
+        answers, up to the end of a part (`http://b` is not the beginning of `http://bc`); several may be named.
     gid: The column of the gid.
     branch: The column of the branch id.
     key: An indexed integer that grows with every row; with it a later run reads only new rows.
@@ -197,6 +198,8 @@ def _checked(role: Role, name: str, reference: str, table: str, given: Mapping[s
         raise ConfigurationError(f"the URL must begin with sqlite:, postgresql: or mysql:, not {scheme!r}.")
     if engine == "sqlite" and not url.startswith(f"{scheme}:///"):
         raise ConfigurationError("a SQLite URL is sqlite:///relative.db or sqlite:////absolute.db.")
+    if engine == "mysql":
+        mysql_url.parameters_of(url)
     if role is Role.COORDINATOR and table:
         raise ConfigurationError("a coordinator's tables have fixed names; drop the #.")
     if role is Role.LEDGER and not table:

@@ -1,12 +1,13 @@
 """The audit in an existing session: locations in, report and findings out.
 
-The findings are a DataFrame. It writes nothing but the verified point, when it was given a file for it.
+The findings are a DataFrame. It writes the verified point, when it was given a file for it, and what its file asks for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,12 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase_spark.auditing.run import examine, look_into
+from twophase_spark.auditing.run import examine, look_into, write
+from twophase_spark.fleet import reports_named
 from twophase_spark.inputs.increment import VerifiedPoint, write_state
-from twophase_spark.inputs.plan import plan_of
+from twophase_spark.inputs.plan import plan_of, require_folders
 from twophase_spark.lineage.sending import lineage_sent
 from twophase_spark.locations import Role
 from twophase_spark.reports.report import Report
+from twophase_spark.reports.unmade import STOPPED, ReportFiles, last_line
 from twophase_spark.rules.comparison import Audited
 from twophase_spark.rules.taxonomy import Flag
 
@@ -105,11 +108,36 @@ def audit(
     spark: SparkSession, texts: Mapping[Role, Sequence[str]], asked: Mapping[str, object], config: Path | None
 ) -> Outcome:
     """See `twophase_spark.audit`."""
-    plan = plan_of(asked, texts, config, cores=_cores_of(spark))
-    with lineage_sent(logging.getLogger(__name__).warning) as lineage, lineage.run(plan) as told:
-        report, audited, after = examine(spark, plan, look_into(plan), run_id=told.run_id)
-        told.checked(report)
+    with _reporting({} if config is None else reports_named(config)) as files:
+        plan = plan_of(asked, texts, config, cores=_cores_of(spark))
+        require_folders(plan)
+        with lineage_sent(logging.getLogger(__name__).warning) as lineage, lineage.run(plan) as told:
+            report, audited, after = examine(spark, plan, look_into(plan), run_id=told.run_id)
+            try:
+                write(report, audited, plan)
+            except BaseException:
+                audited.release()
+                raise
+            files.made = True
+            told.checked(report)
     return Outcome.of(report, audited, after, plan.state)
+
+
+@contextlib.contextmanager
+def _reporting(named: Mapping[str, Path]) -> Iterator[ReportFiles]:
+    """Write every failure into the reports that were asked for.
+
+    So no old success stays there.
+    """
+    files = ReportFiles(named.get("html"), named.get("json"), named.get("junit"))
+    try:
+        yield files
+    except KeyboardInterrupt:
+        files.say_not_made(STOPPED)
+        raise
+    except Exception as error:
+        files.say_not_made(f"Could not check. {last_line(error)}")
+        raise
 
 
 def _cores_of(spark: SparkSession) -> int:

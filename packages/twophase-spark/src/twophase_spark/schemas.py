@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 JOURNAL = pa.schema(
     [
+        pa.field("source", pa.string(), nullable=False),
         pa.field("gid", pa.string(), nullable=False),
         pa.field("state", pa.int32(), nullable=False),
         pa.field("created_ms", pa.int64(), nullable=False),
@@ -34,7 +35,7 @@ JOURNAL = pa.schema(
 )
 """Messages of a coordinator, live and final.
 
-Entries of queues that have no message are rows, too, whose state is `ABSENT`.
+Entries of queues that have no message are rows, too, whose state is `ABSENT`. `source` is the coordinator.
 
 `checked`: there is a check address (null: the body cannot be read); `producer`: its host, empty for none; `identity`:
 of the producer's database, as it stands in that address; `check_url`: the address without its query; `branches`: the

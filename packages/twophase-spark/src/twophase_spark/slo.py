@@ -16,7 +16,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase.core.lifecycle import State
-from twophase_spark.rules.classify import BY_CHECK_BACK, branches_of
+from twophase_spark.rules.addresses import branches_of
+from twophase_spark.rules.classify import BY_CHECK_BACK
 
 FORMAT = 1
 PERCENTILES = (0.5, 0.95, 0.99, 1.0)

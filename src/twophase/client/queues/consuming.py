@@ -116,7 +116,8 @@ class Consuming:
             wait_ms=wait_ms,
         )
         found = await self._requests.poll(RECEIVE_PATH, asked, Deliveries, wait_ms)
-        return [received(one, self._group) for one in found.messages]
+        url = self._requests.nodes.url((self._namespace, topic))  # that has just answered
+        return [self.holding.taken(received(one, self._group), url) for one in found.messages]
 
     async def _receive(self, subscription: Subscription) -> None:
         """Receive for one handler, as many messages as it can begin."""

@@ -42,6 +42,12 @@ class Holding:
     def __init__(self, requests: QueueRequests) -> None:
         self._requests = requests
         self._locks: WeakKeyDictionary[Received, asyncio.Lock] = WeakKeyDictionary()
+        self._nodes: WeakKeyDictionary[Received, str] = WeakKeyDictionary()
+
+    def taken(self, message: Received, url: str) -> Received:
+        """Return a message that the node at this URL gave; acts about it go there first."""
+        self._nodes[message] = url
+        return message
 
     async def ack(self, message: Received) -> bool:
         """Note that a message is done; True when that is durable."""
@@ -56,7 +62,7 @@ class Holding:
             names = _names(message)
             asked = Receipts(group=names["group"], topic=names["topic"], receipts=(message.receipt,))
             asked.namespace = message.namespace
-            (result,) = (await self._requests.ask(path, asked, ReceiptResults)).results
+            (result,) = (await self._requests.ask(path, asked, ReceiptResults, self._nodes.get(message))).results
         if result.code and result.code != ReceiptStale.code:
             raise TwophaseError(result.message)
         return not result.code
@@ -72,7 +78,8 @@ class Holding:
     async def _act(self, path: str, message: Received, asked: Any, answer: Any, **more: Any) -> bool:
         async with self._lock(message):
             try:
-                await self._requests.ask(path, asked(receipt=message.receipt, **_names(message), **more), answer)
+                asking = asked(receipt=message.receipt, **_names(message), **more)
+                await self._requests.ask(path, asking, answer, self._nodes.get(message))
             except ReceiptStale:
                 return False
         return True
@@ -82,9 +89,10 @@ class Holding:
         async with self._lock(message):
             asked = Extend(receipt=message.receipt, lease_ms=lease_ms, **_names(message))
             try:
-                message.receipt = (await self._requests.ask(EXTEND_PATH, asked, Extended)).receipt
+                extended = await self._requests.ask(EXTEND_PATH, asked, Extended, self._nodes.get(message))
             except ReceiptStale:
                 return False
+            message.receipt = extended.receipt
         return True
 
     async def keep(self, message: Received, lease_ms: int) -> TwophaseError | None:

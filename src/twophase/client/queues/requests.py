@@ -4,8 +4,9 @@ A request is repeated within the bounds of the client's `RetryPolicy`: each of t
 sent once, because its caller polls again anyway.
 
 Where several nodes share a store, one serves the consumers of a topic, and the others name it. Requests about the topic
-go to it from then on: a receipt counts at the owner alone. When it cannot be reached, or refuses, the client's own URL
-is asked again. Token, certificates and bounds are the same everywhere.
+go to it from then on. A receipt counts at the node alone that gave it, also while that node hands the topic over; so
+acts about a message go there first. When a node cannot be reached, or refuses, the client's own URL is asked again.
+Token, certificates and bounds are the same everywhere.
 """
 
 from __future__ import annotations
@@ -103,12 +104,12 @@ class QueueRequests:
         """
         return await self._ask(path, request, answer, wait_ms, attempts=1, total_ms=0, at=at)
 
-    async def ask(self, path: str, request: Any, answer: type[T]) -> T:
+    async def ask(self, path: str, request: Any, answer: type[T], at: str | None = None) -> T:
         """Send a request until it is answered, within the client's bounds.
 
-        Raises as `poll`.
+        `at`: the URL of the node that is asked first; by default as `poll`. Raises as `poll`.
         """
-        return await self._ask(path, request, answer, 0, self._bounds.attempts, self._bounds.total_ms)
+        return await self._ask(path, request, answer, 0, self._bounds.attempts, self._bounds.total_ms, at)
 
     async def _ask(
         self,
@@ -129,7 +130,8 @@ class QueueRequests:
             cause: BaseException | None = None
             failure: TwophaseError
             try:
-                answered = await self._follow(what, at, topic, path, body, self._bounds.timeout_ms + wait_ms)
+                first = at if tries == 1 or topic is None else None
+                answered = await self._follow(what, first, topic, path, body, self._bounds.timeout_ms + wait_ms)
                 if answered.status == 200:
                     return _read(what, answered, answer)
                 failure = refusal_of(what, answered)
@@ -152,9 +154,9 @@ class QueueRequests:
     async def _follow(
         self, what: str, at: str | None, topic: Topic | None, path: str, body: bytes, timeout_ms: int
     ) -> HttpAnswer:
-        """Send a request to the owner of its topic.
+        """Send a request to the owner of its topic, or `at` a node first.
 
-        The nodes name it; the number of hops is bounded.
+        The nodes name the owner; the number of hops is bounded.
         """
         hops = 0
         while True:
@@ -171,7 +173,7 @@ class QueueRequests:
                 return answered
             if not self.nodes.follow(topic, refused.url):
                 return answered
-            hops += 1
+            at, hops = None, hops + 1
 
     async def _send(self, base: str, path: str, body: bytes, timeout_ms: int) -> HttpAnswer:
         try:

@@ -169,6 +169,11 @@ class Producers:
                     break
         return found
 
+    def is_asked(self, gid: str) -> bool:
+        """Return True while a client has the message's question, and time to answer it."""
+        asked = self._asked.get(gid)
+        return asked is not None and asked.until_ms >= self._clock.now_ms()
+
     def answered(self, gid: str) -> int | None:
         """Note an answer or a decision; the client takes another question.
 
@@ -185,7 +190,7 @@ class Producers:
         """Return why a message that is due has no answer: one word, and the same in words."""
         name, _ = names_in(check_url)
         asked = self._asked.get(gid)
-        if asked is not None and asked.until_ms >= self._clock.now_ms():
+        if asked is not None and self.is_asked(gid):
             return "asked", f"the producer {asked.client.client_id!r} is asked and has not answered yet"
         clients = self._clients.get(name)
         if not clients:

@@ -29,7 +29,7 @@ from twophase.coordinator.queues.subscriptions import ASKED_MS
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import InvalidRequest, Overloaded, QueueInUse
 from twophase.core.lifecycle import State
-from twophase.core.queue_message import require_full_name, topic_address
+from twophase.core.queue_message import DEAD_LETTERS, require_full_name, topic_address
 from twophase.core.queue_operating import Defined, DefineGroup, DefineTopic, Removed, ShownLag
 from twophase.stores.queue_rows import Definition
 from twophase.stores.search import Search
@@ -69,11 +69,12 @@ class Changing:
         """Make a topic, or change its settings.
 
         Raises:
-            InvalidRequest: a setting that cannot be. LimitExceeded: too many topics and groups.
+            InvalidRequest: a setting that cannot be, such as several queues of dead letters. LimitExceeded: too many
+                topics and groups.
             QueueInUse: messages of a message group could overtake others.
         """
         require_full_name(name)
-        self._check_topic(asked)
+        self._check_topic(name, asked)
 
         def changed(known: TopicSettings) -> TopicSettings:
             queues = known.queues if asked.queues is None else asked.queues
@@ -88,7 +89,8 @@ class Changing:
                     " in bytes would remove nothing earlier.",
                     remedy="Give it a longer time as well (--retention-days), or no bound (--retention-bytes 0).",
                 )
-            return TopicSettings(queues, kinds, retention_ms, bytes_max)
+            settings = self._definitions.with_queues(known, queues)
+            return msgspec.structs.replace(settings, kinds=kinds, retention_ms=retention_ms, retention_bytes=bytes_max)
 
         await self._definitions.load()
         before = self._definitions.topic_settings(name)
@@ -115,13 +117,16 @@ class Changing:
 
         def changed(known: GroupSettings) -> GroupSettings:
             attempts_max = known.attempts_max if asked.attempts_max is None else asked.attempts_max
-            return GroupSettings(attempts_max, known.backoff_ms if pauses is None else tuple(pauses))
+            backoff_ms = known.backoff_ms if pauses is None else tuple(pauses)
+            return GroupSettings(attempts_max, backoff_ms, known.made_by)
 
         return await self._define("group", name, GroupSettings(), changed, act, dry_run=asked.dry_run)
 
-    def _check_topic(self, asked: DefineTopic) -> None:
+    def _check_topic(self, name: str, asked: DefineTopic) -> None:
         if asked.queues is not None and not 1 <= asked.queues <= QUEUES_MAX:
             raise InvalidRequest(f"queues: a topic has 1 to {QUEUES_MAX}.")
+        if asked.queues is not None and asked.queues > 1 and name.rpartition("/")[2].startswith(DEAD_LETTERS):
+            raise InvalidRequest(f"queues: {name!r} has dead letters, which are listed and sent again from one queue.")
         if asked.kinds is not None and (not asked.kinds or not set(asked.kinds) <= set(KINDS)):
             raise InvalidRequest(f"kinds: some of {', '.join(KINDS)} are needed.")
         bytes_max = asked.retention_bytes

@@ -134,16 +134,17 @@ class QueueApi(Protocol):
     Every method may raise `StoreError` and `Unavailable`.
     """
 
-    async def topic(self, namespace: str, name: str) -> TopicInfo:
+    async def topic(self, namespace: str, name: str, caller: Owner | None = None) -> TopicInfo:
         """Return a topic, which is made on first use where the setting allows it.
 
         Raises:
             InvalidRequest: no such name.
             QueueNotFound: it does not exist, and is not made.
+            TooManyTopics: there is no room for one more, or the caller has made its share of them.
         """
         ...
 
-    async def group(self, namespace: str, name: str) -> GroupInfo:
+    async def group(self, namespace: str, name: str, caller: Owner | None = None) -> GroupInfo:
         """Return a group of consumers, made on first use as a topic is. Raises as `topic`."""
         ...
 
@@ -195,6 +196,7 @@ class QueueApi(Protocol):
 
         Raises:
             InvalidRequest, QueueNotFound, WrongMessageKind, Overloaded: nothing was kept.
+            ContentConflict: the id stands for another message, or for one of other producers.
         """
         ...
 
@@ -211,7 +213,7 @@ class QueueApi(Protocol):
         """Decide about a half message; repeating it is safe.
 
         Arguments:
-            checked: it answers a question. Then UNKNOWN counts as a try; else it changes nothing.
+            checked: it answers a question. While that is open, UNKNOWN counts as a try; else it changes nothing.
             topic: namespace and topic of the message, which are compared; None for a caller that does not name them.
 
         Raises:
@@ -234,6 +236,7 @@ class QueueApi(Protocol):
         auto_renew: bool,
         fifo: bool,
         bytes_max: int | None = None,
+        caller: Owner | None = None,
     ) -> list[Delivered]:
         """Take up to `limit` messages; wait `wait_ms` for the first.
 
@@ -246,7 +249,7 @@ class QueueApi(Protocol):
             bytes_max: bodies behind the first message, beyond which no more are taken; None: no bound.
 
         Raises:
-            InvalidRequest, QueueNotFound, QueuesUnavailable: nothing was taken.
+            InvalidRequest, QueueNotFound, TooManyTopics, QueuesUnavailable: nothing was taken.
             QueuesElsewhere: nothing was taken; another node serves the topic's consumers.
             StoreFenced, ShuttingDown: this node serves nothing now.
         """
@@ -259,13 +262,19 @@ class QueueApi(Protocol):
             ReceiptStale: it was delivered again, extended or done since, and what is done is durable; or nothing is
                 known of this delivery (not `is_superseded`).
             ReceiptInvalid: nothing made this handle.
+            QueuesElsewhere: another node serves the topic's consumers, and knows its receipts; nothing was changed.
         """
         ...
 
-    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(
+        self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool = False
+    ) -> str:
         """Keep a message for `invisible_ms` from now; then it is delivered again.
 
-        Returns the new receipt.
+        Returns the new receipt. The same request again, whose answer may have been lost, gets the same one and changes
+        nothing.
+
+        `rests`: it waits that time also after a restart, and at another node. Otherwise others get it then at once.
 
         Raises as `ack`.
         """

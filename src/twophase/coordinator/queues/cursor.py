@@ -1,8 +1,9 @@
 """A group's place in one queue: what is done and what is given out.
 
 It performs no I/O and has no clock. Everything below `done.start` is done. A number that was read and is not done is in
-`undone`: it waits for a consumer, or one has it until a time. Only what is done and how often the rest was given out is
-kept in the store, so a restart gives out again what was given out and not acknowledged, and nothing else.
+`undone`: it waits for a consumer, or one has it until a time. What is done, how often the rest was given out, and until
+when a part of it rests is kept in the store. So a restart gives out again what was given out and not acknowledged, and
+nothing else; what rests waits out its pause first.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _AHEAD_MAX: Final = 512
 """Entries behind others of their message group whose bodies may be kept."""
 _TIMES_SPARE: Final = 1_000
 """Times of earlier receipts that may be kept beside those that count."""
+_REST_MS_MAX: Final = 24 * 3600 * 1000
+"""The longest pause of a group; a longer one that is stored is of another clock."""
+
+_NOT_EXTENDED: Final = (0, 0, False)
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -42,26 +47,34 @@ class Undone(msgspec.Struct, eq=False):
         attempts: how often it was given out.
         receipt: of the last time; 0 for none in this process.
         until_ms: until then a consumer has it, or it rests; 0: it waits for a consumer.
+        rests: it does so until then, also after a restart.
         client_id: the consumer that has it until then, if it is attached so long; empty for none.
         group: its message group, empty for none.
         held: None until it is read, and while a consumer has it.
         listed: it is among the numbers that wait; it may be there although an extension came late.
+        extended: the receipt before the last extension, for how long that was, and whether it then rests.
     """
 
     attempts: int = 0
     receipt: int = 0
     until_ms: int = 0
+    rests: bool = False
     client_id: str = ""
     group: str = ""
     held: Held | None = None
     listed: bool = False
+    extended: tuple[int, int, bool] = _NOT_EXTENDED
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """The stored form of what is above the first number that is not done."""
+    """The stored form of what is above the first number that is not done.
+
+    `rests`: until when an entry rests, by number. A version that does not know it ignores it.
+    """
 
     done: list[tuple[int, int]] = []
     attempts: dict[int, int] = {}
+    rests: dict[int, int] = {}
 
 
 _decode: Final = msgspec.msgpack.Decoder(Kept).decode
@@ -87,6 +100,8 @@ class Cursor:
         self.done = Ranges(progress.next_number, kept.done)
         self._attempts_before = dict(kept.attempts)
         """Deliveries before this process, by number, until the entry is read."""
+        self._rests_before = dict(kept.rests)
+        """The ends of pauses that began before this process, likewise."""
         self.read_to = progress.next_number
         """The first number that was not read yet."""
         self.undone: dict[int, Undone] = {}
@@ -127,9 +142,16 @@ class Cursor:
     def progress(self) -> Progress:
         """Return what is to be stored."""
         attempts = {number: one.attempts for number, one in self.undone.items() if one.attempts}
-        kept = Kept(self.done.pairs(), self._attempts_before | attempts)
+        rests = {number: one.until_ms for number, one in self.undone.items() if one.rests and one.until_ms}
+        kept = Kept(self.done.pairs(), self._attempts_before | attempts, self._rests_before | rests)
         group, topic, queue = self.key
         return Progress(group, topic, queue, self.done.start, _encode(kept), self.term)
+
+    def resume(self, now_ms: int) -> None:
+        """Forget the stored pauses that are over; none is longer than a pause can be."""
+        last_ms = now_ms + _REST_MS_MAX
+        before = self._rests_before.items()
+        self._rests_before = {number: min(until_ms, last_ms) for number, until_ms in before if until_ms > now_ms}
 
     def read(self, entries: Sequence[tuple[int, Held]], *, ahead: bool = True) -> None:
         """Take entries that were read from `read_to` on.
@@ -144,11 +166,14 @@ class Cursor:
             self.read_to = number + 1
             if number in self.done:
                 continue
-            attempts, group = self._attempts_before.pop(number, 0), held.message.message_group
-            one = self.undone[number] = Undone(attempts, group=group)
+            attempts, until_ms = self._attempts_before.pop(number, 0), self._rests_before.pop(number, 0)
+            group = held.message.message_group
+            one = self.undone[number] = Undone(attempts, until_ms=until_ms, rests=until_ms > 0, group=group)
             if group:
                 self._of_group.setdefault(group, deque()).append(number)
-            if group and self._of_group[group][0] != number:
+            if until_ms:
+                heapq.heappush(self._times, (until_ms, number, one.receipt))
+            elif group and self._of_group[group][0] != number:
                 room = len(self._held_back) < _AHEAD_MAX and self.held_bytes < PAGE_BYTES_MAX
                 self._held_back.add(number)
                 if ahead and room:
@@ -263,11 +288,17 @@ class Cursor:
             client_id: the consumer that has it no longer than it is attached; empty for one that has it until the time.
         """
         one = self.undone[number]
+        assert not one.until_ms, "no consumer has it"
         self._let_go(one)
         one.attempts += 1
         self.postpone(number, receipt, until_ms)
         one.client_id = client_id
         return one.attempts
+
+    def set_aside(self, number: int, receipt: int, until_ms: int) -> None:
+        """Keep an entry that was taken from consumers while it is buried."""
+        assert not self.undone[number].until_ms, "a message that a consumer has is not buried"
+        self.postpone(number, receipt, until_ms)
 
     def waits(self, number: int, one: Undone) -> bool:
         """Return True for an entry that was taken, and is still to be given out.
@@ -287,14 +318,33 @@ class Cursor:
         one = self.undone[number]
         one.attempts = max(0, one.attempts - 1)
         one.until_ms = one.receipt = 0
-        one.client_id = ""
+        one.client_id, one.extended = "", _NOT_EXTENDED
         self.changed = True
         self.put_back(number, one)
 
-    def postpone(self, number: int, receipt: int, until_ms: int) -> None:
-        """Leave an entry with its consumer until a time, under another receipt."""
+    def extend(self, number: int, receipt: int, until_ms: int, for_ms: int, *, rests: bool = False) -> None:
+        """Postpone an entry as a consumer asks; `extended` answers a repetition."""
+        before = self.undone[number].receipt
+        self.postpone(number, receipt, until_ms, rests=rests)
+        self.undone[number].extended = before, for_ms, rests
+
+    def extended(self, number: int, receipt: int, for_ms: int, *, rests: bool = False) -> int:
+        """Return the newest receipt of an entry whose last act was this extension.
+
+        Returns 0 where it was not. The answer may have been lost. Nothing is changed: the message is not the
+        consumer's for longer.
+        """
+        one = self.undone.get(number)
+        return one.receipt if one is not None and receipt and one.extended == (receipt, for_ms, rests) else 0
+
+    def postpone(self, number: int, receipt: int, until_ms: int, *, rests: bool = False) -> None:
+        """Leave an entry with its consumer until a time, under another receipt.
+
+        `rests`: a restart does not end that.
+        """
         one = self.undone[number]
-        one.receipt, one.until_ms, one.client_id = receipt, until_ms, ""
+        one.receipt, one.until_ms, one.rests, one.client_id = receipt, until_ms, rests, ""
+        one.extended = _NOT_EXTENDED
         heapq.heappush(self._times, (until_ms, number, receipt))
         if len(self._times) > _TIMES_SPARE + 2 * len(self.undone):
             self._count_times()
@@ -304,6 +354,7 @@ class Cursor:
         for one in self.undone.values():
             if one.until_ms:
                 one.until_ms = max(1, one.until_ms - by_ms)
+        self._rests_before = {number: max(1, until_ms - by_ms) for number, until_ms in self._rests_before.items()}
         self._count_times()
 
     def _count_times(self) -> None:

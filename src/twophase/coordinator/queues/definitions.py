@@ -2,7 +2,10 @@
 
 The first definition of a name stands on every node (`QueueStore.define_queue`), until an operator changes it
 (`changing`). All are in memory; one that is missing is looked for in the store before it is made, and where nodes share
-the store, all are read again now and then.
+the store, all are read again every five seconds.
+
+Promise: nodes that share a store send the messages of a message group to one queue, also while a topic gets more
+queues. The new number counts from a time on that its definition names, by which every node has read it.
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ from collections.abc import Mapping
 from typing import Annotated, Final, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from twophase.coordinator.background import end
 from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
 from twophase.coordinator.runtime import Runtime
-from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, WrongMessageKind
-from twophase.core.limits import TOPICS_MAX, require
+from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, TooManyTopics, WrongMessageKind
+from twophase.core.limits import TOPICS_MAX
 from twophase.core.queue_message import DEAD_LETTERS, full_name, message_of
 from twophase.stores.queue_rows import Definition
 
@@ -30,8 +33,15 @@ BACKOFF_MS: Final = tuple(
     1_000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 )
+_SHARE: Final = 10
+"""One owner makes at most this part of all topics and groups by their first use."""
 _REREAD_MS: Final = 5_000
 """Age bound of the definitions in memory, on a store that other nodes change."""
+_GROWS_MS: Final = 2 * _REREAD_MS
+"""Time after which messages go to new queues.
+
+Every node has read of them by then, also after a reading that failed.
+"""
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
@@ -39,19 +49,35 @@ class TopicSettings(msgspec.Struct, frozen=True):
 
     `retention_ms`: how long its entries are kept at least; 0 for the coordinator's retention.
     `retention_bytes`: beyond these bytes they are kept as long as history only; 0 for the coordinator's bound.
+    `made_by`: the owner whose request was the first use.
+    `queues_before`: the number of queues to which messages go until `grows_ms`.
     """
 
     queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] = 1
     kinds: tuple[str, ...] = KINDS
     retention_ms: int = 0
     retention_bytes: int = 0
+    made_by: str | UnsetType = UNSET
+    queues_before: int | UnsetType = UNSET
+    grows_ms: int | UnsetType = UNSET
+
+    def queues_at(self, now_ms: int) -> int:
+        """Return the number of queues to which messages go at a time.
+
+        >>> TopicSettings(4, queues_before=1, grows_ms=10).queues_at(9)
+        1
+        """
+        if self.queues_before is UNSET or self.grows_ms is UNSET or now_ms >= self.grows_ms:
+            return self.queues
+        return self.queues_before
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
-    """The stored settings of a group."""
+    """The stored settings of a group. `made_by`: as of a topic."""
 
     attempts_max: int = ATTEMPTS_MAX
     backoff_ms: Annotated[tuple[int, ...], Meta(min_length=1)] = BACKOFF_MS
+    made_by: str | UnsetType = UNSET
 
 
 S = TypeVar("S", TopicSettings, GroupSettings)
@@ -68,7 +94,10 @@ class Definitions:
         self._counts = runtime.queue_counts
         self._texts: dict[tuple[str, str], str] = {}
         self._known: dict[tuple[str, str], TopicSettings | GroupSettings] = {}
+        self._growing: set[str] = set()
+        """Topics whose messages do not go to all of their queues yet."""
         self._read_ms = 0
+        self._loaded_ms = 0
         self._readings = 0
         self._changed: set[tuple[str, str]] = set()
         """Those that this node changed while it read them: what was read may be older."""
@@ -77,7 +106,7 @@ class Definitions:
 
     async def load(self) -> None:
         """Read all of them."""
-        self._read_ms = self._clock.now_ms()
+        self._read_ms = began_ms = self._clock.now_ms()
         self._readings += 1
         try:
             found = {(one.kind, one.name): one for one in await self._store.queue_definitions()}
@@ -85,29 +114,50 @@ class Definitions:
                 self._remove(kind, name)
             for key in found.keys() - self._changed:
                 self._set(found[key])
+            self._loaded_ms = began_ms
         finally:
             self._readings -= 1
             if not self._readings:
                 self._changed.clear()
 
-    async def topic(self, namespace: str, name: str) -> TopicInfo:
-        """See `QueueApi.topic`."""
-        settings = await self._settings("topic", full_name(namespace, name), TopicSettings())
+    async def look(self) -> None:
+        """Read all of them, where the last reading that succeeded is some seconds ago.
+
+        Raises:
+            StoreError: the next look reads them.
+        """
+        if self._is_old(self._loaded_ms):
+            await self.load()
+        self.grow()
+
+    def grow(self) -> None:
+        """Let messages go to the new queues of topics whose time has come."""
+        for name in tuple(self._growing):
+            self._count(name, self.topic_settings(name))
+
+    async def topic(self, namespace: str, name: str, owner: str = "") -> TopicInfo:
+        """See `QueueApi.topic`.
+
+        `owner`: of the token that asks, for which new topics count; empty for none.
+        """
+        settings = await self._settings("topic", full_name(namespace, name), TopicSettings(made_by=owner or UNSET))
         return TopicInfo(name, namespace, settings.queues, frozenset(settings.kinds))
 
-    async def group(self, namespace: str, name: str) -> GroupInfo:
-        """See `QueueApi.group`."""
-        settings = await self._settings("group", full_name(namespace, name), GroupSettings())
+    async def group(self, namespace: str, name: str, owner: str = "") -> GroupInfo:
+        """See `QueueApi.group`. `owner`: as of `topic`."""
+        settings = await self._settings("group", full_name(namespace, name), GroupSettings(made_by=owner or UNSET))
         return GroupInfo(name, namespace, settings.attempts_max, settings.backoff_ms)
 
-    async def require(self, namespace: str, topic: str, kind: str) -> None:
-        """Refuse a message of a kind that the topic does not take.
+    async def require(self, namespace: str, topic: str, kind: str, owner: str = "") -> None:
+        """Refuse a message of a kind that the topic does not take. `owner`: as of `topic`.
 
         Raises:
             WrongMessageKind: so it is.
-            InvalidRequest, QueueNotFound: as `topic`.
+            InvalidRequest, QueueNotFound, TooManyTopics: as `topic`.
         """
-        taken = (await self.topic(namespace, topic)).kinds
+        taken = (await self.topic(namespace, topic, owner)).kinds
+        if self._growing:
+            self.grow()
         if kind not in taken:
             raise WrongMessageKind(_wrong_kind(topic, taken, kind))
 
@@ -123,10 +173,11 @@ class Definitions:
         except InvalidRequest as error:
             return f"bad_url: {error.message}"
         self._load_soon()
+        if self._growing:
+            self.grow()
         settings = self._known.get(("topic", name))
         if settings is None:
-            is_made = self._made_on_use or DEAD_LETTERS in name
-            return None if is_made else _no_such("topic", name)
+            return None if self._is_made("topic", name) else _no_such("topic", name)
         assert isinstance(settings, TopicSettings), "kinds have their own settings"
         if message.kind in settings.kinds:
             return None
@@ -134,15 +185,15 @@ class Definitions:
 
     def _load_soon(self) -> None:
         """Read all of them in the background, where other nodes may have changed them."""
-        if self._is_old() and (self._reading is None or self._reading.done()):
+        if self._is_old(self._read_ms) and (self._reading is None or self._reading.done()):
             self._reading = asyncio.get_running_loop().create_task(self._load_quietly(), name="twophase queues")
 
     async def _load_quietly(self) -> None:
         with contextlib.suppress(StoreError):  # the next message that names a queue asks again
             await self.load()
 
-    def _is_old(self) -> bool:
-        age_ms = self._clock.now_ms() - self._read_ms
+    def _is_old(self, read_ms: int) -> bool:
+        age_ms = self._clock.now_ms() - read_ms
         return self._store.shared and not 0 <= age_ms < _REREAD_MS  # below 0: the clock was set back
 
     async def stop(self) -> None:
@@ -152,24 +203,57 @@ class Definitions:
 
     async def _settings(self, kind: str, name: str, default: S) -> S:
         found = self._known.get((kind, name))
-        if found is None or self._is_old():
+        if found is None or self._is_old(self._read_ms):
             await self.load()
             found = self._known.get((kind, name))
         if found is None:
-            if not self._made_on_use and DEAD_LETTERS not in name:
+            if not self._is_made(kind, name):
                 raise QueueNotFound(_no_such(kind, name))
             # One at a time: each is a commit, and thousands of calls with a new name would hold up every flush.
             async with self._making:
                 if (kind, name) not in self._known:
-                    self.require_room()
+                    self._require_room_for(kind, name, default)
                     self.take(await self._store.define_queue(definition(kind, name, default)))
             found = self._known[kind, name]
         assert isinstance(found, type(default)), "kinds have their own settings"
         return found
 
+    def _is_made(self, kind: str, name: str) -> bool:
+        """Return True for a name that its first use creates.
+
+        By the setting it is any name, or the dead letters of a known group alone.
+        """
+        if self._made_on_use:
+            return True
+        namespace, slash, own = name.rpartition("/")
+        group = f"{namespace}{slash}{own.removeprefix(DEAD_LETTERS)}"
+        return kind == "topic" and own.startswith(DEAD_LETTERS) and ("group", group) in self._known
+
     def require_room(self) -> None:
-        """Refuse one definition more than there may be; raises LimitExceeded."""
-        require(TOPICS_MAX, len(self._known) + 1, name="topics of queues and groups")
+        """Refuse one definition more than there may be; raises TooManyTopics."""
+        if len(self._known) >= TOPICS_MAX.value:
+            raise TooManyTopics(
+                f"there are {len(self._known)} topics of queues and groups, the most that there may be."
+            )
+
+    def _require_room_for(self, kind: str, name: str, settings: TopicSettings | GroupSettings) -> None:
+        """Refuse to make one more by its first use; what no owner makes needs room alone.
+
+        Dead letters of a group that there is always have room: without their topic they could go nowhere.
+        """
+        are_letters = kind == "topic" and name.rpartition("/")[2].startswith(DEAD_LETTERS)
+        if are_letters and ("group", name.replace(DEAD_LETTERS, "", 1)) in self._known:
+            return
+        self.require_room()
+        owner = settings.made_by
+        if owner is UNSET:
+            return
+        made = sum(one.made_by == owner for one in self._known.values())
+        if made >= TOPICS_MAX.value // _SHARE:
+            raise TooManyTopics(
+                f"{owner!r} has made {made} topics of queues and groups by their first use, its share of the"
+                f" {TOPICS_MAX.value} that there may be."
+            )
 
     def known(self, kind: str, name: str) -> Definition | None:
         """Return the definition of a name, as it was read last; None for none."""
@@ -191,6 +275,17 @@ class Definitions:
         found = self._known.get(("group", name), GroupSettings())
         assert isinstance(found, GroupSettings), "kinds have their own settings"
         return found
+
+    def with_queues(self, settings: TopicSettings, queues: int) -> TopicSettings:
+        """Return a topic's settings with another number of queues.
+
+        Where nodes share the store, messages go to new ones some seconds later.
+        """
+        if queues == settings.queues or not self._store.shared:
+            return msgspec.structs.replace(settings, queues=queues)
+        now_ms = self._clock.now_ms()
+        before = settings.queues_at(now_ms)
+        return msgspec.structs.replace(settings, queues=queues, queues_before=before, grows_ms=now_ms + _GROWS_MS)
 
     def retentions(self) -> Mapping[str, int]:
         """Return the retention of each topic that has one of its own, in milliseconds."""
@@ -233,14 +328,24 @@ class Definitions:
             return
         settings = msgspec.json.decode(one.text, type=TopicSettings)
         self._known["topic", one.name] = settings
-        if settings.queues > 1:
-            self._counts[one.name] = settings.queues
+        self._count(one.name, settings)
+
+    def _count(self, name: str, settings: TopicSettings) -> None:
+        """Note to how many of a topic's queues messages go now."""
+        queues = settings.queues_at(self._clock.now_ms())
+        if queues > 1:
+            self._counts[name] = queues
+        if queues < settings.queues:
+            self._growing.add(name)
+        else:
+            self._growing.discard(name)
 
     def _remove(self, kind: str, name: str) -> None:
         self._known.pop((kind, name), None)
         self._texts.pop((kind, name), None)
         if kind == "topic":
             self._counts.pop(name, None)
+            self._growing.discard(name)
 
 
 def definition(kind: str, name: str, settings: TopicSettings | GroupSettings) -> Definition:

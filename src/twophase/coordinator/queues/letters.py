@@ -16,12 +16,13 @@ import msgspec
 
 from twophase.coordinator.operator import Act
 from twophase.coordinator.queues.lags import Allowed, letters_of
+from twophase.coordinator.queues.repeats import REASON
 from twophase.coordinator.queues.subscription import held_of
 from twophase.coordinator.state.active_message import Audited, OnReply, Trigger
 from twophase.coordinator.state.acts import Acts
 from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import ContentConflict, InvalidRequest, StateConflict
-from twophase.core.queue_message import QueueMessage, full_name, gid_of, require_full_name
+from twophase.core.queue_message import DEAD_LETTERS, QueueMessage, full_name, gid_of, require_full_name
 from twophase.core.queue_operating import (
     RedriveLetters,
     RedrivenLetter,
@@ -187,6 +188,43 @@ class Letters:
         raise reply.error
 
 
+def letter_of(message: QueueMessage, namespace: str, group: str, reason: str = "") -> QueueMessage:
+    """Return the dead letter of a message that a group gives up.
+
+    Every group may read it, also when the message was for one alone. A letter that its own group read and gives up
+    keeps the origin that it has.
+
+    Arguments:
+        message: as it was given out.
+        namespace, group: of the group.
+        reason: why its consumer gives it up; empty for a message that was given out too often.
+
+    >>> letter = letter_of(QueueMessage("orders", "", "7", b"{}", only_group="billing"), "", "billing", "no article")
+    >>> letter.topic, letter.only_group, dict(letter.properties)["DLQ_ORIGIN_TOPIC"]
+    ('%DLQ%billing', '', 'orders')
+    >>> dict(letter_of(letter, "", "billing").properties)
+    {'DLQ_ORIGIN_TOPIC': 'orders', 'DLQ_ORIGIN_MESSAGE_ID': '7'}
+    """
+    topic = f"{DEAD_LETTERS}{group}"
+    known = dict(message.properties)
+    origin = {ORIGIN_TOPIC: message.topic, ORIGIN_ID: message.message_id}
+    if message.topic == topic and ORIGIN_TOPIC in known:
+        origin = {name: known[name] for name in origin if name in known}
+    if reason:
+        origin[REASON] = reason
+    own = tuple(one for one in message.properties if one[0] not in {ORIGIN_TOPIC, ORIGIN_ID, REASON})
+    return msgspec.structs.replace(
+        message,
+        topic=topic,
+        namespace=namespace,
+        kind="normal",
+        message_group="",
+        deliver_at_ms=0,
+        properties=own + tuple(origin.items()),
+        only_group="",
+    )
+
+
 def _begin(append: Append, message: QueueMessage, gid: str, on_reply: OnReply, audited: Audited) -> None:
     append(message, gid, on_reply, None, audited)
 
@@ -205,8 +243,13 @@ def _origin(letter: QueueMessage) -> str:
 
 
 def _gid(letter: QueueMessage, topic: str, entry: Entry) -> str:
+    """Return the gid of a letter that is sent again.
+
+    A message that was sent to the letters directly may have several entries there.
+    """
     namespace, _, name = topic.rpartition("/")
-    return gid_of(namespace, name, letter.message_id, entry.gid)
+    origin = f"{entry.gid}\0{entry.branch}" if entry.branch else entry.gid  # no gid has such a character
+    return gid_of(namespace, name, letter.message_id, origin)
 
 
 def _edited(letter: QueueMessage, group: str, topic: str, edit: Edit) -> QueueMessage:

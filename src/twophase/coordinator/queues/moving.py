@@ -23,6 +23,7 @@ import msgspec
 from twophase.coordinator.background import Background, end, rest
 from twophase.coordinator.dispatch.producers import Producers
 from twophase.coordinator.queues.contract import NodeAddress
+from twophase.coordinator.queues.definitions import Definitions
 from twophase.coordinator.queues.placement import Announced, better_for_halves, next_incarnation, owner_of
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import LOOK_S, TopicOwners
@@ -50,14 +51,23 @@ class Moving:
         owners: the topics of this node.
         serving: its consumers.
         producers: those that have a stream to this node.
+        definitions: of topics and groups, which other nodes change.
     """
 
-    def __init__(self, runtime: Runtime, owners: TopicOwners, serving: Serving, producers: Producers) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        owners: TopicOwners,
+        serving: Serving,
+        producers: Producers,
+        definitions: Definitions,
+    ) -> None:
         self._store = runtime.store
         self._observer = runtime.observer
         self._owners = owners
         self._serving = serving
         self._producers = producers
+        self._definitions = definitions
         self._addresses: dict[str, str] = {}
         self._announced: tuple[tuple[int, int], dict[str, str]] | None = None
         """The slot and the addresses that were announced last."""
@@ -119,6 +129,7 @@ class Moving:
         look_s = loop.time()
         while True:
             try:
+                self._definitions.grow()
                 await self._announce()
                 if loop.time() >= look_s:
                     look_s = loop.time() + LOOK_S
@@ -138,6 +149,7 @@ class Moving:
     async def _look(self) -> None:
         nodes = await self._owners.look()
         self._is_alone = all(one.is_self for one in nodes)
+        await self._definitions.look()
         await self._pass_on(better_for_halves(self._addresses, nodes))
         for topic, term in list(self._owners.terms.items()):
             if topic in self._handing_over:

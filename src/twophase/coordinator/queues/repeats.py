@@ -6,17 +6,41 @@ then the second message is refused. Taken for a repetition of the first, it woul
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final
+
 import msgspec
 
+from twophase.coordinator.dispatch.producers import PRODUCER_PREFIX, names_in
 from twophase.core.errors import ContentConflict
 from twophase.core.message import Message
-from twophase.core.queue_message import QUEUE_PREFIX, QueueMessage, message_of
+from twophase.core.queue_message import DEAD_LETTERS, QUEUE_PREFIX, QueueMessage, gid_of, message_of
+
+REASON: Final = "DLQ_REASON"
+"""The property of a dead letter with the reason for which a consumer gave it up."""
+_GIDS_MAX: Final = 4
+_BETWEEN: Final = "\0"
+"""No gid and no name has it."""
 
 
-def is_same(sent: QueueMessage, stored: Message) -> bool:
-    """Return True when a message of the coordinator is what is sent again."""
+def is_same(sent: QueueMessage, stored: Message, producers: str = "") -> bool:
+    """Return True when a message of the coordinator is what is sent again.
+
+    `producers`: those that answer for a half message, who must be the same. RocketMQ's producers may name their group
+    in one call and not yet in another; until then their topic's name stands for it.
+    """
     known = _queue_message_in(stored)
-    return known is not None and _compared(sent) == _compared(known)
+    if known is None or _compared(sent) != _compared(known):
+        return False
+    if not producers or not stored.check_url.startswith(PRODUCER_PREFIX):
+        return True
+    before, _ = names_in(stored.check_url)
+    return before == producers or _is_topics(before, sent.topic) or _is_topics(producers, sent.topic)
+
+
+def _is_topics(producers: str, topic: str) -> bool:
+    """Return True for the name that a topic's producers have without a group."""
+    return producers == topic or producers.endswith((f"/{topic}", f"|{topic}"))
 
 
 def id_taken(sent: QueueMessage, gid: str) -> ContentConflict:
@@ -26,6 +50,24 @@ def id_taken(sent: QueueMessage, gid: str) -> ContentConflict:
         gid=gid,
         remedy="Send it under another id. Producers with one address and one process number may make the same ids.",
     )
+
+
+def gids_of_letter(letter: QueueMessage, gid: str, topic: str, queue: int, number: int) -> Iterator[str]:
+    """Return the gids that a dead letter may have, the usual one first.
+
+    The same entry of a queue has the same, so a burial that is repeated makes no second letter. Another one is needed
+    where the usual one names another message.
+
+    Arguments:
+        letter: what is buried.
+        gid, topic, queue, number: of the entry that it is made of.
+
+    >>> len(set(gids_of_letter(QueueMessage("%DLQ%billing", "", "1", b""), "g", "orders", 0, 7)))
+    4
+    """
+    origin = _BETWEEN.join((gid, topic, str(queue), str(number)))
+    for attempt in range(_GIDS_MAX):
+        yield gid_of(letter.namespace, letter.topic, letter.message_id, f"{origin}{_BETWEEN}{attempt}")
 
 
 def _queue_message_in(stored: Message) -> QueueMessage | None:
@@ -43,8 +85,10 @@ def is_of_topic(stored: Message, namespace: str, topic: str) -> bool:
 def _compared(message: QueueMessage) -> QueueMessage:
     """Return the part of a message that a client repeats as it was.
 
-    When and where it was born, and its trace, may be those of the repetition; the properties come in any order.
+    When and where it was born, and its trace, may be those of the repetition; the properties come in any order. A
+    dead letter's reason may be another one: a burial that is repeated need not know the first.
     """
-    return msgspec.structs.replace(
-        message, born_ms=0, born_host="", trace_context="", properties=tuple(sorted(message.properties))
-    )
+    properties = sorted(message.properties)
+    if message.topic.startswith(DEAD_LETTERS):
+        properties = [one for one in properties if one[0] != REASON]
+    return msgspec.structs.replace(message, born_ms=0, born_host="", trace_context="", properties=tuple(properties))

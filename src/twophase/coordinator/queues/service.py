@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from twophase.coordinator.admission import Admission
 from twophase.coordinator.background import end
 from twophase.coordinator.cluster.lease import Lease
@@ -20,9 +18,10 @@ from twophase.coordinator.dispatch.producers import Client, Producers, check_add
 from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, Servers, TopicInfo
 from twophase.coordinator.queues.cursor import Dead
 from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.letters import letter_of
 from twophase.coordinator.queues.moving import Moving
 from twophase.coordinator.queues.placement import owner_of
-from twophase.coordinator.queues.repeats import id_taken, is_of_topic, is_same
+from twophase.coordinator.queues.repeats import gids_of_letter, id_taken, is_of_topic, is_same
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
@@ -33,6 +32,7 @@ from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
     InvalidRequest,
+    ServerFault,
     ShuttingDown,
     StateConflict,
     StoreFenced,
@@ -43,7 +43,6 @@ from twophase.core.lifecycle import Event, State
 from twophase.core.message import Branch, Message, decode
 from twophase.core.options import Options
 from twophase.core.queue_message import (
-    DEAD_LETTERS,
     GID_PREFIX,
     QUEUE_PREFIX,
     QueueMessage,
@@ -89,7 +88,7 @@ class Queues:
         self.definitions = self._definitions = Definitions(runtime)
         self._owners = TopicOwners(runtime, lease)
         self.serving = Serving(runtime, machine.group_commit, self._owners)
-        self._moving = Moving(runtime, self._owners, self.serving, producers)
+        self._moving = Moving(runtime, self._owners, self.serving, producers, self._definitions)
         self._burials: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -106,9 +105,9 @@ class Queues:
         for task in list(self._burials):
             await end(task)
 
-    async def topic(self, namespace: str, name: str) -> TopicInfo:
+    async def topic(self, namespace: str, name: str, caller: Owner | None = None) -> TopicInfo:
         """See `QueueApi.topic`."""
-        return await self._definitions.topic(namespace, name)
+        return await self._definitions.topic(namespace, name, _name(caller))
 
     def why_not(self, url: str) -> str | None:
         """Return the reason why no message may name an address of a queue.
@@ -117,9 +116,9 @@ class Queues:
         """
         return self._definitions.why_not(url) if url.startswith(QUEUE_PREFIX) else None
 
-    async def group(self, namespace: str, name: str) -> GroupInfo:
+    async def group(self, namespace: str, name: str, caller: Owner | None = None) -> GroupInfo:
         """See `QueueApi.group`."""
-        return await self._definitions.group(namespace, name)
+        return await self._definitions.group(namespace, name, _name(caller))
 
     async def servers(self, namespace: str, topic: str) -> Servers:
         """See `QueueApi.servers`."""
@@ -153,15 +152,15 @@ class Queues:
         self, message: QueueMessage, caller: Owner | None
     ) -> tuple[Trigger, asyncio.Future[Reply]] | TwophaseError:
         try:
-            await self._require(message)
+            await self._require(message, caller)
         except TwophaseError as error:
             return error
         return self._submit(message, gid_of(message.namespace, message.topic, message.message_id), caller)
 
-    async def _require(self, message: QueueMessage) -> None:
+    async def _require(self, message: QueueMessage, caller: Owner | None) -> None:
         if not message.message_id:
             raise InvalidRequest("a message of a queue has a message id, by which a repeated one is recognised.")
-        await self._definitions.require(message.namespace, message.topic, message.kind)
+        await self._definitions.require(message.namespace, message.topic, message.kind, _name(caller))
 
     def _submit(self, message: QueueMessage, gid: str, caller: Owner | None) -> tuple[Trigger, asyncio.Future[Reply]]:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -188,18 +187,15 @@ class Queues:
         return trigger
 
     async def _sent(
-        self, trigger: Trigger, replied: asyncio.Future[Reply], message: QueueMessage | None = None
+        self, trigger: Trigger, replied: asyncio.Future[Reply], message: QueueMessage
     ) -> Sent | TwophaseError:
-        """Return where a message is.
-
-        `message`: an earlier one of its gid must be the same; None for no such demand.
-        """
+        """Return where a message is; an earlier one of its gid must be the same."""
         reply = await replied
         assert trigger.request is not None, "it is sent"
         gid = trigger.request.gid
         if reply.error is not None and not _is_repeated(reply, _DECIDED):
             return reply.error
-        if reply.error is not None and message is not None and not await self._is_same(gid, message):
+        if reply.error is not None and not await self._is_same(gid, message):
             return id_taken(message, gid)
         place = await self._store.queue_place(gid, 0) if reply.error is not None or not trigger.numbers else None
         if place is not None:
@@ -217,7 +213,7 @@ class Queues:
         caller: Owner | None,
     ) -> str:
         """See `QueueApi.half`."""
-        await self._require(message)
+        await self._require(message, caller)
         gid = gid_of(message.namespace, message.topic, message.message_id)
         whole = Message(
             gid,
@@ -233,13 +229,14 @@ class Queues:
         reply = await replied
         if reply.error is not None and not _is_repeated(reply, {*_DECIDED, State.PREPARED, State.FAILED}):
             raise reply.error
-        if reply.error is not None and not await self._is_same(gid, message):
+        if reply.error is not None and not await self._is_same(gid, message, producers):
             raise id_taken(message, gid)
         return gid
 
-    async def _is_same(self, gid: str, message: QueueMessage) -> bool:
+    async def _is_same(self, gid: str, message: QueueMessage, producers: str = "") -> bool:
+        """Return True when a gid names this message; `producers`: of a half one."""
         row = await self._store.get(gid)
-        return row is None or is_same(message, decode(row.body))
+        return row is None or is_same(message, decode(row.body), producers)
 
     async def end(
         self,
@@ -259,6 +256,8 @@ class Queues:
             # Another owner's is refused below, whatever its topic is.
             if row is not None and not (_is_of_another(row, caller) or is_of_topic(decode(row.body), *topic)):
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
+        if decision is Decision.UNKNOWN and not self._producers.is_asked(transaction_id):
+            return  # nobody was asked, or it comes too late: it is no try
         state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:
@@ -341,12 +340,13 @@ class Queues:
         auto_renew: bool,
         fifo: bool,
         bytes_max: int | None = None,
+        caller: Owner | None = None,
     ) -> list[Delivered]:
         """See `QueueApi.receive`."""
         if not self._admission.is_open:
             raise ShuttingDown if self._admission.draining else StoreFenced
-        queues = (await self.topic(namespace, topic)).queues
-        attempts_max = (await self.group(namespace, group)).attempts_max
+        queues = (await self.topic(namespace, topic, caller)).queues
+        attempts_max = (await self.group(namespace, group, caller)).attempts_max
         found, dead = await self.serving.receive(
             full_name(namespace, group),
             full_name(namespace, topic),
@@ -368,13 +368,16 @@ class Queues:
         """See `QueueApi.ack`."""
         await self.serving.ack(full_name(namespace, group), full_name(namespace, topic), handle)
 
-    async def extend(self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(
+        self, namespace: str, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool = False
+    ) -> str:
         """See `QueueApi.extend`."""
-        return self.serving.extend(full_name(namespace, group), full_name(namespace, topic), handle, invisible_ms)
+        names = full_name(namespace, group), full_name(namespace, topic)
+        return await self.serving.extend(*names, handle, invisible_ms, rests=rests)
 
     async def give_back(self, namespace: str, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
-        self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
+        await self.serving.give_back(full_name(namespace, group), full_name(namespace, topic), handle)
 
     async def dead_letter(self, namespace: str, group: str, topic: str, handle: str, reason: str = "") -> None:
         """See `QueueApi.dead_letter`."""
@@ -386,54 +389,49 @@ class Queues:
             return  # it waits for a consumer again in a minute
         task = asyncio.get_running_loop().create_task(self._bury(namespace, group, dead), name="twophase burial")
         self._burials.add(task)
-        task.add_done_callback(partial(_buried, self._burials))
+        task.add_done_callback(partial(self._buried, full_name(namespace, group)))
+
+    def _buried(self, group: str, task: asyncio.Task[None]) -> None:
+        """Forget a burial, and report one that failed.
+
+        It is tried again when the message waits for a consumer the next time.
+        """
+        self._burials.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, TwophaseError):
+            self._runtime.observer.burial_failed(group, error.code, f"{error.message} {error.remedy}")
+        elif error is not None:
+            self._runtime.observer.burial_failed(group, ServerFault.code, type(error).__name__)
 
     async def _bury(self, namespace: str, group: str, dead: Dead, reason: str = "") -> None:
         """Move a message into the group's dead letters.
 
-        It is there once, because the letter's gid comes from the message's.
+        It is there once, because the letter's gid comes from the entry's place.
 
         Raises:
             TwophaseError: it stays where it is.
         """
         message = dead.held.message
-        letters = f"{DEAD_LETTERS}{group}"
-        await self._definitions.topic(namespace, letters)
-        origin: tuple[tuple[str, str], ...] = (
-            ("DLQ_ORIGIN_TOPIC", message.topic),
-            ("DLQ_ORIGIN_MESSAGE_ID", message.message_id),
-        )
-        if reason:
-            origin += (("DLQ_REASON", reason),)
-        letter = msgspec.structs.replace(
-            message,
-            topic=letters,
-            namespace=namespace,
-            kind="normal",
-            message_group="",
-            deliver_at_ms=0,
-            properties=message.properties + origin,
-        )
-        gid = gid_of(namespace, letters, message.message_id, dead.held.gid)
-        sent = await self._sent(*self._submit(letter, gid, None))
+        letter = letter_of(message, namespace, group, reason)
+        await self._definitions.topic(namespace, letter.topic)
+        _, topic, queue = dead.cursor.key
+        sent: Sent | TwophaseError = StateConflict()
+        for gid in gids_of_letter(letter, dead.held.gid, topic, queue, dead.number):
+            sent = await self._sent(*self._submit(letter, gid, None), letter)
+            if not isinstance(sent, (StateConflict, ContentConflict, ContraryDecision)):
+                break  # otherwise the gid names another message
         if isinstance(sent, TwophaseError):
             raise sent
         await self.serving.buried(dead)
 
 
+def _name(caller: Owner | None) -> str:
+    return "" if caller is None else caller.name
+
+
 def _is_of_another(row: LiveRow | HistoryRow, caller: Owner | None) -> bool:
     """Return True for a message of another owner than the caller."""
     return caller is not None and row.owner not in {"", caller.name}
-
-
-def _buried(burials: set[asyncio.Task[None]], task: asyncio.Task[None]) -> None:
-    """Forget a burial.
-
-    One that failed is tried again when the message waits for a consumer the next time.
-    """
-    burials.discard(task)
-    if not task.cancelled():
-        task.exception()
 
 
 def _is_repeated(reply: Reply, states: frozenset[State] | set[State]) -> bool:

@@ -1,9 +1,10 @@
 """Gives messages to consumers, and keeps what they have done.
 
 What consumers have, and until when, is in memory, and what is done is in the store: an acknowledgement returns when its
-flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. On a store that
-several nodes share it serves the topics of this node alone (`topic_owners`). It implements the group commit's
-`Readers`.
+flush is durable. So a crash gives out again what was given out and not acknowledged, and nothing else. What a consumer
+has goes to no other, and becomes a dead letter at that consumer's request alone: whether it was given out too often is
+decided before it is given out. On a store that several nodes share it serves the topics of this node alone
+(`topic_owners`). It implements the group commit's `Readers`.
 """
 
 from __future__ import annotations
@@ -18,18 +19,12 @@ import msgspec
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import Cursor, Dead
 from twophase.coordinator.queues.receipts import Receipt, Receipts
-from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, wanted_by, within
+from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, parted, wanted_by
 from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.group_commit import GroupCommit
-from twophase.core.errors import (
-    Overloaded,
-    QueuesElsewhere,
-    ReceiptStale,
-    ShuttingDown,
-    StoreError,
-)
+from twophase.core.errors import Overloaded, QueuesElsewhere, ReceiptStale, ShuttingDown, StoreError
 from twophase.stores.queue_rows import Progress
 
 _UNATTACHED_MS: Final = 60_000
@@ -124,9 +119,9 @@ class Serving(Subscriptions):
                 subscription.put_back(taken)
                 taken = []
             # No await from here to the return: a cancelled call takes none.
-            taken = taken if bytes_max is None else within(taken, bytes_max)
-            given = [self._give_out(one, invisible_ms, client_id) for one in taken if not _is_dead(one, attempts_max)]
-            dead = [self._set_aside(one) for one in taken if _is_dead(one, attempts_max)]
+            alive, gone = parted(taken, attempts_max)
+            given = [self._give_out(one, invisible_ms, client_id) for one in alive]
+            dead = [self._set_aside(one) for one in gone]
             for cursor in subscription.cursors.values():
                 if cursor.changed:
                     self._report(cursor)
@@ -147,7 +142,7 @@ class Serving(Subscriptions):
         """Leave a message alone for as long as its burial may take."""
         cursor, number, _, held = taken
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self.now_ms() + _UNATTACHED_MS)
+        cursor.set_aside(number, receipt, self.now_ms() + _UNATTACHED_MS)
         return Dead(cursor, number, receipt, held)
 
     def _give_out(self, taken: Taken, invisible_ms: int, client_id: str) -> Delivered:
@@ -203,6 +198,8 @@ class Serving(Subscriptions):
             self._subscriptions[group, topic] = found
             self._by_topic.setdefault(topic, []).append(found)
         found.add(progress)
+        for cursor in found.cursors.values():
+            cursor.resume(self.now_ms())
         for queue in progress.keys() - stored.keys():
             found.cursors[queue].is_new = True
         # Known from here on, so that no append is missed between the reading and the first look.
@@ -273,19 +270,22 @@ class Serving(Subscriptions):
 
     async def ack(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.ack`."""
-        cursor, number = await self._given_or_durable(group, topic, handle)
+        cursor, number = await self._given_here(group, topic, handle)
         await self.finish(cursor, number)
 
-    async def _given_or_durable(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
-        """Return the entry of a receipt; refuse what is done when that is durable.
+    async def _given_here(self, group: str, topic: str, handle: str) -> tuple[Cursor, int]:
+        """Return the entry of a receipt; name the owner where it is another node.
 
-        The flush of the first acknowledgement may be under way, or has failed.
+        What is done is refused when that is durable: the flush of the first acknowledgement may be under way, or has
+        failed.
         """
         try:
             return self.given(group, topic, handle)
         except ReceiptStale:
             cursor, receipt = self._named_by(group, topic, handle)
-            if cursor is not None and receipt.number in cursor.done and self._is_to_write(cursor):
+            if cursor is None:
+                await self._owners.require_here(topic)  # what another node gave out, only it knows
+            elif receipt.number in cursor.done and self._is_to_write(cursor):
                 await self._written([cursor])
             raise
 
@@ -304,18 +304,22 @@ class Serving(Subscriptions):
         self._report(cursor, urgent=True)
         await durable
 
-    def extend(self, group: str, topic: str, handle: str, invisible_ms: int) -> str:
+    async def extend(self, group: str, topic: str, handle: str, invisible_ms: int, *, rests: bool) -> str:
         """See `QueueApi.extend`."""
-        cursor, number = self.given(group, topic, handle)
+        cursor, (queue, number, delivery) = self._named_by(group, topic, handle)
+        newest = 0 if cursor is None else cursor.extended(number, delivery, invisible_ms, rests=rests)
+        if newest:
+            return self._receipts.handle(queue, number, newest)
+        cursor, _ = await self._given_here(group, topic, handle)
         receipt = self._receipts.next()
-        cursor.postpone(number, receipt, self.now_ms() + invisible_ms)
+        cursor.extend(number, receipt, self.now_ms() + invisible_ms, invisible_ms, rests=rests)
         self._report(cursor)
         self._subscriptions[group, topic].watch(self.now_ms())
-        return self._receipts.handle(cursor.key[2], number, receipt)
+        return self._receipts.handle(queue, number, receipt)
 
-    def give_back(self, group: str, topic: str, handle: str) -> None:
+    async def give_back(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
-        cursor, number = self.given(group, topic, handle)
+        cursor, number = await self._given_here(group, topic, handle)
         cursor.give_back(number)
         self._report(cursor)
         self._subscriptions[group, topic].wake()
@@ -334,10 +338,10 @@ class Serving(Subscriptions):
 
     async def dead(self, group: str, topic: str, handle: str) -> Dead:
         """Return an entry that a consumer gives up. Raises as `QueueApi.ack`."""
-        cursor, number = await self._given_or_durable(group, topic, handle)
+        cursor, number = await self._given_here(group, topic, handle)
         receipt = cursor.undone[number].receipt
         entries = await self._store.queue_entries(topic, cursor.key[2], [number])
-        if not entries:
+        if not entries or not cursor.given(number, receipt):  # another consumer may have got it meanwhile
             raise ReceiptStale
         return Dead(cursor, number, receipt, held_of(entries[0]))
 
@@ -443,7 +447,3 @@ class Serving(Subscriptions):
         """Give out nothing more, and end the polls."""
         self._stopped = True
         self.wake()
-
-
-def _is_dead(taken: Taken, attempts_max: int) -> bool:
-    return taken[2].attempts >= attempts_max > 0

@@ -154,8 +154,8 @@ class Subscription:
             is_full = bytes_max is not None and size >= bytes_max
             return len(taken) >= limit or is_full or (size >= _CROWDED_BYTES and page_entries() == 1)
 
-        async with self._lock:
-            try:
+        try:
+            async with self._lock:
                 for queue in self._in_turn():
                     cursor = self.cursors[queue]
                     cursor.expire(now_ms())
@@ -164,10 +164,12 @@ class Subscription:
                         found = cursor.take(wanted, limit - len(taken), fifo=fifo)
                         taken += [(cursor, *one) for one in found]
                         more = not is_enough() and await self._read(cursor, queue, page_entries())
-            except BaseException:
-                self.put_back(taken)
-                raise
-        return [one for one in taken if one[0].waits(one[1], one[2])]
+        except BaseException:
+            self.put_back(taken)
+            self.wake()  # it was this one's turn, and what it was woken for waits on
+            raise
+        taken = [one for one in taken if one[0].waits(one[1], one[2])]
+        return taken if bytes_max is None else _within(taken, bytes_max)
 
     def put_back(self, taken: Sequence[Taken]) -> None:
         """Let what was taken wait on, before all others."""
@@ -229,7 +231,7 @@ def wanted_by(expression: str, group: str = "") -> Callable[[QueueMessage], bool
     return lambda message: message.tag in tags and message.only_group in {"", group}
 
 
-def within(taken: list[Taken], bytes_max: int) -> list[Taken]:
+def _within(taken: list[Taken], bytes_max: int) -> list[Taken]:
     """Return the first messages, whose bodies have that many bytes together.
 
     It is one message in any case. The others wait on.
@@ -242,3 +244,17 @@ def within(taken: list[Taken], bytes_max: int) -> list[Taken]:
                 cursor.put_back(number, one)
             return taken[:count]
     return taken
+
+
+def parted(taken: Sequence[Taken], attempts_max: int) -> tuple[list[Taken], list[Taken]]:
+    """Return the messages to give out, and those that were given out too often.
+
+    It is asked before any is given out, because that counts, and the last time is one of those that are allowed.
+
+    Arguments:
+        attempts_max: the times that a message is given out; 0 for no limit.
+    """
+    if not attempts_max:
+        return list(taken), []
+    alive = [one for one in taken if one[2].attempts < attempts_max]
+    return alive, [one for one in taken if one[2].attempts >= attempts_max]

@@ -121,6 +121,17 @@ class TopicOwners:
                 )
             await asyncio.sleep(_RETRY_S)
 
+    async def require_here(self, topic: str) -> None:
+        """Refuse an act about a topic that another node serves.
+
+        A topic that this node hands over is served here until another node has it.
+
+        Raises:
+            QueuesElsewhere: another node serves it. QueuesUnavailable: a node has no name.
+        """
+        if self._store.shared and topic not in self.terms:
+            await self._require_own(topic)
+
     async def _require_own(self, topic: str) -> None:
         nodes = await self.nodes()
         unnamed = [one.node for one in nodes if not one.is_named]

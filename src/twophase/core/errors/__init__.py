@@ -6,6 +6,7 @@ carries a stable `code` (never reused), a `fate` and a `remedy`; its docstring's
     TwophaseError
     ├── InvalidRequest            TP-1000  the request cannot be understood
     │   ├── LimitExceeded         TP-1001  a documented limit was passed
+    │   │   └── TooManyTopics     TP-1024  of queues, with groups of consumers
     │   ├── UnsupportedType       TP-1002  SAGA, TCC, XA, workflow, unknown trans_type
     │   ├── TopicNotFound         TP-1003  no such topic
     │   ├── TopicRefused          TP-1004  a topic that stands otherwise
@@ -130,6 +131,7 @@ from twophase.core.errors.requests import (
     ShuttingDown,
     StateConflict,
     TlsFailed,
+    TooManyTopics,
     TopicNotFound,
     TopicRefused,
     Unauthenticated,
@@ -252,6 +254,7 @@ __all__ = [
     "StoreReadOnly",
     "StoreUnavailable",
     "TlsFailed",
+    "TooManyTopics",
     "TopicNotFound",
     "TopicRefused",
     "TransactionError",

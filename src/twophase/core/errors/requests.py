@@ -24,6 +24,16 @@ class LimitExceeded(InvalidRequest):
     remedy = "Stay within the limit named here (`twophase limits` prints them all); nothing was stored."
 
 
+class TooManyTopics(LimitExceeded):
+    """There are too many topics of queues and groups of consumers."""
+
+    code = "TP-1024"
+    remedy = (
+        "Remove topics and groups that are not needed (`twophase queues remove`, `twophase groups remove`); an "
+        "operator may make any within the limit. Nothing was stored."
+    )
+
+
 class UnsupportedType(InvalidRequest):
     """Only 2-phase messages (trans_type 'msg') are served here."""
 

@@ -11,7 +11,8 @@ from twophase.integrations.unavailable import reply_to
 class UnavailableMiddleware(MiddlewareMixin):
     """Answer 503 with Retry-After when no coordinator could be asked.
 
-    Then nothing was started. Errors after a commit are not touched: a caller must not repeat what is committed.
+    Then the message's transaction was not started. The request itself must not have committed anything before, because
+    503 invites the caller to repeat it. Errors after the message's commit are not touched.
     """
 
     def process_exception(self, _request: HttpRequest, error: Exception) -> HttpResponse | None:

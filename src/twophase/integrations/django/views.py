@@ -16,11 +16,13 @@ from django.views.decorators.http import require_GET
 
 from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
+from twophase.barrier.branch_answer import aanswer_branch, answer_branch
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, aanswer_branch, answer_branch, answer_check_back
+from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_check_back, sheltered
 from twophase.barrier.open import refuse_url
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.core.signature import SigningKey, known_keys
+from twophase.integrations.django.failures import DjangoFailures
 from twophase.integrations.functions import call_inside, is_coroutine_branch
 
 if TYPE_CHECKING:
@@ -72,8 +74,11 @@ def check_view(
     @transaction.non_atomic_requests(using=alias)
     @require_GET
     def check(request: HttpRequest) -> HttpResponse:
-        in_force = msgspec.structs.replace(policy, keys=_keys(keys))
-        return _response(answer_check_back(alias, request.GET, in_force, _received(request, bytes, as_sent)))
+        def answer() -> HttpReply:
+            in_force = msgspec.structs.replace(policy, keys=_keys(keys))
+            return answer_check_back(alias, request.GET, in_force, _received(request, bytes, as_sent))
+
+        return _response(sheltered(answer))
 
     return check
 
@@ -108,7 +113,8 @@ def once(
         accept(_keys(keys), _received(request, lambda: request.body, as_sent))
         return rule.once(alias, request.GET, function, table=table)
 
-    return _response(answer_branch(verified))
+    failures = DjangoFailures(request)
+    return failures.marked(_response(answer_branch(verified, failures)))
 
 
 @overload
@@ -171,7 +177,8 @@ async def aonce(
         accept(_keys(keys), _received(request, lambda: request.body, as_sent))
         return await rule.aonce(engine, request.GET, function, table=table)
 
-    return _response(await aanswer_branch(verified))
+    failures = DjangoFailures(request)
+    return failures.marked(_response(await aanswer_branch(verified, failures)))
 
 
 class BranchDecorator(Protocol[H_co]):

@@ -20,7 +20,14 @@ from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
 from twophase.core.limits import BRANCHES_MAX, PAYLOAD_BYTES_MAX, REQUEST_TIMEOUT_MS_MAX, URL_BYTES_MAX, Limit, require
 from twophase.core.message import Branch, Message, scheme_of
-from twophase.core.queue_message import ANSWERS_NO_CHECK, NOT_TO_BOTH, QUEUE_PREFIX, is_to_both
+from twophase.core.queue_message import (
+    ANSWERS_NO_CHECK,
+    GID_PREFIX,
+    NOT_TO_BOTH,
+    QUEUE_PREFIX,
+    is_own_gid,
+    is_to_both,
+)
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
 from twophase.http_client.turns import LONG_BYTES, Turns
@@ -34,6 +41,9 @@ _ADDRESSES_REMEMBERED_MAX: Final = 4096
 PREPARED_MAX: Final = 4096
 PREPARED_BYTES_MAX: Final = 4096
 _NO_GID: Final = "gid is missing."
+_QUEUES: Final = len(GID_PREFIX)
+_GID_OF_A_QUEUE: Final = f"gid is reserved: {GID_PREFIX!r} and 32 hexadecimal digits name a message of a queue."
+_ANOTHER_GID: Final = "Use another gid; nothing was stored."
 
 
 class _AnyObject(msgspec.Struct):
@@ -140,6 +150,8 @@ class Decoder:
         if request.gid is None:
             raise InvalidRequest(_NO_GID)
         gid = validate_gid(request.gid)
+        if gid[:_QUEUES] == GID_PREFIX and is_own_gid(gid):
+            raise InvalidRequest(_GID_OF_A_QUEUE, gid=gid, remedy=_ANOTHER_GID)
         if request.trans_type != "msg":
             raise _unsupported(request.trans_type, gid)
         protocol = request.protocol or "http"

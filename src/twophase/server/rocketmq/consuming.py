@@ -17,6 +17,7 @@ from twophase.core.errors import (
     QueueNotFound,
     QueuesUnavailable,
     ReceiptStale,
+    TooManyTopics,
     TwophaseError,
 )
 from twophase.core.hooks import Clock
@@ -93,7 +94,7 @@ class Consuming:
         if not call.keep(kept):
             await self._return(request, found)
             raise Overloaded("too many bytes of messages wait for clients that do not read them.")
-        renewed, waiting = _renewed(found), deque(found)
+        handles, waiting = [one.handle for one in found], deque(found)
         del found  # each message is let go of as soon as it has left
         try:
             await call.send(encode_received_status(OK if waiting else _EMPTY))
@@ -104,7 +105,7 @@ class Consuming:
             await self.end(call)
         except BaseException:
             waiting.clear()  # as `_return` says
-            await self._give_back(request, renewed)
+            await self._give_back(request, handles)
             raise
 
     async def _return(self, request: ReceiveRequest, found: list[Delivered]) -> None:
@@ -117,15 +118,16 @@ class Consuming:
             with contextlib.suppress(TwophaseError):
                 await self._queues.give_back(request.group.namespace, request.group.name, request.topic.name, handle)
 
-    async def _give_back(self, request: ReceiveRequest, renewed: list[str]) -> None:
-        """Let others have later what was given out and did not arrive.
+    async def _give_back(self, request: ReceiveRequest, handles: list[str]) -> None:
+        """Let others have soon what was given out and did not arrive.
 
-        A lease that lasts as long as the client's stream could last for hours; the others end. Nothing is waited for.
+        Its lease could last for hours: as long as the client's stream, or as the client has asked for. The client may
+        have got some of it, and has the least time that it could have asked for.
 
         Arguments:
-            renewed: the receipts of such leases.
+            handles: the receipts of what was given out.
         """
-        for handle in renewed:
+        for handle in handles:
             with contextlib.suppress(TwophaseError):
                 await self._queues.extend(
                     request.group.namespace, request.group.name, request.topic.name, handle, INVISIBLE_MS_LEAST
@@ -143,7 +145,7 @@ class Consuming:
             raise Refused(Code.BAD_REQUEST, "batch_size: it must be at least 1.")
         invisible_ms, auto_renew = _invisible(client, request)
         try:
-            info = await self._queues.topic(topic.namespace, topic.name)
+            info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
         except QueueNotFound as error:
             raise Refused(Code.TOPIC_NOT_FOUND, error.message) from error
         receiving = asyncio.ensure_future(
@@ -159,12 +161,15 @@ class Consuming:
                 auto_renew=auto_renew,
                 fifo="fifo" in info.kinds,
                 bytes_max=_BODY_BYTES,
+                caller=client.caller.owner,
             )
         )
         try:
             found = await client.session.poll(receiving) or []
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
+        except TooManyTopics:
+            raise
         except InvalidRequest as error:  # the names were looked at before
             raise Refused(Code.ILLEGAL_FILTER_EXPRESSION, error.message) from error
         except QueuesUnavailable:
@@ -173,12 +178,12 @@ class Consuming:
             raise
         except asyncio.CancelledError:
             if receiving.done() and not receiving.cancelled() and receiving.exception() is None:
-                await self._give_back(request, _renewed(receiving.result()))
+                await self._give_back(request, [one.handle for one in receiving.result()])
             raise
         try:
             client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, "")  # a token may be revoked during a long poll
         except TwophaseError:
-            await self._give_back(request, _renewed(found))
+            await self._give_back(request, [one.handle for one in found])
             raise
         return found
 
@@ -187,6 +192,7 @@ class Consuming:
         group, topic = _group_and_topic(client, request.group, request.topic)
         if not request.receipts:
             raise Refused(Code.BAD_REQUEST, "entries: there is none.")
+        client.caller.count(len(request.receipts) - 1, counted=1)
         acknowledged = [self._acknowledged(group, topic, receipt) for receipt in request.receipts]  # in one flush
         entries = list(zip(request.receipts, await asyncio.gather(*acknowledged), strict=True))
         first = entries[0][1]
@@ -213,7 +219,9 @@ class Consuming:
                     f"invisible_duration: it is not between 0 and {INVISIBLE_MS_MAX} ms.",
                 )
             invisible_ms = max(request.invisible_ms, _EXTENDED_MS_LEAST)
-            handle = await self._queues.extend(group.namespace, group.name, topic.name, request.handle, invisible_ms)
+            handle = await self._queues.extend(  # a pause behind a failure, as far as the wire tells
+                group.namespace, group.name, topic.name, request.handle, invisible_ms, rests=True
+            )
         except TwophaseError as error:
             # The Python client takes over the receipt before it looks at the status.
             return encode_extended(status_of(error), request.handle)
@@ -230,11 +238,6 @@ class Consuming:
 def _bytes_of(one: Delivered) -> int:
     """Return about how much memory a message needs."""
     return _BESIDE_BODY + len(one.message.body) + sum(len(name) + len(value) for name, value in one.message.properties)
-
-
-def _renewed(found: list[Delivered]) -> list[str]:
-    """Return the receipts of what the client has as long as its stream lives."""
-    return [one.handle for one in found if not one.invisible_ms]
 
 
 def _group_and_topic(client: Client, group: Resource, topic: Resource) -> tuple[Resource, Resource]:

@@ -18,10 +18,12 @@ from twophase.server.identity.caller import Caller
 from twophase.server.identity.gate import Gate
 
 _SIGNED: Final = re.compile(
-    rb"MQv2-HMAC-SHA1 +Credential=(?P<key>[^,/ ]*)[^,]*, *SignedHeaders=x-mq-date-time, *"
+    rb"MQv2-HMAC-SHA1 +Credential=(?P<key>[^,/ ]*)(?:[/ ][^,]*)?, *SignedHeaders=x-mq-date-time, *"
     rb"Signature=(?P<signature>[0-9A-Fa-f]*)"
 )
 _SCHEME: Final = b"mqv2-hmac-sha1"
+_SIGNED_BYTES_MAX: Final = 1024
+"""A longer authorization is refused unread."""
 
 
 def caller_of(fields: Fields, gate: Gate) -> Caller:
@@ -31,7 +33,7 @@ def caller_of(fields: Fields, gate: Gate) -> Caller:
     given = [value for name, value in fields if name == b"authorization"]
     if len(given) != 1 or not given[0].lower().startswith(_SCHEME):
         return gate.among(fields)
-    found = _SIGNED.fullmatch(given[0])
+    found = _SIGNED.fullmatch(given[0]) if len(given[0]) <= _SIGNED_BYTES_MAX else None
     if found is None:
         return gate.mistaken
     key = found["key"]

@@ -38,7 +38,7 @@ from twophase.server.rocketmq.credentials import caller_of
 from twophase.server.rocketmq.peculiarities import Peculiarities
 from twophase.server.rocketmq.producing import Producing
 from twophase.server.rocketmq.refusals import Refused, status_of
-from twophase.server.rocketmq.rooms import Rooms
+from twophase.server.rocketmq.rooms import Rooms, sender_of
 from twophase.server.rocketmq.routing import WIRE, Handler, Routing
 from twophase.server.rocketmq.telemetry import Telemetry
 from twophase.server.sessions import Sessions
@@ -51,10 +51,11 @@ _SEND: Final = f"/{SERVICE}/SendMessage"
 _SHORT_BYTES_MAX: Final = 64 * 1024
 """The longest request of a method that takes no bodies."""
 _SENT_BYTES_MAX: Final = BODY_BYTES_MAX.value
-"""Bytes of the messages of one address that the engine has at once.
+"""Bytes of the messages of one sender that the engine has at once.
 
 A flush writes as many at most.
 """
+_ALL_PERCENT: Final = 100
 _CLIENT_ID_MAX: Final = 255
 _JAVAS_AUTHORITY: Final = (b":authority", b"IPAuthority")
 """The name that the official Java client gives a server whose IP address it dials."""
@@ -102,10 +103,11 @@ class RocketmqPort:
         self._listener = GrpcListener(
             limits, on_turned_away=partial(on_refused, Overloaded.code), tls=tls, browsers=browsers, budget=budget
         )
-        gate.on_reread.append(self._listener.forget)
+        gate.on_reread += [self._listener.forget, sessions.reread]
         self._sessions = sessions
         self._peculiarities = Peculiarities()
         self._rooms = Rooms(_SENT_BYTES_MAX)
+        self._shared = settings.connections_per_address_percent < _ALL_PERCENT
         self._telemetry = Telemetry(queues)
         self._consuming = Consuming(queues, clock)
         self._routing = Routing(queues)
@@ -230,13 +232,13 @@ class RocketmqPort:
         return guarded
 
     async def _send(self, handler: Handler, client: Client, call: UnaryCall, raw: bytes) -> bytes:
-        address, size = call.connection.address, len(raw)
-        if not self._rooms.enter(address, size):
-            await self._rooms.wait(address, size, partial(call.connection.keep, call))
+        sender, size = sender_of(client.caller, call.connection, shared=self._shared), len(raw)
+        if not self._rooms.enter(sender, size):
+            await self._rooms.wait(sender, size, partial(call.connection.keep, call))
         try:
             return await handler(client, raw)
         finally:
-            self._rooms.leave(address, size)
+            self._rooms.leave(sender, size)
 
     async def _receive(self, call: StreamingCall) -> None:
         try:

@@ -19,6 +19,7 @@ from twophase.core.errors import (
     QueuesUnavailable,
     ReceiptInvalid,
     ReceiptStale,
+    TooManyTopics,
     TwophaseError,
     Unauthenticated,
     WrongMessageKind,
@@ -39,6 +40,7 @@ _CODES: Final = (
     (errors.Refused, Code.INVALID_TRANSACTION_ID),
     (Overloaded, Code.TOO_MANY_REQUESTS),
     (QueuesUnavailable, Code.HA_NOT_AVAILABLE),
+    (TooManyTopics, Code.TOO_MANY_REQUESTS),
     (LimitExceeded, Code.MESSAGE_PROPERTIES_TOO_LARGE),
     (InvalidRequest, Code.BAD_REQUEST),
 )

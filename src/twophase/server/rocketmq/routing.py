@@ -22,7 +22,6 @@ from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.checking import TYPES, group_in, topic_in
 from twophase.server.rocketmq.refusals import OK, Refused
 
-_ADDRESSES_MAX: Final = 16
 _HOST_CHARACTERS_MAX: Final = 255
 _PYTHON: Final = b"PYTHON"
 WIRE: Final = "rocketmq"
@@ -63,7 +62,7 @@ class Routing:
         request = parse_route(raw)
         topic = topic_in(request.topic)
         client.require_topic(topic)
-        info = await self._queues.topic(topic.namespace, topic.name)
+        info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
         session = client.session
         is_other = client.language == _PYTHON and client.peculiar.facade.next(topic, is_live=session.is_live)
         own = self._own(request.endpoints, client)
@@ -102,7 +101,7 @@ class Routing:
         client.require_topic(topic)
         if request.group is not None:
             group_in(request.group)
-        info = await self._queues.topic(topic.namespace, topic.name)
+        info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
         owner = (await self._servers(topic)).owner
         if owner is None:
             queues = _queues(topic, info, _BROKER, self._own(request.endpoints, client), [ANY_QUEUE])
@@ -173,8 +172,8 @@ def _dialled(endpoints: Endpoints, client: Client) -> Endpoints:
     addresses = endpoints.addresses
     if not addresses or not endpoints.scheme:
         return Endpoints(Scheme.DOMAIN_NAME, (_host_and_port(client.authority),))
-    if len(addresses) > _ADDRESSES_MAX or any(len(host) > _HOST_CHARACTERS_MAX for host, _ in addresses):
-        raise Refused(Code.BAD_REQUEST, "endpoints: there are too many of them, or a host is too long.")
+    if any(len(host) > _HOST_CHARACTERS_MAX for host, _ in addresses):
+        raise Refused(Code.BAD_REQUEST, "endpoints: a host is too long.")
     return endpoints
 
 

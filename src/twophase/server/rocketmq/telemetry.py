@@ -25,11 +25,13 @@ from twophase.server.rocketmq.consuming import BATCH_MAX, WAIT_MS
 from twophase.server.rocketmq.outbox import Outbox
 from twophase.server.rocketmq.refusals import Refused, status_of
 from twophase.server.rocketmq.routing import require_client_type
-from twophase.server.sessions import NAMES_MAX, producers_of
+from twophase.server.sessions import producers_of
 
 SEND_ATTEMPTS: Final = 3
 BACKOFF_FIRST_MS: Final = 10
 BACKOFF_CAP_MS: Final = 1_000
+_NO_LIMIT: Final = 2**31 - 1
+"""The largest number of deliveries on the wire: the clients take 0 as none at all."""
 PRODUCER_GROUP: Final = "producer.group"
 """The property of a client's settings that names its group of producers."""
 
@@ -67,8 +69,6 @@ class Telemetry:
             settings.client_type == ClientType.PRODUCER
         ):
             raise Refused(Code.BAD_REQUEST, "settings: a producer has publishing in them, a consumer subscription.")
-        if len(settings.topics) > NAMES_MAX:
-            raise Refused(Code.BAD_REQUEST, f"settings: they have more than {NAMES_MAX} topics.")
         topics = [topic_in(topic) for topic in settings.topics]
         for topic in topics:
             client.require_topic(topic)
@@ -77,14 +77,14 @@ class Telemetry:
             session.answers_for({producers_of(client.caller, topic.namespace, topic.name) for topic in topics})
             client.peculiar.name_group(session, dict(settings.properties).get(PRODUCER_GROUP, ""))
             return encode_settings(settings, _server_settings(17, (1_000,), fifo=False))
-        group = group_in(settings.group)
+        group, owner = group_in(settings.group), client.caller.owner
         try:
-            info = await self._queues.group(group.namespace, group.name)
+            info = await self._queues.group(group.namespace, group.name, owner)
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
-        kinds = [(await self._queues.topic(topic.namespace, topic.name)).kinds for topic in topics]
+        kinds = [(await self._queues.topic(topic.namespace, topic.name, owner)).kinds for topic in topics]
         fifo = any(one == {"fifo"} for one in kinds)
-        return encode_settings(settings, _server_settings(info.attempts_max, info.backoff_ms, fifo=fifo))
+        return encode_settings(settings, _server_settings(info.attempts_max or _NO_LIMIT, info.backoff_ms, fifo=fifo))
 
 
 def _server_settings(attempts_max: int, backoff_ms: tuple[int, ...], *, fifo: bool) -> ServerSettings:

@@ -47,6 +47,22 @@ async def test_a_group_that_is_not_made_is_not_found(server: Serving, wire: Wire
     assert answer.settings.subscription.receive_batch_size == 32
 
 
+async def test_a_group_without_a_limit_has_the_largest_number_for_clients(server: Serving, wire: Wire) -> None:
+    """They take 0 as no delivery at all, and give a message up when it fails first."""
+    server.queues.attempts_max = 0
+    subscription = kind("Subscription")(group=resource(GROUP))
+    stream = wire.telemetry()
+    async with asyncio.timeout(PATIENCE_S):
+        await stream.write(
+            packed(
+                "TelemetryCommand",
+                settings=kind("Settings")(client_type=ClientType.PUSH_CONSUMER, subscription=subscription),
+            )
+        )
+        answer = await stream.read()
+    assert answer.settings.backoff_policy.max_attempts == 2**31 - 1
+
+
 @pytest.mark.parametrize(
     ("fields", "code"),
     [

@@ -7,18 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import msgspec
 import pytest
 
 from tests.integration.server.running import Running, running
 from tests.support.certificates import Certificates
 from tests.support.identities import token_of, write
-from tests.support.rocketmq_wire import GROUP, HALF, TOPIC, Wire, message, resource
+from tests.support.rocketmq_wire import GROUP, HALF, TOPIC, Wire, message, resource, seconds
 from twophase import AsyncMessage
+from twophase.coordinator.queues import definitions
+from twophase.core import limits
 from twophase.core.errors import ConfigurationError
 from twophase.core.lifecycle import State
 from twophase.grpc_server.status import Ended, Status
 from twophase.grpc_server.streaming import StreamingCall
-from twophase.rocketmq_wire.codes import Code, MessageType, Resolution
+from twophase.rocketmq_wire.codes import ClientType, Code, MessageType, Resolution
 from twophase.rocketmq_wire.descriptors import kind
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota
@@ -56,6 +59,27 @@ async def test_messages_of_a_message_group_come_one_by_one_from_a_topic_made_on_
         assert await wire.code("SendMessage", messages=[message("3")]) == Code.OK
         found = [part.message.system_properties.message_id for part in await wire.receive(batch_size=32)]
         assert [one for one in found if one] == ["1", "3"]
+        await wire.close()
+
+
+async def test_beyond_the_limit_of_topics_and_groups_each_call_has_the_same_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        assert await wire.code("SendMessage", messages=[message()]) == Code.OK
+        monkeypatch.setattr(definitions, "TOPICS_MAX", msgspec.structs.replace(limits.TOPICS_MAX, value=1))
+        assert (await wire.receive())[0].status.code == Code.TOO_MANY_REQUESTS
+        assert await wire.code("QueryRoute", topic=resource("new")) == Code.TOO_MANY_REQUESTS
+        assert (
+            await wire.code("QueryAssignment", topic=resource("new"), group=resource(GROUP)) == Code.TOO_MANY_REQUESTS
+        )
+        stream = wire.telemetry()
+        subscription = kind("Subscription")(group=resource(GROUP))
+        settings = kind("Settings")(client_type=ClientType.SIMPLE_CONSUMER, subscription=subscription)
+        await stream.write(kind("TelemetryCommand")(settings=settings).SerializeToString())
+        async with asyncio.timeout(60):
+            assert (await stream.read()).status.code == Code.TOO_MANY_REQUESTS
         await wire.close()
 
 
@@ -167,8 +191,9 @@ async def test_a_receipt_of_an_earlier_process_acknowledges_nothing_and_says_so(
         await wire.close()
 
 
-async def test_messages_that_did_not_reach_the_client_are_given_out_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lease", [{"auto_renew": True}, {"invisible_duration": seconds(12 * 3600)}])
+async def test_messages_that_did_not_reach_the_client_are_given_out_again_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease: dict[str, Any]
 ) -> None:
     async with running(tmp_path, rocketmq_port=0) as server:
         wire = Wire(_address(server))
@@ -182,10 +207,10 @@ async def test_messages_that_did_not_reach_the_client_are_given_out_again(
 
         monkeypatch.setattr(StreamingCall, "send", gone)
         with pytest.raises(grpc.aio.AioRpcError):
-            await wire.receive(auto_renew=True)
+            await wire.receive(**lease)
         server.advance(10_001)
 
-        status, delivery, _ = await wire.receive(auto_renew=True)
+        status, delivery, _ = await wire.receive(**lease)
         assert (status.status.code, delivery.message.system_properties.delivery_attempt) == (Code.OK, 2)
         await wire.close()
 

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.identities import token_of, write
-from tests.support.rocketmq_port import Serving
+from tests.support.rocketmq_port import Serving, serving
 from tests.support.rocketmq_wire import (
+    GROUP,
     HALF,
     METHODS,
     PATIENCE_S,
+    TOPIC,
     Wire,
     message,
     resource,
     seconds,
 )
+from twophase.coordinator.state.active_message import Owner
+from twophase.core.queue_message import QueueMessage
 from twophase.rocketmq_wire.codes import Code
-from twophase.rocketmq_wire.descriptors import SERVICE
+from twophase.rocketmq_wire.descriptors import SERVICE, kind
+from twophase.server.identity.gate import Gate
 from twophase.server.identity.scopes import Scope, scopes_of
+from twophase.server.identity.tokens import Quota
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -99,6 +107,17 @@ async def test_a_token_names_the_topics_that_it_may_send_to(closed: Serving) -> 
     await wire.close()
 
 
+async def test_each_entry_of_an_acknowledgement_counts_as_a_request(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "slow", [Scope.CONSUME], quota=Quota(requests_per_s=4))
+    entries = [kind("AckMessageEntry")(receipt_handle=str(number)) for number in range(4)]
+    asked = {"entries": entries, "group": resource(GROUP), "topic": resource(TOPIC)}
+    async with serving(Gate(tokens), check_s=0.05) as one:
+        wire = Wire(one, token_of("slow"))
+        codes = [await wire.code("AckMessage", **asked) for _ in range(2)]
+        await wire.close()
+    assert codes == [Code.INTERNAL_SERVER_ERROR, Code.TOO_MANY_REQUESTS]
+
+
 async def test_a_token_that_is_revoked_during_a_long_poll_gets_nothing(closed: Serving, tmp_path: Path) -> None:
     wire = Wire(closed, token_of("consume"))
     polling = asyncio.ensure_future(wire.receive(long_polling_timeout=seconds(3600)))
@@ -116,3 +135,56 @@ async def test_a_token_that_is_revoked_during_a_long_poll_gets_nothing(closed: S
     assert status.status.code == Code.UNAUTHORIZED
     await sender.close()
     await wire.close()
+
+
+@pytest.mark.parametrize("left", [(), (Scope.PRODUCE,)])
+async def test_a_token_that_may_not_consume_any_more_keeps_no_message(tmp_path: Path, left: tuple[Scope, ...]) -> None:
+    tokens = write(tmp_path, "both", [Scope.PRODUCE, Scope.CONSUME])
+    write(tmp_path, "consume", [Scope.CONSUME])
+    async with serving(Gate(tokens), check_s=0.05) as one:
+        wire, other = Wire(one, token_of("both")), Wire(one, token_of("consume"), **{"x-mq-client-id": "other"})
+        stream = await wire.settle()
+        assert await wire.code("SendMessage", messages=[message()]) == Code.OK
+        assert (await wire.receive(auto_renew=True))[0].status.code == Code.OK
+        assert (await other.receive())[0].status.code == Code.MESSAGE_NOT_FOUND, "the other client keeps it"
+
+        (tmp_path / "tokens.toml").unlink()
+        write(tmp_path, "consume", [Scope.CONSUME])
+        if left:
+            write(tmp_path, "both", left)
+        one.gate.reread()
+
+        assert (await other.receive())[0].status.code == Code.OK
+        assert [client.client_id for client in one.queues.clients] == (["both/me"] if left else [])
+        stream.cancel()
+        await wire.close()
+        await other.close()
+
+
+async def test_an_owners_messages_that_wait_delay_no_other_owner_at_its_address(
+    closed: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed, begun, send = asyncio.Event(), asyncio.Semaphore(0), closed.queues.send
+
+    async def slow(messages: Sequence[QueueMessage], caller: Owner | None) -> Any:
+        if caller is not None and caller.name == "produce":
+            begun.release()
+            await allowed.wait()
+        return await send(messages, caller)
+
+    monkeypatch.setattr(closed.queues, "send", slow)
+    wires = [Wire(closed, token_of(name)) for name in ("produce", "produce", "other")]
+    large = message(body=bytes(3 << 20))
+    async with asyncio.timeout(PATIENCE_S):
+        first = asyncio.ensure_future(wires[0].code("SendMessage", messages=[large]))
+        await begun.acquire()
+        second = asyncio.ensure_future(wires[1].code("SendMessage", messages=[message("2", bytes(3 << 20))]))
+        assert closed.port is not None
+        while not any(room.waiting for room in closed.port._rooms._of.values()):
+            await asyncio.sleep(0.01)
+        assert await wires[2].code("SendMessage", messages=[message("3", bytes(3 << 20))]) == Code.OK
+        assert begun.locked(), "the second message of the owner waits"
+        allowed.set()
+        assert [await first, await second] == [Code.OK, Code.OK]
+    for wire in wires:
+        await wire.close()

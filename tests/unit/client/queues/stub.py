@@ -37,7 +37,7 @@ class StubRequests:
             return answer()
         return _said(await found if asyncio.iscoroutine(found) else found)
 
-    async def ask(self, path: str, request: Any, answer: Any) -> Any:
+    async def ask(self, path: str, request: Any, answer: Any, at: str | None = None) -> Any:
         await asyncio.sleep(0)
         self.asked.append((path, request))
         if path in self.answers:

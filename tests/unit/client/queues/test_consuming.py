@@ -116,11 +116,11 @@ async def test_an_extension_under_way_ends_before_the_acknowledgement(monkeypatc
     extending, answer, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     class Slow(StubRequests):
-        async def ask(self, path: str, request: Any, answer_kind: Any) -> Any:
+        async def ask(self, path: str, request: Any, answer_kind: Any, at: str | None = None) -> Any:
             if path == EXTEND_PATH:
                 extending.set()
                 await answer.wait()
-            return await super().ask(path, request, answer_kind)
+            return await super().ask(path, request, answer_kind, at)
 
     async def handle(number: int) -> None:
         await go_on.wait()

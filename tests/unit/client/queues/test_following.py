@@ -7,12 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.client.queues.stub import delivery
+from tests.unit.client.queues.test_consuming import consuming
 from twophase import AsyncClient, RetryPolicy
 from twophase.client.base_client import achannel_of
 from twophase.client.queues.following import HOPS_MAX, Nodes
 from twophase.client.queues.requests import QueueRequests
 from twophase.client.transport.wire import Disconnected, HttpAnswer
-from twophase.core.errors import CoordinatorUnreachable, QueuesElsewhere
+from twophase.core.errors import CoordinatorUnreachable, QueuesElsewhere, ReceiptStale
 from twophase.core.queue_api import ACK_PATH, RECEIVE_PATH, Deliveries, OneReceipt, ReceiptResults, Receipts, Receive
 
 OWN, OWNER, OTHER = "http://lb:36789", "http://mq-1:36789", "http://mq-2:36789"
@@ -53,6 +55,29 @@ async def test_polls_and_acts_go_to_the_owner_from_then_on() -> None:
     await network.ask(ACK_PATH, ACK, ReceiptResults)
 
     assert network.asked == [OWN, OWNER, OWNER]
+
+
+async def test_acts_go_to_the_node_that_gave_the_message_while_it_hands_the_topic_over() -> None:
+    found = Deliveries((delivery(1),))
+    network = Network({OWN: elsewhere(OWNER), OWNER: HttpAnswer(200, msgspec.json.encode(found))})
+    work = consuming(network)
+    (one,) = await work.receive("orders", tags="*", limit=1, lease_ms=60_000, wait_ms=0)
+    network.answers |= {OWNER: elsewhere(OTHER), OTHER: HttpAnswer(200, b'{"messages":[]}')}
+    assert await work.receive("orders", tags="*", limit=1, lease_ms=60_000, wait_ms=0) == []
+    stale = HttpAnswer(200, msgspec.json.encode(ReceiptResults((OneReceipt(ReceiptStale.code),))))
+    network.answers |= {OWNER: DONE, OTHER: stale}
+
+    assert await work.holding.ack(one)
+
+    assert network.asked == [OWN, OWNER, OWNER, OTHER, OWNER]
+
+
+async def test_acts_go_to_the_owner_when_the_node_that_gave_the_message_is_gone() -> None:
+    network = Network({OWN: elsewhere(OTHER), OWNER: Disconnected("gone"), OTHER: DONE})
+
+    await network.ask(ACK_PATH, ACK, ReceiptResults, OWNER)
+
+    assert network.asked == [OWNER, OWN, OTHER]
 
 
 async def test_other_topics_and_namespaces_are_asked_at_the_own_url() -> None:

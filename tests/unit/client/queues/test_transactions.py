@@ -39,10 +39,10 @@ class Coordinator(StubRequests):
             return AWAY
         return question()
 
-    async def ask(self, path: str, request: Any, answer: Any) -> Any:
+    async def ask(self, path: str, request: Any, answer: Any, at: str | None = None) -> Any:
         if path == DECIDE_PATH:
             self.decided.put_nowait((request.transaction_id, request.decision, request.checked))
-        return await super().ask(path, request, answer)
+        return await super().ask(path, request, answer, at)
 
 
 def asked() -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.unit.grpc_server.http2.peer import PLAIN, Frame, Peer, answers
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, Limits
-from twophase.grpc_server.status import framed
+from twophase.grpc_server.status import Status, framed
 from twophase.http_client.byte_budget import FREE_BYTES
 
 
@@ -179,3 +179,44 @@ async def test_an_unfinished_message_counts_against_the_budget_until_it_ends(end
     assert budget.used == 0
     peer.connection.connection_lost(None)
     assert budget.used == 0
+
+
+@pytest.mark.parametrize("end", ["reset", "goes", "reads"])
+async def test_an_answer_counts_against_the_budget_until_it_is_read(end: str) -> None:
+    peer = Peer()
+    budget = peer.port.budget
+    peer.greet((frames.INITIAL_WINDOW_SIZE, 0))
+    size = FREE_BYTES + 1_000
+    for stream in (1, 3):
+        peer.send(frames.header_frames(stream, PLAIN) + b"".join(_pieces(stream, framed(bytes(size)))))
+    assert FREE_BYTES + 2 * 1_000 < budget.used < FREE_BYTES + 2 * 1_100
+    if end == "reset":
+        for stream in (1, 3):
+            peer.send(frames.reset(stream, frames.NO_ERROR))
+    elif end == "goes":
+        peer.connection.connection_lost(None)
+    else:
+        for stream in (1, 3):
+            peer.send(frames.window_update(stream, 2 * size))
+        assert {number: answer.ended for number, answer in answers(peer.said).items()} == {1: True, 3: True}
+    assert budget.used == 0
+
+
+async def test_an_answer_that_the_budget_has_no_room_for_is_a_refusal() -> None:
+    peer = Peer()
+    peer.greet((frames.INITIAL_WINDOW_SIZE, 0))
+    budget = peer.port.budget
+    others = budget.account("others", share_percent=100)
+    assert others.keep(budget.bytes_max + FREE_BYTES)
+    peer.send(frames.header_frames(1, PLAIN) + b"".join(_pieces(1, framed(bytes(FREE_BYTES + 1_000)))))
+    assert peer.received, "the request itself passes"
+    assert answers(peer.said)[1].headers["grpc-status"] == str(Status.RESOURCE_EXHAUSTED.value)
+
+
+def _pieces(stream: int, data: bytes) -> list[bytes]:
+    """Return the frames of a call's data."""
+    cut = frames.DEFAULT_FRAME_BYTES
+    return [
+        frames.frame(frames.DATA, frames.END_STREAM if at + cut >= len(data) else 0, stream, data[at : at + cut])
+        for at in range(0, len(data), cut)
+    ]

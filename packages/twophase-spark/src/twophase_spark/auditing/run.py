@@ -98,11 +98,7 @@ def run(
     """
     report, audited, after = examine(spark, plan, sources, say, pause, run_id)
     try:
-        write_reports(report, plan)
-        if plan.findings is not None:
-            append_findings(plan.findings, audited.findings, report)
-        if plan.write_baseline is not None:
-            write_baseline(plan.write_baseline, audited.findings)
+        write(report, audited, plan)
     finally:
         audited.release()
     if plan.state is not None and after is not None:
@@ -191,6 +187,15 @@ def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report) -> 
         return after
     # This run looked for the carried messages: those still open or broken are among the ones that it carries itself.
     return msgspec.structs.replace(state or VerifiedPoint(proven=False), runs=after.runs, carried=after.carried)
+
+
+def write(report: Report, audited: Audited, plan: Plan) -> None:
+    """Write what was asked for: reports, findings, and what is to be acknowledged."""
+    write_reports(report, plan)
+    if plan.findings is not None:
+        append_findings(plan.findings, audited.findings, report)
+    if plan.write_baseline is not None:
+        write_baseline(plan.write_baseline, audited.findings)
 
 
 def write_reports(report: Report, plan: Plan) -> None:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twophase.core.errors import ConfigurationError, SparkUnavailable
-from twophase_spark.cli.ending import EXIT_NOT_CHECKED, last_line, warn
+from twophase_spark.cli.ending import EXIT_NOT_CHECKED, warn
 from twophase_spark.fleet import reports_named
-from twophase_spark.inputs.plan import Plan, plan_of
+from twophase_spark.inputs.plan import Plan, plan_of, require_folders
 from twophase_spark.locations import Role
-from twophase_spark.reports.unmade import ReportFiles
+from twophase_spark.reports.unmade import ReportFiles, last_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,9 +39,7 @@ def read_plan(asked: Mapping[str, object], texts: Mapping[Role, Sequence[str]], 
         ConfigurationError: something is missing, contradictory, or not to be understood.
     """
     plan = plan_of(asked, texts, config, cores=min(os.cpu_count() or 1, 8))
-    for path in (plan.html, plan.json, plan.junit, plan.state, plan.findings, plan.write_baseline):
-        if path is not None and not Path(path).absolute().parent.is_dir():
-            raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")
+    require_folders(plan)
     if plan.every_s is not None and plan.state is None:
         raise ConfigurationError("--every needs --state: without it every round would read everything again.")
     return plan

@@ -14,12 +14,11 @@ import typer
 
 from twophase.cli.console import echo
 from twophase.core.errors import ConfigurationError, TwophaseError
-from twophase_spark.reports.unmade import ReportFiles, as_told
+from twophase_spark.reports.unmade import STOPPED, ReportFiles, as_told, last_line
 
 EXIT_NOT_CHECKED = 2
 EXIT_INTERRUPTED = 130
 NO_FILES = ReportFiles()
-_STOPPED = "Stopped; nothing can be said."
 
 
 def say(text: str) -> None:
@@ -47,7 +46,7 @@ def exit_codes(
     except TwophaseError as error:
         _ended(f"{failed} {error.code}: {error.message} {error.remedy}", files)
     except KeyboardInterrupt:
-        _ended(_STOPPED, files, EXIT_INTERRUPTED)
+        _ended(STOPPED, files, EXIT_INTERRUPTED)
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 -- a crash must end in 2, not in 1
@@ -59,18 +58,3 @@ def _ended(text: str, files: ReportFiles, code: int = EXIT_NOT_CHECKED) -> NoRet
     with contextlib.suppress(OSError):  # a terminal that is gone changes no exit code
         echo(as_told(text), err=True)
     raise typer.Exit(code) from None
-
-
-def last_line(error: Exception) -> str:
-    """Return the line that describes an error.
-
-    Of an error in a Spark worker it is the line that names it, not the whole trace.
-    """
-    if isinstance(error, TwophaseError):
-        return f"{error.code}: {error.message}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if "TP-" in line]
-    chosen = ours[-1].partition("TP-") if ours else None
-    if chosen is not None:
-        return chosen[1] + chosen[2]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"

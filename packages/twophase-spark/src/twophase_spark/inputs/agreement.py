@@ -33,7 +33,7 @@ from twophase_spark.readers.database import Database, counting, open_database
 from twophase_spark.readers.ids import in_one_spelling, is_given
 from twophase_spark.readers.probe import ENTRIES, Slice, Source
 from twophase_spark.readers.rows import condition_of, effects_of, values_of
-from twophase_spark.rules.classify import begins
+from twophase_spark.rules.addresses import begins
 
 _ANSI = "spark.sql.ansi.enabled"
 _COLUMN = re.compile(r"\bledger\s*\.\s*`?(\w+)", re.IGNORECASE)
@@ -286,9 +286,9 @@ def _payloads(
     statement = f"select gid, body from {table} where {where}"  # noqa: S608 -- our names and conditions
     for lot in database.lots(statement, parameters):
         found = zip(lot, decoded([body for _, body in lot]), strict=True)
-        readable = [(gid, body, message) for (gid, body), message in found if message is not None]
-        gids, bodies, messages = zip(*readable, strict=True) if readable else ((), (), ())
-        calls = calls_of(bodies, messages)
+        readable = [(gid, message) for (gid, _), message in found if message is not None]
+        gids, messages = zip(*readable, strict=True) if readable else ((), ())
+        calls = calls_of(messages)
         ends = itertools.pairwise(calls.offsets)
         each = [gid for gid, (first, end) in zip(gids, ends, strict=True) for _ in range((end or 0) - (first or 0))]
         of_calls = pa.array(each, pa.string())

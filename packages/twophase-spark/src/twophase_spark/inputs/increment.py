@@ -12,6 +12,7 @@ run does its work again.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,7 +23,7 @@ import msgspec
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase_spark.coverage import Coverage
 from twophase_spark.inputs.tally import Tally
-from twophase_spark.locations import Role
+from twophase_spark.locations import PARAMETERS, Role
 from twophase_spark.readers.probe import ENTRIES, Bound, Slice, Source, cut, history_slices
 
 FORMAT = 1
@@ -70,9 +71,10 @@ class Seen(msgspec.Struct, frozen=True):
 class VerifiedPoint(msgspec.Struct, frozen=True):
     """The verified point.
 
-    `sources`: by `role name`, the database it was; `verified`: by coordinator and node, seq. `carried`: messages that
-    were broken or open; `seen`: those that were broken, by gid; `proven`: a run has proved something; `tallies`: of
-    barriers and ledgers (`inputs.tally`), until there is a mark that is old enough.
+    `sources`: by `role name`, the database it was; `options`: the digest of its options, which an older version did
+    not write; `verified`: by coordinator and node, seq. `carried`: messages that were broken or open; `seen`: those
+    that were broken, by gid; `proven`: a run has proved something; `tallies`: of barriers and ledgers (`inputs.tally`),
+    until there is a mark that is old enough.
     """
 
     format: int = FORMAT
@@ -85,6 +87,7 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     seen: dict[str, Seen] = {}
     proven: bool = True
     tallies: dict[str, Tally] = {}
+    options: dict[str, str] = {}
 
 
 class Increment(msgspec.Struct, frozen=True):
@@ -156,8 +159,9 @@ def increment_of(
     """Return the rows to read beyond the verified point.
 
     A producer, consumer or ledger that no run has seen yet makes the run a whole one: what is missing in it has no row
-    there that could be new. So does one whose keys end before where they ended: it was restored from a backup, and what
-    it lost was compared before. Of a coordinator only its own rows are there to compare.
+    there that could be new. So does one whose options are others, or not known: messages were compared by other rules.
+    So does one whose keys end before where they ended: it was restored from a backup, and what it lost was compared
+    before. Of a coordinator only its own rows are there to compare.
 
     Arguments:
         sources: as they were found just now.
@@ -193,10 +197,10 @@ def increment_of(
             remarks += gaps
             changed.append(msgspec.structs.replace(source, slices=slices))
         else:
-            fallen = _fallen_back(source, state)
-            if fallen is not None:
-                remarks.append(fallen)
-                whole |= fallen.checked
+            differs = _reread(source, state) or _fallen_back(source, state)
+            if differs is not None:
+                remarks.append(differs)
+                whole |= differs.checked
             seen = 0 if before is None else before.keys.get(name_of(source), 0)
             seen = max(seen, (standing or {}).get(name_of(source), 0))
             changed.append(_since(source, seen, slices_max, remarks))
@@ -228,9 +232,14 @@ def advanced(
         if source.location.role is not Role.COORDINATOR and source.bounds
     }
     # Keys that a database gives again, after a restored backup or a cleaning of all rows, reach no further than it does
-    # now.
+    # now. By other options the key may be another column.
+    options = {name_of(source): _options_of(source) for source in sources}
+    changed = {name for name, digest in options.items() if before.options.get(name, digest) != digest}
     older = [
-        Mark(mark.as_of_ms, {name: min(key, keys.get(name, key)) for name, key in mark.keys.items()})
+        Mark(
+            mark.as_of_ms,
+            {name: min(key, keys.get(name, key)) for name, key in mark.keys.items() if name not in changed},
+        )
         for mark in before.marks
     ]
     marks = [*older, Mark(as_of_ms, keys)]
@@ -247,12 +256,37 @@ def advanced(
         carried=tuple(sorted(carried)),
         runs=runs,
         tallies=dict(tallies or {}),
+        options=options,
     )
 
 
 def name_of(source: Source) -> str:
     """Return the name of a source in the state."""
     return f"{source.location.role} {source.location.name}"
+
+
+def _options_of(source: Source) -> str:
+    """Return a digest of the options that change the comparison.
+
+    Without any it is an empty text.
+    """
+    values = {option.name: getattr(source.location, option.field) for option in PARAMETERS}
+    given = {option.name: values[option.name] for option in PARAMETERS if values[option.name] != option.default}
+    return hashlib.sha256(msgspec.json.encode(given)).hexdigest()[:32] if given else ""
+
+
+def _reread(source: Source, state: VerifiedPoint) -> Coverage | None:
+    """Return the remark about a source that earlier runs read by other options.
+
+    None if they did not.
+    """
+    before = state.options.get(name_of(source))
+    if before == _options_of(source):
+        return None
+    note = "so everything was compared from its beginning"
+    if before is None:
+        return Coverage(f"{name_of(source)}: its options", checked=True, note=f"an older version kept none, {note}")
+    return Coverage(f"{name_of(source)}: its options changed", checked=True, note=note)
 
 
 def _age(mark: Mark) -> int:

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from twophase_spark.fleet import Options, options_of, read_fleet
+from twophase.core.errors import ConfigurationError
+from twophase_spark.fleet import OPTIONS, WITH_STATE, Options, options_of, read_fleet
 from twophase_spark.locations import Location, Role, parse_coordinator, parse_named, require_comparable
+from twophase_spark.option_table import require_fitting
 
 
 class Plan(Options, frozen=True):
@@ -34,7 +36,8 @@ def plan_of(
         cores: tasks at once, where no option says it.
 
     Raises:
-        ConfigurationError: the file, an option or a location cannot be understood, or the locations prove nothing.
+        ConfigurationError: the file, an option or a location cannot be understood, an option would do nothing, or the
+            locations prove nothing.
     """
     fleet = None if config is None else read_fleet(config)
     locations = list(fleet.locations) if fleet is not None else []
@@ -43,5 +46,19 @@ def plan_of(
             parse_coordinator(text) if role is Role.COORDINATOR else parse_named(role, text) for text in given
         ]
     require_comparable(locations)
-    options = options_of({"cores": cores, **(fleet.options if fleet is not None else {}), **asked})
+    wanted = {**(fleet.options if fleet is not None else {}), **asked}
+    has_state = wanted.get("state") is not None
+    require_fitting(OPTIONS, wanted, (WITH_STATE,) if has_state else (), "an audit without state")
+    options = options_of({"cores": cores, **wanted})
     return Plan(tuple(locations), **msgspec.structs.asdict(options))
+
+
+def require_folders(plan: Plan) -> None:
+    """Refuse files in folders that are not there.
+
+    Raises:
+        ConfigurationError: naming the first such file.
+    """
+    for path in (plan.html, plan.json, plan.junit, plan.state, plan.findings, plan.write_baseline):
+        if path is not None and not Path(path).absolute().parent.is_dir():
+            raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")

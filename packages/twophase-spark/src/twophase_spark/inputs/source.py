@@ -20,9 +20,9 @@ from twophase_spark.inputs.agreement import Agreement, differences_of
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.probe import Slice, Source, horizon_ms
 from twophase_spark.readers.rows import arrow_schema, read_gids, read_slice
-from twophase_spark.rules.classify import ProducerScope, Scope, ServiceScope, Table
 from twophase_spark.rules.comparison import Again
 from twophase_spark.rules.facts import Inputs, whole_effects
+from twophase_spark.rules.scope import ProducerScope, Scope, ServiceScope, Table
 from twophase_spark.schemas import spark_schema
 
 GIDS_ON_DRIVER_MAX = 25_000

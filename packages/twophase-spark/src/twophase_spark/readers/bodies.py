@@ -7,6 +7,7 @@ time here. None stands for a body that cannot be read, or has a newer form.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,10 +16,10 @@ import pyarrow as pa
 
 from twophase.core import message as codec
 from twophase.core.message import Branch, Message
-from twophase.core.topic import TOPIC_PREFIX, expansion_of
+from twophase.core.topic import expansion_of, fans_out
 
 _IDS = [f"{number:02d}" for number in range(1, 128)]
-_TOPIC = TOPIC_PREFIX.encode()
+_SUBSCRIBERS = operator.attrgetter("subscribers")
 
 
 def decoded(bodies: Sequence[Any]) -> list[Message | None]:
@@ -55,26 +56,31 @@ class Calls(msgspec.Struct):
         return pa.ListArray.from_arrays(pa.array(self.offsets, pa.int32()), flat, type=kind)
 
 
-def calls_of(bodies: Sequence[Any], messages: Sequence[Message | None]) -> Calls:
-    """Return the calls of the messages in these bodies.
+def calls_of(messages: Sequence[Message | None]) -> Calls:
+    """Return the calls of these messages, with the addresses that are called.
 
-    A topic's branch is as many calls as it had subscribers, with the ids under which they are called.
+    A topic's branch is as many calls as it had subscribers, a redirected one goes where the operator sent it. One that
+    was done before the move from dtm keeps its own address: its effect is there.
 
-    >>> message = Message("g", (Branch("http://b/in"),))
-    >>> calls_of([codec.encode(message)], [message])
-    Calls(offsets=[0, 1], ids=['01'], branches=[Branch(url='http://b/in', payload=b'', subscribers=None)])
+    >>> redirected, done = Branch("http://old/in", b"", ("http://b/in",)), Branch("http://c/in", b"", ("",))
+    >>> calls = calls_of([Message("g", (redirected, done))])
+    >>> [(id_, branch.url) for id_, branch in zip(calls.ids, calls.branches)]
+    [('01', 'http://b/in'), ('02', 'http://c/in')]
     """
-    is_plain = None not in messages and _TOPIC not in b"".join(bodies)  # what was decoded is bytes
-    if is_plain:
-        return _plain_calls([message.branches for message in messages if message is not None])
+    if None not in messages:
+        branches = [message.branches for message in messages if message is not None]
+        flat = list(itertools.chain.from_iterable(branches))
+        if {None}.issuperset(map(_SUBSCRIBERS, flat)):
+            return _plain_calls(branches, flat)
     calls = Calls([], [], [])
     for message in messages:
         if message is None:
             calls.offsets.append(None)
             continue
         calls.offsets.append(len(calls.branches))
-        expansion = expansion_of(message.branches)
-        if expansion is not None:
+        if fans_out(message.branches):
+            expansion = expansion_of([_addressed(branch) for branch in message.branches])
+            assert expansion is not None, "it fans out"
             calls.branches += expansion.branches
             calls.ids += expansion.ids
         else:
@@ -84,13 +90,22 @@ def calls_of(bodies: Sequence[Any], messages: Sequence[Message | None]) -> Calls
     return calls
 
 
-def _plain_calls(branches: list[tuple[Branch, ...]]) -> Calls:
-    """Return the same for a batch without topics and unreadable bodies.
+def _addressed(branch: Branch) -> Branch:
+    """Return a branch whose calls all have an address.
 
-    Nearly all batches are so; it works column by column.
+    An empty one stands for a call that was done before the move (ADR 0016).
+    """
+    if branch.subscribers is None or "" not in branch.subscribers:
+        return branch
+    return Branch(branch.url, branch.payload, tuple([url or branch.url for url in branch.subscribers]))
+
+
+def _plain_calls(branches: list[tuple[Branch, ...]], flat: list[Branch]) -> Calls:
+    """Return the same where each branch is one call to its own address.
+
+    Nearly all batches are so; it works column by column. `flat`: the branches of all messages.
     """
     counts = list(map(len, branches))
-    flat = list(itertools.chain.from_iterable(branches))
     one_each = len(flat) == len(branches) and all(counts)
     ids = _IDS[:1] * len(flat) if one_each else [branch_id for count in counts for branch_id in _IDS[:count]]
     return Calls([0, *itertools.accumulate(counts)], ids, flat)

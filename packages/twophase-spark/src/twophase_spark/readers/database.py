@@ -12,11 +12,12 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from twophase.core.errors import CannotRead, TwophaseError
 from twophase_spark.garbage import collecting_nothing
 from twophase_spark.locations import Location
+from twophase_spark.mysql_url import parameters_of
 
 ROWS_PER_LOT = 10_000
 CONNECT_SECONDS_MAX = 10
@@ -204,19 +205,23 @@ def _mysql(location: Location) -> Any:
     from pymysql.cursors import SSCursor  # noqa: PLC0415 -- the same
 
     parts = urlsplit(location.url)
-    options = dict(parse_qsl(parts.query))
+    parameters = parameters_of(location.url)
     connection = pymysql.connect(
         host=parts.hostname or "127.0.0.1",
         port=parts.port or 3306,
         user=unquote(parts.username or ""),
         password=unquote(parts.password or ""),
         database=unquote(parts.path[1:]),
-        unix_socket=options.get("unix_socket"),
         connect_timeout=CONNECT_SECONDS_MAX,
-        charset="utf8mb4",
         cursorclass=SSCursor,
+        **parameters.arguments(),
     )
     with connection.cursor() as cursor:
+        if parameters.is_encrypted:
+            cursor.execute("show session status like 'Ssl_cipher'")
+            if not any(cipher for _, cipher in cursor.fetchall()):
+                connection.close()
+                raise CannotRead(f"{location.role} {location.name}, {location.shown}: the connection is not encrypted.")
         cursor.execute("set transaction isolation level repeatable read")
         cursor.execute("start transaction with consistent snapshot, read only")
     return connection

@@ -33,7 +33,7 @@ def columns_of(
     cleaned: Sequence[Any] | pa.Array,
     bodies: Sequence[Any],
 ) -> list[Sequence[Any] | pa.Array]:
-    """Return the columns of `JOURNAL`.
+    """Return the columns of `JOURNAL` but the source.
 
     A body that cannot be read gives nulls.
 
@@ -53,7 +53,7 @@ def columns_of(
         origins,
         identities,
         addresses,
-        _branches(bodies, messages),
+        _branches(messages),
         _queued(bodies, messages),
         [sorted(map(int, places.split(","))) if places else [] for places in entries],
         cleaned,
@@ -90,8 +90,8 @@ def _delays_ms(messages: Sequence[Message | None], created_ms: Sequence[Any] | p
     return delays
 
 
-def _branches(bodies: Sequence[Any], messages: Sequence[Message | None]) -> pa.Array:
-    calls = calls_of(bodies, messages)
+def _branches(messages: Sequence[Message | None]) -> pa.Array:
+    calls = calls_of(messages)
     urls = [branch.url for branch in calls.branches]
     columns = [pa.array(calls.ids, pa.string()), pa.array(urls, pa.string())]
     return calls.lists(pa.StructArray.from_arrays(columns, fields=list(_BRANCHES.value_type)), _BRANCHES)

@@ -24,6 +24,11 @@ from twophase_spark.readers.snapshot import ADBC, has_adbc, open_snapshot
 from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
 
 GIDS_PER_STATEMENT = 2_500
+CLOCKS_APART_MS = 5 * 60_000
+"""Bound on the difference between an executor's clock and the coordinator's.
+
+It is the bound of a move from another coordinator, too.
+"""
 
 _MESSAGE_SQL = (
     "select gid, state, created_ms, decided_ms, cast(null as bigint) as finished_ms, decided_by, '' as reason, "
@@ -63,7 +68,7 @@ _NO_BATCH_SQL = " and not exists (select 1 from {batches} batch where batch.grou
 _PUBLISHED_SQL = (
     "select published.gid, "
     "case when decision.reason = 'msg' and run.won = 1 then 'msg' else 'rollback' end as reason, "
-    "batch.begun_ms as prepared_ms "
+    "batch.begun_ms - {apart_ms} as prepared_ms "
     "from {table} decision "
     "join {batches} batch on batch.group_id = decision.gid "
     "join {runs} run on run.group_id = batch.group_id "
@@ -75,7 +80,7 @@ _PUBLISHED_SQL = (
 """Producer's rows of the Spark sink's messages.
 
 They are the decisions of the batches that hold a message. A run that did not count has decided nothing, until its batch
-is given up.
+is given up. A batch begins by the clock of an executor, so its messages were born no earlier than a margin before.
 """
 _REASON_SQL = f"case when reason = 'msg' and length(body) = 0 then '{BRANCHES_UNKNOWN}' else reason end"
 _CONSUMER_SQL = (
@@ -160,7 +165,7 @@ def _read_by_adbc(source: Source, table: str, where: str) -> Iterator[pa.RecordB
     location = source.location
     statements = [_statement(source, table, where, counting(location, escaped=False))]
     if source.has_batches:
-        statements.append(_PUBLISHED_SQL.format(table=table, where=where, **batch_tables(table)))
+        statements.append(_published_statement(table, where))
     if location.role is not Role.COORDINATOR:
         names = ", ".join(_AS_TYPED[name] for name in arrow_schema(location.role).names if name != "source")
         statements = [f"select {names} from ({statement}) as typed" for statement in statements]  # noqa: S608 -- as below
@@ -177,7 +182,7 @@ def _typed(source: Source, table: str, raw: pa.RecordBatch) -> pa.RecordBatch:
         if location.role is Role.COORDINATOR:
             *stored, entries, cleaned, bodies = raw.columns
             made = journal.columns_of(stored, entries.to_pylist(), cleaned, bodies.to_pylist())
-            return _batch(source, table, made)
+            return _batch(source, table, [pa.repeat(location.name, raw.num_rows), *made])
         return _batch(source, table, [pa.repeat(location.name, raw.num_rows), *raw.columns])
 
 
@@ -192,8 +197,7 @@ def _published(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the producer's rows of what the Spark sink published from this database."""
     table = source.location.table
-    statement = _PUBLISHED_SQL.format(table=table, where=where, **batch_tables(table))
-    yield from _rows(source, database, table, statement, parameters)
+    yield from _rows(source, database, table, _published_statement(table, where), parameters)
 
 
 def _rows(
@@ -205,7 +209,8 @@ def _rows(
             if location.role is Role.COORDINATOR:
                 *stored, parked, entries, cleaned, bodies = zip(*lot, strict=True)
                 flags = [list(map(bool, column)) for column in (parked, cleaned)]
-                batch = _batch(source, table, journal.columns_of([*stored, flags[0]], entries, flags[1], bodies))
+                made = journal.columns_of([*stored, flags[0]], entries, flags[1], bodies)
+                batch = _batch(source, table, [[location.name] * len(lot), *made])
             else:
                 batch = _batch(source, table, [[location.name] * len(lot), *zip(*lot, strict=True)])
         yield batch
@@ -294,6 +299,10 @@ def _statement(source: Source, table: str, where: str, counts: str) -> str:
     given = is_given(location.gid_column, source.gids)
     columns = {"gid": location.gid_column, "branch": location.branch_column}
     return _LEDGER_SQL.format(table=table, where=where, given=given, counts=counts, **columns)
+
+
+def _published_statement(table: str, where: str) -> str:
+    return _PUBLISHED_SQL.format(table=table, where=where, apart_ms=CLOCKS_APART_MS, **batch_tables(table))
 
 
 def _of_coordinator(source: Source, table: str, where: str) -> str:

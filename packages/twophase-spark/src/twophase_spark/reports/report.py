@@ -215,7 +215,7 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
         note = "no coordinator need know them (--since)"
         lines.append(Coverage(f"messages born before {when(terms.before_ms)}", checked=False, note=note))
     if result.doubled:
-        note = f"{result.doubled} messages; each was looked at in its last state"
+        note = f"{result.doubled} messages; each was looked at in its last state, and is open while either has it open"
         lines.append(Coverage("one gid at two coordinators", checked=False, note=note))
     unspelled = [source.location.name for source in sources if source.unspells and source.gids is Kind.UUID]
     if unspelled:

@@ -17,9 +17,11 @@ from xml.etree import ElementTree as ET
 import msgspec
 
 from twophase.core.credentials import without_credentials
+from twophase.core.errors import TwophaseError
 
 NOT_MADE: Final = "not-made"
 """The verdict in JSON."""
+STOPPED: Final = "Stopped; nothing can be said."
 AUDIT_FORMAT: Final = 2
 SLO_FORMAT: Final = 1
 """Format of their JSON; equal to `report.FORMAT` and `slo.FORMAT`."""
@@ -83,6 +85,21 @@ class ReportFiles(msgspec.Struct):
             if path is not None:
                 with contextlib.suppress(OSError, ValueError):  # the latter: a path with a NUL
                     path.write_bytes(content)
+
+
+def last_line(error: Exception) -> str:
+    """Return the line that describes an error.
+
+    Of an error in a Spark worker it is the line that names it, not the whole trace.
+    """
+    if isinstance(error, TwophaseError):
+        return f"{error.code}: {error.message}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if "TP-" in line]
+    chosen = ours[-1].partition("TP-") if ours else None
+    if chosen is not None:
+        return chosen[1] + chosen[2]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
 
 def as_told(text: str) -> str:

@@ -7,15 +7,16 @@ fact that a horizon or a missing database makes unknowable is never a violation;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
+from twophase.core.topic import TOPIC_PREFIX
+from twophase_spark.rules.addresses import belongs, branches_of, is_named, is_served, of_calls, served_branches
 from twophase_spark.rules.facts import IN_PART
+from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import VIOLATIONS, Flag
 from twophase_spark.schemas import BRANCHES_UNKNOWN
 
@@ -38,7 +39,6 @@ _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _BIRTH_CHARACTERS = 12
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
-_BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"
 _PLACES_TYPE = "array<int>"
 FUTURE_MS = 3_600_000
 """Bound on a birth after the audit's beginning; a later one has a wrong clock.
@@ -47,73 +47,11 @@ An audit may last, and messages continue to be made.
 """
 
 
-class Table(msgspec.Struct, frozen=True):
-    """A table of a consumer, with the names for the commands that repair.
-
-    `agrees`: of a ledger, the condition on payload and row; empty for none.
-    """
-
-    name: str
-    engine: str = "sqlite"
-    gid: str = "gid"
-    branch: str = "branch_id"
-    agrees: str = ""
-
-
-class ProducerScope(msgspec.Struct, frozen=True):
-    """A producer that was given.
-
-    `identity`: of its database, None for a table without one; `check_urls`: the beginnings of the check addresses that
-    it answers.
-    """
-
-    name: str
-    identity: str | None = None
-    check_urls: tuple[str, ...] = ()
-
-
-class ServiceScope(msgspec.Struct, frozen=True):
-    """A consumer that was given.
-
-    `urls`: the beginnings of the branches that it serves, empty for every one; `ledger`: if given.
-    """
-
-    name: str
-    urls: tuple[str, ...] = ()
-    barrier: Table = Table("barrier")
-    ledger: Table | None = None
-
-
-class Scope(msgspec.Struct, frozen=True):
-    """The scope of conclusions from the inputs.
-
-    `as_of_ms`: when the reading began, by the coordinators' clock; `late_ms`: the age above which a message that is not
-    final is late; `…_horizon_ms`: below it rows may have been cleaned, 0 for never; `ledgers`: the names of the
-    consumers whose ledger was given.
-    """
-
-    as_of_ms: int
-    late_ms: int = 3_600_000
-    history_horizon_ms: int = 0
-    producer_horizon_ms: int = 0
-    consumer_horizon_ms: int = 0
-    producers: tuple[ProducerScope, ...] = ()
-    consumers: tuple[ServiceScope, ...] = ()
-    ledgers: tuple[str, ...] = ()
-
-    @property
-    def has_urls(self) -> bool:
-        """True when a consumer serves some addresses only.
-
-        Then an effect must stand in the service that its address names.
-        """
-        return any(consumer.urls for consumer in self.consumers)
-
-
 class Columns(msgspec.Struct, frozen=True):
     """The parts of the conditions; each is true or false, or a list, never null.
 
-    `effects`: ids of branches; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`: effects;
+    `effects`: ids of branches; `shared`: one has rows in several consumers' barriers; `missing`: branches of the
+    message; `strange`, `unbooked`, `unguarded`: effects;
     `entries`, `unappended`, `strange_entries`: places of branches in the message, those with an entry in a queue, those
     that must have one and have none, and those that must have none.
     """
@@ -130,6 +68,7 @@ class Columns(msgspec.Struct, frozen=True):
     consumer_cleaned: Column
     forgotten: Column
     effects: Column
+    shared: Column
     missing: Column
     strange: Column
     unbooked: Column
@@ -173,19 +112,17 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
     delivered = c.in_state(State.SUBMITTED, State.SUCCEEDED)
     failed, by_operator = c.in_state(State.FAILED), c.decided_by == BY_OPERATOR
     not_committed = (c.rolled_back & ~c.committed) | c.absent
-    live = c.in_state(State.PREPARED, State.SUBMITTED)
-    message = F.col("message")
-    late = message["created_ms"] + F.coalesce(message["delay_ms"], F.lit(0)) < scope.as_of_ms - scope.late_ms
-    parked = live & _sure(message["parked"])
+    late_before = scope.as_of_ms - scope.late_ms
     return {
         Flag.LOST: (c.committed & ((~c.known & ~c.forgotten) | (failed & ~by_operator)))
         | ((F.size(c.unappended) > 0) & ~c.entries_cleaned),
         Flag.GHOST: (c.known & c.checked & not_committed & (delivered | has_effect))
         | (~c.known & c.rolled_back & ~c.committed & has_effect)
+        | (failed & ~by_operator & ~c.committed & has_effect)  # no other may fail a message behind a call
         | ((F.size(c.entries) > 0) & (~c.known | c.in_state(State.PREPARED) | (failed & ~by_operator))),
         Flag.DUPLICATE_EFFECT: (F.size("ledger") > F.size(F.array_distinct("ledger")))
         | (F.size(c.entries) > F.size(F.array_distinct(c.entries)))
-        | (F.size("barriers") > F.size(F.array_distinct(_branch_ids("barriers")))),
+        | c.shared,
         Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
         | (F.size(c.unbooked) > 0),
         Flag.DIFFERING_EFFECT: F.size("differing") > 0,
@@ -196,9 +133,9 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         | (c.absent & c.checked & failed & (c.decided_by == BY_CHECK_BACK)),
         Flag.UNGUARDED_EFFECT: (F.size(c.unguarded) > 0) & ~c.consumer_cleaned,
         Flag.STOPPED: c.committed & failed & by_operator,
-        Flag.PARKED: parked,
-        Flag.LATE: live & ~parked & _sure(late),
-        Flag.IN_FLIGHT: live & ~parked & ~_sure(late),
+        Flag.PARKED: F.exists("live", lambda one: one["parked"]),
+        Flag.LATE: F.exists("live", lambda one: ~one["parked"] & (one["due_ms"] < late_before)),
+        Flag.IN_FLIGHT: F.exists("live", lambda one: ~one["parked"] & (one["due_ms"] >= late_before)),
     }
 
 
@@ -228,6 +165,7 @@ def columns_of(scope: Scope) -> Columns:
     branches = branches_of(message["branches"])
     expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
+    called = of_calls(F.col("barriers"), branches)
     unbooked = _unbooked(scope)
     return Columns(
         known=known,
@@ -242,10 +180,11 @@ def columns_of(scope: Scope) -> Columns:
         consumer_cleaned=_born_before(scope.consumer_horizon_ms),
         forgotten=_born_before(scope.history_horizon_ms),
         effects=effects,
+        shared=F.size(called) > F.size(F.array_distinct(_ids(called))),
         missing=_missing(expected, effects, scope),
         strange=_strange(message["branches"], scope),
         unbooked=F.array().cast(_EFFECTS_TYPE) if unbooked is None else unbooked,
-        unguarded=_unguarded(),
+        unguarded=_unguarded(branches),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
         entries=_places(message["entries"]),
         unappended=_unappended(message),
@@ -291,7 +230,7 @@ def lacking(scope: Scope) -> dict[str, Column]:
         "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
         if unbooked is None
         else F.when(of_class[Flag.MISSING_EFFECT], unbooked),
-        "unguarded": F.when(of_class[Flag.UNGUARDED_EFFECT], _unguarded()),
+        "unguarded": F.when(of_class[Flag.UNGUARDED_EFFECT], made.unguarded),
     }
 
 
@@ -303,42 +242,32 @@ def _missing(expected: Column, effects: Column, scope: Scope) -> Column:
     if not scope.has_urls:
         return F.filter(expected, lambda branch: ~_sure(F.array_contains(effects, branch["branch_id"])))
     rows = F.concat("barriers", "ledger")
-    return F.filter(expected, lambda branch: ~F.exists(rows, lambda row: _belongs(row, branch, scope)))
+    return F.filter(expected, lambda branch: ~F.exists(rows, lambda row: belongs(row, branch, scope)))
 
 
 def _strange(branches: Column, scope: Scope) -> Column:
     """Return barrier rows of branches that the message does not have.
 
-    Where consumers have urls, it must have them for the row's service. It is empty where not all of its calls can be
-    named.
+    Where consumers have urls, it must have them for the row's service, or for a service that was not given. It is empty
+    where not all of its calls can be named.
     """
     known = branches_of(branches)
-    named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith("topic://"))
+    named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith(TOPIC_PREFIX))
     none = F.array().cast(_EFFECTS_TYPE)
     if scope.has_urls:
-        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _belongs(row, branch, scope)))
+        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _may_belong(row, branch, scope)))
     else:
         strange = F.filter("barriers", lambda row: ~_sure(F.array_contains(_ids(known), row["branch_id"])))
     return F.when(named, strange).otherwise(none)
 
 
-def _belongs(row: Column, branch: Column, scope: Scope) -> Column:
-    """Return True for an effect of this branch in a service that serves it."""
-    served = F.lit(False)
-    for consumer in scope.consumers:
-        here = row["source"] == consumer.name
-        if consumer.urls:
-            here &= begins(branch["url"], consumer.urls)
-        served |= here
-    return (row["branch_id"] == branch["branch_id"]) & served
+def _may_belong(row: Column, branch: Column, scope: Scope) -> Column:
+    """Return True for an effect of this branch that may be the row's service's.
 
-
-def begins(url: Column, beginnings: Sequence[str]) -> Column:
-    """Return True for an address with one of these beginnings."""
-    found = F.lit(False)
-    for beginning in beginnings:
-        found |= url.startswith(beginning)
-    return found
+    A branch that no given service serves may have taken effect anywhere, also before an operator redirected it.
+    """
+    elsewhere = (row["branch_id"] == branch["branch_id"]) & ~is_served(branch["url"], scope)
+    return belongs(row, branch, scope) | elsewhere
 
 
 def _unbooked(scope: Scope) -> Column | None:
@@ -349,8 +278,8 @@ def _unbooked(scope: Scope) -> Column | None:
     return F.array_except(booked, F.array_distinct("ledger"))
 
 
-def _unguarded() -> Column:
-    """Return effects in ledgers, whole or in part, that have no barrier row."""
+def _unguarded(branches: Column) -> Column:
+    """Return effects of calls in ledgers, whole or in part, that have no barrier row."""
     end = f"{IN_PART}$"
     booked = F.transform(
         "ledger",
@@ -358,19 +287,7 @@ def _unguarded() -> Column:
             row["source"].alias("source"), F.regexp_replace(row["branch_id"], end, "").alias("branch_id")
         ),
     )
-    return F.array_except(F.array_distinct(booked), F.col("barriers"))
-
-
-def branches_of(branches: Column) -> Column:
-    """Return a message's branches; empty when they are not known."""
-    return F.coalesce(branches, F.array().cast(_BRANCHES_TYPE))
-
-
-def served_branches(branches: Column, scope: Scope) -> Column:
-    """Return the branches whose effects the given consumers must have."""
-    if not scope.consumers:
-        return F.slice(branches, 1, 0)
-    return F.filter(branches, lambda branch: is_served(branch["url"], scope))
+    return of_calls(F.array_except(F.array_distinct(booked), F.col("barriers")), branches)
 
 
 def born_too_late(created_ms: Column, scope: Scope) -> Column:
@@ -379,19 +296,6 @@ def born_too_late(created_ms: Column, scope: Scope) -> Column:
     A clock of the coordinators' is wrong, and ages and horizons mean nothing.
     """
     return created_ms > scope.as_of_ms + FUTURE_MS
-
-
-def is_served(url: Column, scope: Scope) -> Column:
-    """Return True when one of the consumers serves this address.
-
-    A topic that was not expanded yet names no consumer. Who fetches from a queue is known of a consumer with its
-    address in `urls` only.
-    """
-    direct = ~url.startswith("topic://")
-    named = direct & begins(url, [prefix for consumer in scope.consumers for prefix in consumer.urls])
-    if any(not consumer.urls for consumer in scope.consumers):
-        return named | (direct & ~url.startswith("queue://"))
-    return named
 
 
 def _producer_given(scope: Scope) -> Column:
@@ -405,12 +309,6 @@ def _producer_given(scope: Scope) -> Column:
     for producer in scope.producers:
         given |= is_named(message, producer)
     return given
-
-
-def is_named(message: Column, producer: ProducerScope) -> Column:
-    """Return True when a message's check address names this producer."""
-    by_identity = F.lit(False) if producer.identity is None else _sure(message["identity"] == producer.identity)
-    return by_identity | _sure(begins(message["check_url"], producer.check_urls))
 
 
 def _born_before(horizon_ms: int) -> Column:

@@ -31,11 +31,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase_spark.rules.acknowledged import ACKNOWLEDGED, with_acknowledged
-from twophase_spark.rules.classify import Scope, classify
+from twophase_spark.rules.classify import classify
 from twophase_spark.rules.facts import Inputs, by_gid, long_form
 from twophase_spark.rules.ordinary import separate, sources
 from twophase_spark.rules.remembered import REMEMBERED, with_remembered
 from twophase_spark.rules.samples import SAMPLES_PER_FLAG, Finding, chosen, sample
+from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.services import ServiceCount, count_by_service
 from twophase_spark.rules.settle import settle, with_the_vanished
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
@@ -262,7 +263,7 @@ def _count(findings: DataFrame, *asking: Column) -> list[Any]:
     """
     first = F.min_by("gid", "gid", SAMPLES_PER_FLAG).alias("gids")
     grouped = findings.groupBy("flags", "unknown", "violation", ACKNOWLEDGED)
-    doubled = F.count_if(F.col("records") > 1).alias("doubled")
+    doubled = F.count_if(F.size("coordinators") > 1).alias("doubled")
     return grouped.agg(F.count("*").alias("messages"), first, doubled, *asking).collect()
 
 

@@ -6,7 +6,7 @@ three and measured slower. So a gid that only one side knows is a row like any o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import reduce
 from typing import NamedTuple
 
@@ -24,8 +24,13 @@ PRODUCER_ROW_OF_LEDGER = "00"
 IN_PART = " in part"
 """End of the branch id of an effect with fewer rows than it must have."""
 
+_KEYS = ("source", "gid")
+"""Columns of `JOURNAL` that are no part of the message."""
 _EFFECT_TYPE = "struct<source:string,branch_id:string>"
 _PRODUCER_TYPE = "struct<source:string,reason:string>"
+_LIVE = (int(State.PREPARED), int(State.SUBMITTED))
+_FINAL = (int(State.SUCCEEDED), int(State.FAILED))
+_ENDED = "ended"
 _DIFFERENCE_TYPE = "struct<source:string,branch_id:string,agrees:string>"
 
 
@@ -59,11 +64,11 @@ def long_form(inputs: Inputs) -> DataFrame:
     The columns are (role, source, gid, message, prepared_ms, producer, effect, difference).
     """
     journal, producers, consumers, ledgers = inputs.sides()
-    message = F.struct(*[F.col(name) for name in JOURNAL.names if name != "gid"])
-    message_type = _without(spark_schema(JOURNAL), "gid").simpleString()
+    message = F.struct(*[F.col(name) for name in JOURNAL.names if name not in _KEYS])
+    message_type = _without(spark_schema(JOURNAL), _KEYS).simpleString()
     effect = F.struct("source", "branch_id")
     parts = [
-        _part(journal, Role.COORDINATOR, F.lit("coordinator"), message=message, message_type=message_type),
+        _part(journal, Role.COORDINATOR, F.col("source"), message=message, message_type=message_type),
         _part(
             producers,
             Role.PRODUCER,
@@ -83,8 +88,8 @@ def long_form(inputs: Inputs) -> DataFrame:
     return reduce(DataFrame.unionByName, parts)
 
 
-def _without(schema: StructType, name: str) -> StructType:
-    return StructType([field for field in schema.fields if field.name != name])
+def _without(schema: StructType, names: Collection[str]) -> StructType:
+    return StructType([field for field in schema.fields if field.name not in names])
 
 
 def _part(
@@ -147,20 +152,25 @@ def _is_booked(branch_id: Column) -> Column:
 def by_gid(long: DataFrame) -> DataFrame:
     """Return one row per gid.
 
-    Its columns are (gid, message, records, prepared_ms, producers, barriers, ledger, differing). `message` is the one
-    of the highest state: a message that was read both live and final is final. `records` counts final ones: two are
-    those of two coordinators. `barriers`, `producers` and `differing` are sets, `ledger` keeps every row, because a
-    repetition there is a finding.
+    Its columns are (gid, message, coordinators, live, prepared_ms, producers, barriers, ledger, differing). `message`
+    is the one of the highest state: a message that was read both live and final is final. `coordinators` are those with
+    a row of the gid, `live` the message as it stands at each of them where it is not final. `barriers`, `producers` and
+    `differing` are sets, `ledger` keeps every row, because a repetition there is a finding.
     """
-    role, effect = F.col("role"), F.col("effect")
+    role, effect, message = F.col("role"), F.col("effect"), F.col("message")
     booked = ~effect["branch_id"].isin("", PRODUCER_ROW_OF_LEDGER)
-    final = [int(State.SUCCEEDED), int(State.FAILED)]
-    return long.groupBy("gid").agg(
-        F.max_by("message", F.col("message")["state"]).alias("message"),
-        F.count_if(F.col("message")["state"].isin(*final)).alias("records"),
+    state, due_ms = message["state"], message["created_ms"] + F.coalesce(message["delay_ms"], F.lit(0))
+    live = F.struct("source", F.coalesce(message["parked"], F.lit(False)).alias("parked"), due_ms.alias("due_ms"))
+    made = long.groupBy("gid").agg(
+        F.max_by("message", state).alias("message"),
+        F.collect_set(F.when(role == Role.COORDINATOR.value, F.col("source"))).alias("coordinators"),
+        F.collect_set(F.when(state.isin(*_LIVE), live)).alias("live"),
+        F.collect_set(F.when(state.isin(*_FINAL), F.col("source"))).alias(_ENDED),
         F.max("prepared_ms").alias("prepared_ms"),
         F.collect_set("producer").alias("producers"),
         F.collect_set(F.when(role == Role.CONSUMER.value, effect)).alias("barriers"),
         F.collect_list(F.when((role == Role.LEDGER.value) & booked, effect)).alias("ledger"),
         F.collect_set("difference").alias("differing"),
     )
+    still = F.filter("live", lambda one: ~F.array_contains(_ENDED, one["source"]))
+    return made.withColumn("live", still).drop(_ENDED)

@@ -24,16 +24,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
 from twophase_spark.locations import Role
-from twophase_spark.rules.classify import (
-    COMMITTED,
-    ROLLED_BACK,
-    Scope,
-    born_too_late,
-    branches_of,
-    is_served,
-    served_branches,
-)
+from twophase_spark.rules.addresses import begins, branches_of, is_served, served_branches
+from twophase_spark.rules.classify import COMMITTED, ROLLED_BACK, born_too_late
 from twophase_spark.rules.facts import PRODUCER_ROW_OF_LEDGER, Inputs
+from twophase_spark.rules.scope import Scope
 
 _SUCCEEDED, _FAILED, _CHECKED, _PLAIN, _COMMITTED, _ROLLED_BACK, _ODD = (1 << index for index in range(7))
 _ORDINARY = (
@@ -273,7 +267,7 @@ def _service_of_url(url: Column, scope: Scope) -> Column:
     )
     service = F.lit("")
     for beginning, text in sorted(beginnings, key=lambda one: len(one[0])):
-        service = F.when(url.startswith(beginning), F.lit(text)).otherwise(service)
+        service = F.when(begins(url, [beginning]), F.lit(text)).otherwise(service)
     return service
 
 

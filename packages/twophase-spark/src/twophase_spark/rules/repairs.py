@@ -15,7 +15,7 @@ import msgspec
 
 from twophase.core.lifecycle import State
 from twophase.core.shell import argument
-from twophase_spark.rules.classify import ServiceScope, Table
+from twophase_spark.rules.scope import ServiceScope, Table
 from twophase_spark.rules.taxonomy import Flag
 
 _TURNED_AWAY = "its barrier row has no booking, so a repeated call is refused: if the effect is nowhere, remove the row"

@@ -13,8 +13,9 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase_spark.rules.classify import Scope, ServiceScope, lacking
+from twophase_spark.rules.classify import lacking
 from twophase_spark.rules.repairs import Evidence, Repair, repairs_of
+from twophase_spark.rules.scope import Scope, ServiceScope
 from twophase_spark.rules.taxonomy import Flag
 
 SAMPLES_PER_FLAG = 20

@@ -15,8 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 
 from twophase.core.lifecycle import State
 from twophase_spark.locations import Role
-from twophase_spark.rules.classify import Columns, Scope, begins, branches_of, columns_of, is_named, served_branches
+from twophase_spark.rules.addresses import begins, branches_of, is_named, of_calls, served_branches
+from twophase_spark.rules.classify import Columns, columns_of
 from twophase_spark.rules.ordinary import sources
+from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
 _NAMES_TYPE = "array<string>"
@@ -195,8 +197,9 @@ def _twice(scope: Scope) -> list[Column]:
 
 def _is_twice(consumer: str) -> Column:
     booked = F.filter("ledger", lambda row: row["source"] == consumer)
-    here = F.filter("barriers", lambda row: row["source"] == consumer)
-    elsewhere = F.filter("barriers", lambda row: row["source"] != consumer)
+    called = of_calls(F.col("barriers"), branches_of(F.col("message")["branches"]))
+    here = F.filter(called, lambda row: row["source"] == consumer)
+    elsewhere = F.filter(called, lambda row: row["source"] != consumer)
     is_shared = F.size(F.array_intersect(_ids(here), _ids(elsewhere))) > 0
     return (F.size(booked) > F.size(F.array_distinct(booked))) | is_shared
 

@@ -81,7 +81,14 @@ ACK: Final = _operation(
     "The acknowledgement is durable before the answer. A stale receipt is an outcome of its own, TP-2020.",
 )
 NACK: Final = _operation(NACK_PATH, "Let a message be delivered again", Nack, Nacked, _409=STALE)
-EXTEND: Final = _operation(EXTEND_PATH, "Keep a message for longer", Extend, Extended, _409=STALE)
+EXTEND: Final = _operation(
+    EXTEND_PATH,
+    "Keep a message for longer",
+    Extend,
+    Extended,
+    "The same request again, whose answer was lost, gets the same receipt and changes nothing.",
+    _409=STALE,
+)
 GIVE_BACK: Final = _operation(
     GIVE_BACK_PATH,
     "Give back messages that were not begun",
@@ -125,7 +132,7 @@ class QueueConsumersApi:
         asked = await read(request, Receive)
         caller = caller_of(request)
         require_topic(caller, asked.namespace, asked.topic)
-        info = await self._queues.topic(asked.namespace, asked.topic)
+        info = await self._queues.topic(asked.namespace, asked.topic, caller.owner)
         session = self._sessions.of(caller, asked.client)
         receiving = self._queues.receive(
             asked.namespace,
@@ -139,6 +146,7 @@ class QueueConsumersApi:
             auto_renew=False,
             fifo="fifo" in info.kinds,
             bytes_max=ANSWER_BYTES_MAX,
+            caller=caller.owner,
         )
         end = await polled(request, session, receiving)
         found: Sequence[Delivered] = end.result or ()
@@ -179,11 +187,13 @@ class QueueConsumersApi:
 
     async def _nack(self, request: Request) -> Answer:
         asked = await read(request, Nack)
-        self._require(caller_of(request), asked)
+        caller = caller_of(request)
+        self._require(caller, asked)
         pause_ms = asked.pause_ms
         if pause_ms is None:
-            pause_ms = (await self._queues.group(asked.namespace, asked.group)).pause_ms(asked.attempt)
-        await self._queues.extend(asked.namespace, asked.group, asked.topic, asked.receipt, pause_ms)
+            group = await self._queues.group(asked.namespace, asked.group, caller.owner)
+            pause_ms = group.pause_ms(asked.attempt)
+        await self._queues.extend(asked.namespace, asked.group, asked.topic, asked.receipt, pause_ms, rests=True)
         return Answer(200, _encode(Nacked(pause_ms)))
 
     async def _extend(self, request: Request) -> Answer:

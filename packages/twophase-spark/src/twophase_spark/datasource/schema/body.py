@@ -36,7 +36,7 @@ def _columns_of(bodies: list[bytes], columns_: Sequence[str]) -> dict[str, pa.Ar
     messages = decoded(bodies)
     columns = {name: make(messages) for name, make in _MAKE.items() if name in columns_}
     if _IN_BRANCHES.intersection(columns_):
-        calls = calls_of(bodies, messages)
+        calls = calls_of(messages)
         if "branches" in columns_:
             columns["branches"] = _described(calls)
         if "payloads" in columns_:

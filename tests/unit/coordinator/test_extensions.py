@@ -1,0 +1,74 @@
+"""An extension whose answer was lost.
+
+Its repetition is answered by the receipt that counts.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.coordinator.harness import Harness
+from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
+from twophase.core.errors import ReceiptStale
+
+
+@pytest.fixture
+def queueing(harness: Harness) -> Queueing:
+    return Queueing(harness)
+
+
+async def extend(queueing: Queueing, handle: str, for_ms: int = 10_000) -> str:
+    made: str = await queueing.queues.extend("", GROUP, TOPIC, handle, for_ms)
+    return made
+
+
+async def test_a_repeated_extension_is_answered_by_the_newest_receipt_and_extends_nothing(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    newest = await extend(queueing, first.handle)
+    harness.clock.advance(9_000)
+
+    assert await extend(queueing, first.handle) == newest
+
+    harness.clock.advance(1_000)
+    assert await queueing.ids() == ["1"], "it is the consumer's no longer than the first request said"
+
+
+async def test_the_receipt_of_a_repeated_extension_counts(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    await extend(queueing, first.handle)
+    newest = await extend(queueing, first.handle)
+
+    await queueing.queues.ack("", GROUP, TOPIC, newest)
+
+    harness.clock.advance(60_000)
+    assert await queueing.ids() == []
+    with pytest.raises(ReceiptStale):
+        await extend(queueing, first.handle)
+
+
+async def test_an_extension_of_another_length_or_of_an_earlier_receipt_is_stale(queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    second = await extend(queueing, first.handle)
+    with pytest.raises(ReceiptStale):
+        await extend(queueing, first.handle, 20_000)
+    await extend(queueing, second)
+    with pytest.raises(ReceiptStale):
+        await extend(queueing, first.handle)
+
+
+async def test_a_repeated_extension_is_stale_when_another_consumer_has_the_message(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    await extend(queueing, first.handle)
+    harness.clock.advance(10_000)
+    await queueing.receive()
+
+    with pytest.raises(ReceiptStale):
+        await extend(queueing, first.handle)

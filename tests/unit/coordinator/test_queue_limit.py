@@ -1,0 +1,114 @@
+"""The limit of topics and groups.
+
+Dead letters get past it, and one owner makes a share of them at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.coordinator.harness import PATIENCE_S, Harness
+from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
+from tests.unit.coordinator.test_queue_operator_nodes import ACT
+from twophase.core.errors import StoreUnavailable, TooManyTopics
+from twophase.core.limits import TOPICS_MAX
+from twophase.core.queue_operating import DefineGroup
+from twophase.stores.queue_rows import Definition
+
+
+@pytest.fixture
+def queueing(harness: Harness) -> Queueing:
+    return Queueing(harness)
+
+
+class Named:
+    """An owner, by its name alone."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def limit(monkeypatch: pytest.MonkeyPatch, topics: int) -> None:
+    least = msgspec.structs.replace(TOPICS_MAX, value=topics)
+    monkeypatch.setattr("twophase.coordinator.queues.definitions.TOPICS_MAX", least)
+
+
+async def given_out_too_often(harness: Harness, queueing: Queueing) -> None:
+    """Let a consumer take a message once more than its group allows."""
+    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":1,"backoff_ms":[10]}'))
+    await queueing.send(order("bad"))
+    assert await queueing.ids(invisible_ms=1_000) == ["bad"]
+    harness.clock.advance(1_500)
+    assert await queueing.receive() == []
+
+
+async def test_dead_letters_of_a_group_have_room_beyond_the_limit(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 2)
+    await given_out_too_often(harness, queueing)
+    await asyncio.wait_for(asyncio.gather(*queueing.queues._burials), PATIENCE_S)
+
+    letters = harness.coordinator.queue_operator.letters(GROUP, 0, 10, lambda _: True, "", with_bodies=False)
+    assert [letter.message_id for letter in (await letters).letters] == ["bad"]
+    for refused in (queueing.queues.topic("", "another"), queueing.queues.topic("", "%DLQ%nobody")):
+        with pytest.raises(TooManyTopics):
+            await refused
+
+
+async def test_a_burial_that_fails_is_reported(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reported: asyncio.Future[tuple[str, ...]] = asyncio.get_running_loop().create_future()
+    monkeypatch.setattr(harness.watcher, "burial_failed", lambda *told: reported.set_result(told))
+
+    async def away(*_: Any) -> None:
+        raise StoreUnavailable("away")
+
+    monkeypatch.setattr(queueing.queues, "_bury", away)
+    await given_out_too_often(harness, queueing)
+
+    group, code, what = await asyncio.wait_for(reported, PATIENCE_S)
+    assert (group, code) == (GROUP, StoreUnavailable.code)
+    assert what.startswith("away")
+
+
+async def test_an_owner_makes_a_share_of_all_by_first_use(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 20)
+    eve: Any = Named("eve")
+    queues = queueing.queues
+    for number in range(2):
+        await queues.group("", f"group-{number}", eve)
+
+    for refused in (queues.group("", "group-2", eve), queues.topic("", "topic", eve)):
+        with pytest.raises(TooManyTopics, match="'eve' has made 2"):
+            await refused
+    asked: dict[str, Any] = {"expression": "*", "limit": 1, "invisible_ms": 1_000, "wait_ms": 0, "client_id": "c"}
+    await queues.topic("", TOPIC)
+    with pytest.raises(TooManyTopics):
+        await queues.receive("", "group-2", TOPIC, auto_renew=False, fifo=False, caller=eve, **asked)
+    (sent,) = await queues.send([msgspec.structs.replace(order("1"), topic="new")], eve)
+    assert isinstance(sent, TooManyTopics)
+
+    await queues.group("", "group-1", eve)
+    bob: Any = Named("bob")
+    await queues.group("", "group-2", bob)
+
+
+async def test_the_share_outlives_a_change_and_a_restart(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(monkeypatch, 10)
+    eve: Any = Named("eve")
+    await harness.coordinator.queues.group("", "group", eve)
+    await harness.coordinator.queue_operator.define_group("group", DefineGroup(attempts_max=3), ACT)
+    await harness.restart()
+
+    with pytest.raises(TooManyTopics):
+        await harness.coordinator.queues.group("", "another", eve)
+    await harness.coordinator.queue_operator.define_group("another", DefineGroup(attempts_max=3), ACT)
+    await harness.coordinator.queues.group("", "another", eve)
