@@ -146,7 +146,7 @@ MATRIX: Final[dict[str, tuple[Asked, ...]]] = {
             for decision in ("commit", "rollback")
             for checked in (False, True)
         ),
-        Asked(CLAIMS, _decide("unknown", checked=True)),
+        Asked(READS, _decide("unknown", checked=True), finder=""),
         Asked(NAMES, _decide("unknown", checked=False)),
     ),
     f"{PREFIX}questions": (Asked(ASKS, lambda one: {"group": one.group, "client": "me", "wait_ms": 60_000}),),
@@ -171,7 +171,7 @@ MATRIX: Final[dict[str, tuple[Asked, ...]]] = {
         *(Asked(CLAIMS, _ended(resolution, source)) for resolution in (1, 2) for source in (1, 2)),
         Asked(CLAIMS, _ended(1, 1, with_id=False)),
         Asked(CLAIMS, _ended(1, 1, "another-topic"), finder=""),
-        Asked(CLAIMS, _ended(0, 2)),
+        Asked(READS, _ended(0, 2), finder=""),
         Asked(NAMES, _ended(0, 1)),
     ),
     f"{METHOD}RecallMessage": (

@@ -351,6 +351,7 @@ async def test_no_stranger_is_asked_a_question(doors: Doors) -> None:
             question = (await stream.read()).recover_orphaned_transaction_command
         found = await api.questions(group=GROUP, wait_ms=60_000)
         assert {question.transaction_id, *(one["transaction_id"] for one in found)} == halves
+    await _require_no_answer_by_strangers(doors, Thing("id-1", question.transaction_id))
     for other, settings in streams.values():
         await other.write(settings)
         async with asyncio.timeout(PATIENCE_S):
@@ -363,6 +364,20 @@ async def test_no_stranger_is_asked_a_question(doors: Doors) -> None:
         answer = await poll
         assert answer.startswith("401 ") if name == NOBODY else '"questions":[]' in answer, f"{name}: {answer}"
     stream.cancel()
+
+
+async def _require_no_answer_by_strangers(doors: Doors, half: Thing) -> None:
+    """Demand that strangers are answered about a question as about a half message without one."""
+    unasked = Thing("id-unasked", await _send(doors, "unasked", **HALF))
+    before = await doors.server.view(half.gid)
+    for route in (f"{PREFIX}decide", f"{METHOD}EndTransaction"):
+        for asked in MATRIX[route]:
+            for name in (*STRANGERS, NOBODY):
+                for door in _doors_of(route, name):
+                    answers = [await doors.ask(door, name, route, asked, one) for one in (half, unasked)]
+                    assert answers[0] == answers[1], f"{name}, {door}, {route}, row {MATRIX[route].index(asked)}"
+    assert await doors.server.view(half.gid) == before
+    assert doors.server.server.coordinator._dispatcher.producers.is_asked(half.gid)
 
 
 async def test_no_stranger_ends_a_poll_or_a_stream(doors: Doors) -> None:

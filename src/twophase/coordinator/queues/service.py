@@ -258,7 +258,12 @@ class Queues:
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
         if decision is Decision.UNKNOWN and not self._producers.is_asked(transaction_id):
             return  # nobody was asked, or it comes too late: it is no try
-        state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
+        try:
+            state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
+        except ContentConflict:  # it is another owner's
+            if decision is Decision.UNKNOWN:
+                return  # as without a question, of which no other owner is told
+            raise
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:
             self._runtime.observer.check_back_answered(_VERDICTS[decision].value, took_ms / 1000)
