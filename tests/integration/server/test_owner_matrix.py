@@ -4,7 +4,7 @@ Every such route is asked at every door, by every kind of client.
 
 Another owner's gid is answered as an unknown one or, where the request would make or decide the message, as a taken
 one, in the same words whatever its state is. No request of another changes a message. A route that is neither here nor
-in `WITHOUT_GID` fails.
+in `WITHOUT_GID` fails; those of queues' clients are in `test_queue_owner_matrix.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from tests.integration.server.queue_requests import MATRIX as OF_QUEUES
 from tests.integration.server.running import PATIENT, running
 from tests.integration.server.test_identities import BASE_URL, GRPC_METHODS, HEADER, Api, body_of
 from tests.support.fake_coordinator import Response, get
@@ -177,15 +178,6 @@ WITHOUT_GID: Final = {
 
 What they tell is that of all owners, as the threat model says.
 """
-OF_QUEUES: Final = {f"{OWN}halves", f"{OWN}letters/{{name:path}}", f"{OWN}letters/{{name:path}}/redrive"}
-"""Routes about messages of queues; `rocketmq/test_operators.py` has their owners."""
-ROCKETMQ: Final = "/apache.rocketmq.v2.MessagingService/"
-"""The methods of RocketMQ's clients, whose messages have their clients' ids.
-
-The tests in `rocketmq` have their owners.
-"""
-QUEUES: Final = f"{OWN}queues/"
-"""The routes of queues' clients; `test_queue_producers.py` has their owners."""
 CELLS: Final = [
     (route, door)
     for route in MATRIX
@@ -268,10 +260,10 @@ def _text(response: Response) -> str:
 
 
 def test_every_route_is_in_the_matrix_or_names_no_gid() -> None:
-    assert MATRIX.keys() | WITHOUT_GID | OF_QUEUES == {
-        route for route in ROUTES if not route.startswith((ROCKETMQ, QUEUES))
-    }
+    assert MATRIX.keys() | WITHOUT_GID | OF_QUEUES.keys() == ROUTES.keys()
     assert not MATRIX.keys() & WITHOUT_GID
+    assert not OF_QUEUES.keys() & (MATRIX.keys() | WITHOUT_GID)
+    assert all(OF_QUEUES.values()), "a route has a request"
 
 
 async def test_the_api_describes_no_other_route_that_names_a_gid(api: Api) -> None:
@@ -288,7 +280,9 @@ async def test_the_api_describes_no_other_route_that_names_a_gid(api: Api) -> No
             names |= {name for one in content for name in _properties(document, one, set())}
             if names & {"gid", "gids"}:
                 naming.add(path.replace("{gid}", "{gid:path}").replace("{name}", "{name:path}"))
-    assert naming - MATRIX.keys() - OF_QUEUES == {f"{DTM}newGid", "/api/json-rpc"}, "whose methods are in the matrix"
+    assert naming - MATRIX.keys() - OF_QUEUES.keys() == {f"{DTM}newGid", "/api/json-rpc"}, (
+        "whose methods are in the matrix"
+    )
 
 
 def _properties(document: dict[str, Any], value: Any, seen: set[str]) -> set[str]:

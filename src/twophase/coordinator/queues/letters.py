@@ -104,9 +104,7 @@ class Letters:
         limit = min(limit, LETTERS_MAX)
         entries = await self._store.queue_page(letters_of(group), 0, position, limit)
         letters = [
-            await self._shown(entry, with_bodies=with_bodies)
-            for entry in entries
-            if allowed(_origin(held_of(entry).message) or letters_of(group))
+            await self._shown(entry, with_bodies=with_bodies) for entry in entries if _is_shown(entry, group, allowed)
         ]
         following = entries[-1].number + 1 if entries else 0
         more = following and await self._store.queue_first(letters_of(group), 0, following) is not None
@@ -143,7 +141,8 @@ class Letters:
             asked: the letters; `edit` has what is to be changed in them.
             edit: the changes.
             act: who asks, and why.
-            allowed: returns True for the topics to which the caller may send.
+            allowed: returns True for the topics that the caller may see, and to which it may send. A letter from
+                another one is answered as an unknown one.
 
         Raises:
             InvalidRequest: no letter, too many, or a body for several.
@@ -154,7 +153,8 @@ class Letters:
         if edit.body is not None and len(numbers) > 1:
             raise InvalidRequest("body: one letter can have another body, and not several the same one.")
         edit.require_possible()
-        found = {one.number: one for one in await self._store.queue_entries(letters_of(group), 0, numbers)}
+        entries = await self._store.queue_entries(letters_of(group), 0, numbers)
+        found = {one.number: one for one in entries if _is_shown(one, group, allowed)}
         results = []
         for number in numbers:
             if number not in found:
@@ -227,6 +227,10 @@ def letter_of(message: QueueMessage, namespace: str, group: str, reason: str = "
 
 def _begin(append: Append, message: QueueMessage, gid: str, on_reply: OnReply, audited: Audited) -> None:
     append(message, gid, on_reply, None, audited)
+
+
+def _is_shown(entry: Entry, group: str, allowed: Allowed) -> bool:
+    return allowed(_origin(held_of(entry).message) or letters_of(group))
 
 
 def _origin(letter: QueueMessage) -> str:

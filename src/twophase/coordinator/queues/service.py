@@ -51,7 +51,7 @@ from twophase.core.queue_message import (
     gid_of,
 )
 from twophase.core.verdict import Verdict
-from twophase.stores.rows import DecidedBy, LiveRow
+from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 
 _EVENTS: Final = {
     Decision.COMMIT: Event.CHECK_COMMITTED,
@@ -253,11 +253,17 @@ class Queues:
             return
         if topic is not None:
             row = await self._store.get(transaction_id)
-            if row is not None and not is_of_topic(decode(row.body), *topic):
+            # Another owner's is refused below, whatever its topic is.
+            if row is not None and not (_is_of_another(row, caller) or is_of_topic(decode(row.body), *topic)):
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
         if decision is Decision.UNKNOWN and not self._producers.is_asked(transaction_id):
             return  # nobody was asked, or it comes too late: it is no try
-        state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
+        try:
+            state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
+        except ContentConflict:  # it is another owner's
+            if decision is Decision.UNKNOWN:
+                return  # as without a question, of which no other owner is told
+            raise
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:
             self._runtime.observer.check_back_answered(_VERDICTS[decision].value, took_ms / 1000)
@@ -296,7 +302,7 @@ class Queues:
         """See `QueueApi.recall`."""
         full_name(namespace, topic)
         row = await self._store.get(transaction_id) if transaction_id.startswith(GID_PREFIX) else None
-        if row is None or (caller is not None and row.owner not in {"", caller.name}):
+        if row is None or _is_of_another(row, caller):
             raise UnknownMessage(f"no message {transaction_id!r} found, cannot recall.", gid=transaction_id)
         if not is_of_topic(decode(row.body), namespace, topic):
             raise UnknownMessage(f"no message {transaction_id!r} found in {topic!r}.", gid=transaction_id)
@@ -426,6 +432,11 @@ class Queues:
 
 def _name(caller: Owner | None) -> str:
     return "" if caller is None else caller.name
+
+
+def _is_of_another(row: LiveRow | HistoryRow, caller: Owner | None) -> bool:
+    """Return True for a message of another owner than the caller."""
+    return caller is not None and row.owner not in {"", caller.name}
 
 
 def _is_repeated(reply: Reply, states: frozenset[State] | set[State]) -> bool:

@@ -65,7 +65,8 @@ REDRIVE: Final = Operation(
     tag="queues",
     summary="Send dead letters to their group again, as they are or edited",
     description="Each goes to the topic from which it comes, or to `topic`, and to this group alone. Repeating it sends"
-    " nothing twice. `body` or `body_base64` replaces the body of one letter. With `dry_run` nothing is sent.",
+    " nothing twice. `body` or `body_base64` replaces the body of one letter. With `dry_run` nothing is sent. A letter"
+    " from a topic that the token's destinations leave out is an unknown one.",
     parameters=(_GROUP,),
     request=RedriveLetters,
     answer=RedrivenLetters,

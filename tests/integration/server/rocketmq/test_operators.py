@@ -77,6 +77,19 @@ async def test_dead_letters_are_shown_to_operators_alone(server: Running) -> Non
     assert (await ask(server, "desk", f"letters/{GROUP}/redrive", REDRIVE))[1]["letters"][0]["result"] == "sent"
 
 
+async def test_a_letter_of_a_topic_that_the_token_does_not_have_is_an_unknown_one(server: Running) -> None:
+    """Else an operator could send it to a topic whose consumers may not read it."""
+    for edit in (',"topic":"bills"', "", ',"topic":"bills","dry_run":true', ',"dry_run":true'):
+        answers = [
+            (await ask(server, "bills", f"letters/{GROUP}/redrive", f'{{"numbers":[{number}]{edit}}}'.encode()))
+            for number in (0, 99)
+        ]
+        found, unknown = ([(one["topic"], one["result"], one["why"]) for one in said["letters"]] for _, said in answers)
+        assert found == unknown == [("", "refused", "there is no such letter")], edit
+    assert (await ask(server, "desk", f"letters/{GROUP}"))[1]["letters"][0].get("redriven", False) is False
+    assert (await ask(server, "bills", "queue-topics/bills"))[0] == 404, "nothing was sent there"
+
+
 async def test_a_token_for_some_topics_sees_and_changes_no_others(server: Running) -> None:
     assert [one["name"] for one in (await ask(server, "bills", "queue-topics"))[1]["topics"]] == []
     assert (await ask(server, "bills", f"queue-topics/{TOPIC}"))[0] == 404

@@ -47,7 +47,7 @@ HALF: Final = Operation(
     description="May be repeated: the topic and the `id` of the address name it.",
     request=HalfMessage,
     answer=Kept,
-    refusals={400: NO_QUEUE},
+    refusals={400: NO_QUEUE, 409: "TP-2002: the `id` stands for another message, or is another owner's"},
 )
 DECIDE: Final = Operation(
     path=DECIDE_PATH,
@@ -59,7 +59,7 @@ DECIDE: Final = Operation(
     answer=Noted,
     refusals={
         404: "TP-2004: there is no such message",
-        409: "TP-2003: the opposite was decided before",
+        409: "TP-2003: the opposite was decided before; or TP-2002: it is another owner's",
     },
 )
 QUESTIONS: Final = Operation(
