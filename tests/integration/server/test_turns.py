@@ -428,7 +428,7 @@ async def test_long_messages_of_grpc_are_handled_one_in_a_turn() -> None:
 
         def note(call: UnaryCall, message: bytes) -> None:
             handled.append(len(message))
-            echo(call, message)
+            echo(call, b"")  # a long answer would count until it is sent
 
         served.services.unary("/s/Echo", note)
         host, port = served.address.split(":")
