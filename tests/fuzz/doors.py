@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import re
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -268,6 +269,9 @@ async def _served(store: Path, **settings: Any) -> AsyncIterator[Server]:
     schemes = ("http", "https", "grpc", "grpcs", "json-rpc")
     whole = Settings(store=f"sqlite:///{store}", **_SETTINGS | settings)
     server = Server(whole, destinations=dict.fromkeys(schemes, every))
+    # All cases of a round come at once, and from one client: more than may wait for a page.
+    turns = server.coordinator._runtime.page_turns
+    turns._waiting_max = turns._requests_max = sys.maxsize
     await server.start()
     try:
         yield server
