@@ -195,7 +195,11 @@ async def test_branches_added_inside_the_transaction_come_with_the_result_of_a_j
         assert harness.destination.urls() == [CHECK, IN, *(["http://bank-c/in"] if called else [])]
 
 
-@pytest.mark.parametrize("branches", ["%%%", ""], ids=["garbled", "of a route that takes an empty body for none"])
+@pytest.mark.parametrize(
+    "branches",
+    ["%%%", "Á==", ""],
+    ids=["garbled", "no ASCII", "of a route that takes an empty body for none"],
+)
 async def test_an_open_message_whose_answer_says_no_branches_stays_undecided(harness: Harness, branches: str) -> None:
     await harness.prepare(message("g", IN, explicit_verdict=True, open=True))
     harness.destination.script[CHECK].append(says("committed", 200, json.dumps({"branches": branches}).encode()))

@@ -211,7 +211,7 @@ def _with_added_branches(message: Message, body: bytes) -> Message | None:
         late: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
         # The producer does not choose the subscribers of a topic.
         added = tuple([Branch(one.url, one.payload) for one in late])
-    except (msgspec.DecodeError, msgspec.ValidationError, binascii.Error):
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
         return None
     branches = message.branches + added
     if len(branches) > BRANCHES_MAX.value:

@@ -6,7 +6,6 @@ sees messages of every owner is shown them.
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -162,7 +161,7 @@ def _body(asked: RedriveLetters) -> bytes | None:
     if asked.body_base64 is not None:
         try:
             body = b64decode(asked.body_base64, validate=True)
-        except binascii.Error as error:
+        except ValueError as error:  # also for text that is not ASCII
             raise InvalidRequest(f"body_base64: {error}.") from error
     if body is not None:
         require(PAYLOAD_BYTES_MAX, len(body))

@@ -123,6 +123,7 @@ async def test_a_token_for_some_topics_sees_and_changes_no_others(server: Runnin
         (f"letters/{GROUP}?position=x", None, 400),
         (f"letters/{GROUP}/redrive", b'{"numbers":[0],"body":"a","body_base64":"YQ=="}', 400),
         (f"letters/{GROUP}/redrive", b'{"numbers":[0],"body_base64":"?"}', 400),
+        (f"letters/{GROUP}/redrive", '{"numbers":[0],"body_base64":"Á"}'.encode(), 400),
         (f"letters/{GROUP}/redrive", b'{"numbers":[99999999999999999999]}', 400),
     ],
 )
