@@ -21,8 +21,6 @@ WAITING_MAX: Final = 15
 """Bound on the requests of one client that wait."""
 REQUESTS_MAX: Final = 256
 """Bound on the requests of all clients."""
-LOOK_UPS: Final = 2
-"""Look-ups that are under way at a time."""
 _UNBOUNDED: Final = 1 << 30
 """Each look-up that waits has a connection, and those are bounded."""
 

@@ -115,6 +115,26 @@ def require_full_name(name: str) -> None:
     full_name(namespace or slash, own)
 
 
+def letters_of(group: str) -> str:
+    """Return the topic of a group's dead letters; both with their namespace.
+
+    >>> letters_of("billing"), letters_of("shop/billing")
+    ('%DLQ%billing', 'shop/%DLQ%billing')
+    """
+    namespace, slash, name = group.rpartition("/")
+    return f"{namespace}{slash}{DEAD_LETTERS}{name}"
+
+
+def group_of_letters(topic: str) -> str:
+    """Return the group whose dead letters a topic has; empty for any other topic.
+
+    >>> group_of_letters("shop/%DLQ%billing"), group_of_letters("shop/billing"), group_of_letters("a%DLQ%b")
+    ('shop/billing', '', '')
+    """
+    namespace, slash, name = topic.rpartition("/")
+    return f"{namespace}{slash}{name.removeprefix(DEAD_LETTERS)}" if name.startswith(DEAD_LETTERS) else ""
+
+
 def gid_of(namespace: str, topic: str, message_id: str, origin: str = "") -> str:
     """Return the gid of a message of a queue; the same message has the same.
 

@@ -17,7 +17,9 @@ from tests.integration.server.running import Running, running
 from tests.support.fake_coordinator import get, post
 from tests.support.queue_api import queue_api_of
 from tests.support.waiting import until
+from twophase.core.many import SUBMIT_PATH
 from twophase.core.queue_api import RECEIVE_PATH
+from twophase.http_client.byte_budget import FREE_BYTES
 
 READERS_MAX = 40
 """Each asks for more than 4 MB; the sockets' own buffers hold a part of it."""
@@ -67,6 +69,13 @@ async def test_answers_to_queries_are_refused_beyond_the_budget(server: Running)
     assert statuses[0] == 200
     assert statuses[-1] == 503
     assert await unread.ask(get("/api/ping")) == 200, "short answers need no room"
+    budget = server.server._budget
+    rest = budget.account("others", share_percent=100)
+    assert rest.keep(budget.bytes_max - budget.used + FREE_BYTES)
+    many = [{"gid": "one", "trans_type": "msg", "delay_ms": 3_600_000, "steps": steps[:1], "payloads": ["{}"]}]
+    many += [{"gid": f"refused-{number}", "trans_type": "saga"} for number in range(499)]
+    assert await unread.ask(post(SUBMIT_PATH, json.dumps({"messages": many}).encode())) == 200, "one of them is stored"
+    rest.release()
     await unread.close()
     others = Unread(server.port)
 

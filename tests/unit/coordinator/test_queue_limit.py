@@ -58,6 +58,9 @@ async def test_dead_letters_of_a_group_have_room_beyond_the_limit(
     for refused in (queueing.queues.topic("", "another"), queueing.queues.topic("", "%DLQ%nobody")):
         with pytest.raises(TooManyTopics):
             await refused
+    reasons = [queueing.queues.why_not(f"queue://{name}") for name in (TOPIC, f"%25DLQ%25{GROUP}", "another")]
+    assert reasons[:2] == [None, None]
+    assert "the most that there may be" in str(reasons[2]), "no message goes where no group could ask for it"
 
 
 async def test_a_burial_that_fails_is_reported(

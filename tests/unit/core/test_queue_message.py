@@ -15,8 +15,10 @@ from twophase.core.queue_message import (
     address_of,
     full_name,
     gid_of,
+    group_of_letters,
     is_own_gid,
     is_to_both,
+    letters_of,
     message_of,
     queue_of,
     require_full_name,
@@ -149,3 +151,13 @@ def test_a_message_is_to_both_when_it_has_both(queues: int, others: int) -> None
 def test_only_gids_of_queues_are_their_own(gid: str) -> None:
     assert is_own_gid(gid_of("", "orders", "1"))
     assert not is_own_gid(gid)
+
+
+@pytest.mark.parametrize("group", ["billing", "shop/billing", "%DLQ%billing"])
+def test_a_group_has_one_topic_of_dead_letters(group: str) -> None:
+    assert group_of_letters(letters_of(group)) == group
+
+
+@pytest.mark.parametrize("topic", ["orders", "shop/orders", "a%DLQ%b", "%DLQ%shop/orders"])
+def test_other_topics_have_no_dead_letters(topic: str) -> None:
+    assert group_of_letters(topic) == ""

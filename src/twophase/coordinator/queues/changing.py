@@ -29,7 +29,7 @@ from twophase.coordinator.queues.subscriptions import ASKED_MS
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import InvalidRequest, Overloaded, QueueInUse
 from twophase.core.lifecycle import State
-from twophase.core.queue_message import DEAD_LETTERS, require_full_name, topic_address
+from twophase.core.queue_message import group_of_letters, require_full_name, topic_address
 from twophase.core.queue_operating import Defined, DefineGroup, DefineTopic, Removed, ShownLag
 from twophase.stores.queue_rows import Definition
 from twophase.stores.search import Search
@@ -125,7 +125,7 @@ class Changing:
     def _check_topic(self, name: str, asked: DefineTopic) -> None:
         if asked.queues is not None and not 1 <= asked.queues <= QUEUES_MAX:
             raise InvalidRequest(f"queues: a topic has 1 to {QUEUES_MAX}.")
-        if asked.queues is not None and asked.queues > 1 and name.rpartition("/")[2].startswith(DEAD_LETTERS):
+        if asked.queues is not None and asked.queues > 1 and group_of_letters(name):
             raise InvalidRequest(f"queues: {name!r} has dead letters, which are listed and sent again from one queue.")
         if asked.kinds is not None and (not asked.kinds or not set(asked.kinds) <= set(KINDS)):
             raise InvalidRequest(f"kinds: some of {', '.join(KINDS)} are needed.")

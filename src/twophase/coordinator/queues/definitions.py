@@ -23,7 +23,7 @@ from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, TooManyTopics, WrongMessageKind
 from twophase.core.limits import TOPICS_MAX
-from twophase.core.queue_message import DEAD_LETTERS, full_name, message_of
+from twophase.core.queue_message import full_name, group_of_letters, message_of
 from twophase.stores.queue_rows import Definition
 
 KINDS: Final = ("normal", "fifo", "delay", "transaction")
@@ -177,11 +177,21 @@ class Definitions:
             self.grow()
         settings = self._known.get(("topic", name))
         if settings is None:
-            return None if self._is_made("topic", name) else _no_such("topic", name)
+            return self._why_not_made(name)
         assert isinstance(settings, TopicSettings), "kinds have their own settings"
         if message.kind in settings.kinds:
             return None
         return f"wrong_kind: {_wrong_kind(message.topic, frozenset(settings.kinds), message.kind)}"
+
+    def _why_not_made(self, name: str) -> str | None:
+        """Return the reason why the first message to a topic does not make it."""
+        if not self._is_made("topic", name):
+            return _no_such("topic", name)
+        try:
+            self._require_room_for("topic", name, TopicSettings())
+        except TooManyTopics as error:
+            return error.message
+        return None
 
     def _load_soon(self) -> None:
         """Read all of them in the background, where other nodes may have changed them."""
@@ -225,9 +235,11 @@ class Definitions:
         """
         if self._made_on_use:
             return True
-        namespace, slash, own = name.rpartition("/")
-        group = f"{namespace}{slash}{own.removeprefix(DEAD_LETTERS)}"
-        return kind == "topic" and own.startswith(DEAD_LETTERS) and ("group", group) in self._known
+        return self._are_letters(kind, name)
+
+    def _are_letters(self, kind: str, name: str) -> bool:
+        """Return True for the topic with the dead letters of a known group."""
+        return kind == "topic" and ("group", group_of_letters(name)) in self._known
 
     def require_room(self) -> None:
         """Refuse one definition more than there may be; raises TooManyTopics."""
@@ -241,8 +253,7 @@ class Definitions:
 
         Dead letters of a group that there is always have room: without their topic they could go nowhere.
         """
-        are_letters = kind == "topic" and name.rpartition("/")[2].startswith(DEAD_LETTERS)
-        if are_letters and ("group", name.replace(DEAD_LETTERS, "", 1)) in self._known:
+        if self._are_letters(kind, name):
             return
         self.require_room()
         owner = settings.made_by

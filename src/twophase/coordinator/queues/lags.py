@@ -14,7 +14,7 @@ from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.weighing import SAMPLES_MAX, SAMPLES_OF_MANY, Weighing, why_held
 from twophase.coordinator.runtime import Runtime
 from twophase.core.errors import QueueNotFound
-from twophase.core.queue_message import DEAD_LETTERS
+from twophase.core.queue_message import letters_of
 from twophase.core.queue_operating import ShownGroup, ShownLag, ShownQueue, ShownTopic
 from twophase.stores.queue_rows import Progress, Span
 
@@ -171,16 +171,6 @@ class Lags:
             0 if cursor is None else cursor.held_back,
             self._serving.asked_ms(progress.group, progress.topic),
         )
-
-
-def letters_of(group: str) -> str:
-    """Return the topic of a group's dead letters.
-
-    >>> letters_of("billing"), letters_of("shop/billing")
-    ('%DLQ%billing', 'shop/%DLQ%billing')
-    """
-    namespace, _, name = group.rpartition("/")
-    return f"{namespace}/{DEAD_LETTERS}{name}" if namespace else f"{DEAD_LETTERS}{name}"
 
 
 def _page(names: Sequence[str], position: str, limit: int) -> tuple[list[str], str]:

@@ -15,14 +15,14 @@ from typing import Final, Protocol
 import msgspec
 
 from twophase.coordinator.operator import Act
-from twophase.coordinator.queues.lags import Allowed, letters_of
+from twophase.coordinator.queues.lags import Allowed
 from twophase.coordinator.queues.repeats import REASON
 from twophase.coordinator.queues.subscription import held_of
 from twophase.coordinator.state.active_message import Audited, OnReply, Trigger
 from twophase.coordinator.state.acts import Acts
 from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import ContentConflict, InvalidRequest, StateConflict
-from twophase.core.queue_message import DEAD_LETTERS, QueueMessage, full_name, gid_of, require_full_name
+from twophase.core.queue_message import QueueMessage, full_name, gid_of, letters_of, require_full_name
 from twophase.core.queue_operating import (
     RedriveLetters,
     RedrivenLetter,
@@ -205,7 +205,7 @@ def letter_of(message: QueueMessage, namespace: str, group: str, reason: str = "
     >>> dict(letter_of(letter, "", "billing").properties)
     {'DLQ_ORIGIN_TOPIC': 'orders', 'DLQ_ORIGIN_MESSAGE_ID': '7'}
     """
-    topic = f"{DEAD_LETTERS}{group}"
+    topic = letters_of(group)
     known = dict(message.properties)
     origin = {ORIGIN_TOPIC: message.topic, ORIGIN_ID: message.message_id}
     if message.topic == topic and ORIGIN_TOPIC in known:

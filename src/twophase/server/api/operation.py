@@ -117,6 +117,7 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
     operation = served.operation
     (scopes,) = {scopes_of(operation.path, method) for method in operation.methods}
     changes_by_get = "GET" in operation.methods and bool(scopes) and scopes <= CHANGING
+    only_reads = operation.methods == ("GET",) and not changes_by_get
 
     async def endpoint(request: Request) -> Response:
         try:
@@ -128,7 +129,8 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
                 await request.body()  # meanwhile the token may have changed
                 caller.require_scope(scopes, operation.path, peer_of(request))
             answer = await served.handler(request)
-            require_room(request, answer)
+            if only_reads:  # what is carried out is not answered by a refusal
+                require_room(request, answer)
         except ClientDisconnect:
             return Response(status_code=400)
         except asyncio.CancelledError:

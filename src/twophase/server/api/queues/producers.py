@@ -31,7 +31,7 @@ from twophase.core.queue_api import (
     Questions,
 )
 from twophase.core.queue_message import QueueMessage, address_of, full_name, gid_of, message_of
-from twophase.server.api.operation import Operation, Served, caller_of, peer_of
+from twophase.server.api.operation import Operation, Served, caller_of, peer_of, require_room
 from twophase.server.api.queues.long_polls import polled
 from twophase.server.api.queues.requests import NO_QUEUE, QUEUES_TAG, read, refuse, require_topic
 from twophase.server.codecs.decode import Decoder
@@ -139,7 +139,9 @@ class QueueProducersApi:
         if caller.limited:
             caller.require_scope(_ASKS, QUESTIONS_PATH, peer_of(request))  # the token may have been revoked meanwhile
         questions = tuple(map(_question, inbox.questions))
-        return Answer(200, _encode(Questions(questions, tuple(await self._queues.http_urls()))))
+        answer = Answer(200, _encode(Questions(questions, tuple(await self._queues.http_urls()))))
+        require_room(request, answer)  # the questions are asked again
+        return answer
 
 
 class Inbox:
