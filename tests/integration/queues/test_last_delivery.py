@@ -11,6 +11,7 @@ import pytest
 
 from tests.integration.queues.test_async_consumer import DEAD, PATIENCE_S, Arrivals, dead_letters, send
 from tests.support.queue_server import QueueServer
+from tests.support.waiting import until
 from twophase.queues import AsyncConsumer, Received
 
 
@@ -27,11 +28,13 @@ async def test_a_handler_that_succeeds_at_the_last_delivery_leaves_no_dead_lette
             assert message.attempt == 1
             seen.add(number)
 
+        async def all_done() -> bool:
+            return not await server.not_done("billing")
+
         await send(client, "orders", 0, 1, 2)
         async with consumer, asyncio.timeout(PATIENCE_S):
             await seen.until(3)
-            while await server.not_done("billing"):
-                await asyncio.sleep(0.05)
+            await until(all_done)
         async with AsyncConsumer(client, "people") as people:
             assert await people.receive(DEAD, wait=0) == []
         assert sorted(seen.seen) == [0, 1, 2]

@@ -5,7 +5,6 @@ The owner of the topic decides, and the other names it.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,11 @@ from tests.integration.server.running import Running, running
 from tests.servers.database import Database
 from tests.support.queue_api import QueueApi, queue_api_of
 from tests.support.rocketmq_wire import GROUP, TOPIC, Wire, resource
+from tests.support.waiting import until
 from twophase import AsyncClient
 from twophase.client.queues.requests import QueueRequests
 from twophase.client.transport.wire import Disconnected, HttpAnswer
+from twophase.coordinator.queues import Servers
 from twophase.core.errors import QueuesElsewhere, StoreUnavailable
 from twophase.core.queue_api import ACK_PATH, DEAD_LETTER_PATH, EXTEND_PATH, GIVE_BACK_PATH, NACK_PATH, RECEIVE_PATH
 from twophase.queues import AsyncConsumer
@@ -42,13 +43,13 @@ class Two:
 async def two(tmp_path: Path, postgres_database: Database) -> AsyncIterator[Two]:
     settings: dict[str, Any] = {"store": postgres_database.dsn, "rocketmq_port": 0, "rocketmq_address": "127.0.0.1"}
     async with running(tmp_path, **settings) as one, running(tmp_path, **settings) as another:
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                seen = [(await each.server.coordinator.queues.servers("", TOPIC)) for each in (one, another)]
-                if all(servers.others for servers in seen):
-                    break
-                await asyncio.sleep(0.05)
-        owned = seen[0].owner is not None and seen[0].owner.is_self
+
+        async def know_each_other() -> list[Servers]:
+            seen = [await each.server.coordinator.queues.servers("", TOPIC) for each in (one, another)]
+            return seen if all(servers.others for servers in seen) else []
+
+        (seen, _) = await until(know_each_other)
+        owned = seen.owner is not None and seen.owner.is_self
         yield Two(one, another) if owned else Two(another, one)
 
 

@@ -72,7 +72,7 @@ STRANGERS: Final[dict[str, tuple[tuple[Scope, ...], str, tuple[str, ...]]]] = {
     "operator-with-a-prefix": (tuple(Scope), "own-", (f"queue://{OTHERS_TOPIC}",)),
 }
 """Clients that own no message here: their scopes, gid prefix and destinations."""
-NOBODY: Final = "nobody"
+ANONYMOUS: Final = "anonymous"
 """A client without a token."""
 STATES: Final = ("waiting", "committed", "rolled-back", "delayed", "kept", "given", "done")
 DELIVERED: Final = ("kept", "given", "done")
@@ -92,7 +92,7 @@ class Doors:
     def wire(self, name: str) -> Wire:
         """Return a client's connection to RocketMQ's port."""
         if name not in self._wires:
-            self._wires[name] = Wire(self._address, "" if name == NOBODY else token_of(name))
+            self._wires[name] = Wire(self._address, "" if name == ANONYMOUS else token_of(name))
         return self._wires[name]
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class Doors:
     async def _http(self, door: str, name: str, route: str, asked: Asked, thing: Thing) -> str:
         prefix = f"/t/{token_of(name)}" if door == BASE_URL else ""
         path = f"{prefix}{route.replace('{name:path}', thing.group)}{asked.query}"
-        headers = bearer(name) if door == HEADER and name != NOBODY else ()
+        headers = bearer(name) if door == HEADER and name != ANONYMOUS else ()
         body = json.dumps(asked.fields(thing)).encode()
         client = Client(*await asyncio.open_connection("127.0.0.1", self.server.port))
         try:
@@ -237,7 +237,7 @@ async def test_a_strangers_request_is_answered_as_for_nothing_and_changes_nothin
         for route, rows in MATRIX.items()
         for asked in rows
         if asked.kind not in {ASKS, ENDS}
-        for name in (*STRANGERS, NOBODY)
+        for name in (*STRANGERS, ANONYMOUS)
         for door in _doors_of(route, name)
     ]
     nothing = Thing("id-none", "gid-none")
@@ -273,7 +273,7 @@ def _require_taken(door: str, name: str, answer: str, where: str) -> None:
     """Demand the refusal of a gid that is taken, or that the token may not name."""
     assert not _is_accepted(door, answer), f"{where}: {answer}"
     _, prefix, destinations = STRANGERS.get(name, ((), "", ()))
-    wanted = {Unauthenticated.code} if name == NOBODY else {Forbidden.code} if prefix else {TAKEN}
+    wanted = {Unauthenticated.code} if name == ANONYMOUS else {Forbidden.code} if prefix else {TAKEN}
     wanted |= {Forbidden.code} if destinations else set()
     assert [one for one in wanted if one in answer], f"{where}: {answer}"
 
@@ -328,7 +328,7 @@ async def test_no_stranger_is_asked_a_question(doors: Doors) -> None:
     async with queue_api_of(doors.server.port, "over-http", token="owner") as api:
         halves = {await _send(doors, "1", **HALF), await api.half(f"queue://{TOPIC}?id=2", group=GROUP)}
         polls, streams, refused = [], {}, []
-        for name in (*STRANGERS, NOBODY):
+        for name in (*STRANGERS, ANONYMOUS):
             for route, asked in _rows(ASKS):
                 for door in _doors_of(route, name):
                     if door != ROCKETMQ:
@@ -340,7 +340,7 @@ async def test_no_stranger_is_asked_a_question(doors: Doors) -> None:
                         streams[name] = (stream, settings)
                     else:
                         refused.append(name)
-        assert refused == ["consumer-of-another-topic", "operator-with-a-prefix", NOBODY]
+        assert refused == ["consumer-of-another-topic", "operator-with-a-prefix", ANONYMOUS]
         await until(lambda: all(doors.session(name) is not None and doors.session(name).is_live for name in STRANGERS))
         doors.server.advance(CHECK_MS + 1)
         producers = doors.server.server.coordinator._dispatcher.producers
@@ -362,7 +362,7 @@ async def test_no_stranger_is_asked_a_question(doors: Doors) -> None:
             await leaving.done(LEAVE_PATH, client="me")
     for name, poll in polls:
         answer = await poll
-        assert answer.startswith("401 ") if name == NOBODY else '"questions":[]' in answer, f"{name}: {answer}"
+        assert answer.startswith("401 ") if name == ANONYMOUS else '"questions":[]' in answer, f"{name}: {answer}"
     stream.cancel()
 
 
@@ -372,7 +372,7 @@ async def _require_no_answer_by_strangers(doors: Doors, half: Thing) -> None:
     before = await doors.server.view(half.gid)
     for route in (f"{PREFIX}decide", f"{METHOD}EndTransaction"):
         for asked in MATRIX[route]:
-            for name in (*STRANGERS, NOBODY):
+            for name in (*STRANGERS, ANONYMOUS):
                 for door in _doors_of(route, name):
                     answers = [await doors.ask(door, name, route, asked, one) for one in (half, unasked)]
                     assert answers[0] == answers[1], f"{name}, {door}, {route}, row {MATRIX[route].index(asked)}"
@@ -393,7 +393,7 @@ async def test_no_stranger_ends_a_poll_or_a_stream(doors: Doors) -> None:
             )
             waiting = [asyncio.ensure_future(poll) for poll in polls]
             await until(lambda: doors.session("owner").polls == POLLS)
-            for name in (*STRANGERS, NOBODY):
+            for name in (*STRANGERS, ANONYMOUS):
                 for door in _doors_of(route, name):
                     answer = await doors.ask(door, name, route, asked, one)
                     assert _is_accepted(door, answer) is _may(name, route), f"{name}: {answer}"

@@ -257,12 +257,12 @@ class Queues:
             if row is not None and not (_is_of_another(row, caller) or is_of_topic(decode(row.body), *topic)):
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
         if decision is Decision.UNKNOWN and not self._producers.is_asked(transaction_id):
-            return  # nobody was asked, or it comes too late: it is no try
+            return  # no question is open, so this answer counts as no try
         try:
             state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
         except ContentConflict:  # it is another owner's
             if decision is Decision.UNKNOWN:
-                return  # as without a question, of which no other owner is told
+                return  # the answer must not tell another owner that a question is open
             raise
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:

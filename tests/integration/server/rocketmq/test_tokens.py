@@ -22,6 +22,7 @@ from tests.support.rocketmq_wire import (
     resource,
     seconds,
 )
+from tests.support.waiting import until
 from twophase.coordinator.state.active_message import Owner
 from twophase.core.queue_message import QueueMessage
 from twophase.rocketmq_wire.codes import Code
@@ -180,8 +181,8 @@ async def test_an_owners_messages_that_wait_delay_no_other_owner_at_its_address(
         await begun.acquire()
         second = asyncio.ensure_future(wires[1].code("SendMessage", messages=[message("2", bytes(3 << 20))]))
         assert closed.port is not None
-        while not any(room.waiting for room in closed.port._rooms._of.values()):
-            await asyncio.sleep(0.01)
+        rooms = closed.port._rooms._of
+        await until(lambda: any(room.waiting for room in rooms.values()))
         assert await wires[2].code("SendMessage", messages=[message("3", bytes(3 << 20))]) == Code.OK
         assert begun.locked(), "the second message of the owner waits"
         allowed.set()

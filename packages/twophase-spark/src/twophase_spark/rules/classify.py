@@ -118,7 +118,7 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         | ((F.size(c.unappended) > 0) & ~c.entries_cleaned),
         Flag.GHOST: (c.known & c.checked & not_committed & (delivered | has_effect))
         | (~c.known & c.rolled_back & ~c.committed & has_effect)
-        | (failed & ~by_operator & ~c.committed & has_effect)  # no other may fail a message behind a call
+        | (failed & ~by_operator & ~c.committed & has_effect)  # only an operator may fail a message that was called
         | ((F.size(c.entries) > 0) & (~c.known | c.in_state(State.PREPARED) | (failed & ~by_operator))),
         Flag.DUPLICATE_EFFECT: (F.size("ledger") > F.size(F.array_distinct("ledger")))
         | (F.size(c.entries) > F.size(F.array_distinct(c.entries)))
