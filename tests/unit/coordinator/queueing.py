@@ -83,11 +83,11 @@ class Queueing:
             "client_id": "c",
             "auto_renew": False,
             "fifo": False,
+            "group": GROUP,
             "topic": TOPIC,
             **options,
         }
-        topic = options.pop("topic")
-        return self.queues.receive("", GROUP, topic, limit=limit, **options)
+        return self.queues.receive("", options.pop("group"), options.pop("topic"), limit=limit, **options)
 
     async def waiting(self, polls: int = 1) -> None:
         """Wait until this number of polls wait for a message."""

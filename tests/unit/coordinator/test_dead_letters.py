@@ -64,22 +64,6 @@ async def page(queueing: Queueing, position: int = 0, limit: int = 10, *, with_b
     return await operator.letters(GROUP, position, limit, lambda _: True, "", with_bodies=with_bodies)
 
 
-async def of_another_group(queueing: Queueing) -> list[str]:
-    found = await queueing.queues.receive(
-        "",
-        "shipping",
-        TOPIC,
-        expression="*",
-        limit=10,
-        invisible_ms=30_000,
-        wait_ms=0,
-        client_id="c",
-        auto_renew=False,
-        fifo=False,
-    )
-    return [one.message.message_id for one in found]
-
-
 async def test_letters_are_shown_in_pages(harness: Harness, queueing: Queueing) -> None:
     await bury(queueing, "1", "2", "3", tag="paid", keys=("7",), properties=(("shop", "7"),))
 
@@ -94,7 +78,7 @@ async def test_letters_are_shown_in_pages(harness: Harness, queueing: Queueing) 
 
 async def test_a_redriven_letter_goes_to_its_group_alone_and_once(queueing: Queueing) -> None:
     await bury(queueing, "1")
-    assert await of_another_group(queueing) == ["1"]
+    assert await queueing.ids(group="shipping") == ["1"]
     assert await redrive(queueing, [0], dry_run=True) == [("would be sent", "")]
     assert await queueing.ids() == []
 
@@ -104,7 +88,7 @@ async def test_a_redriven_letter_goes_to_its_group_alone_and_once(queueing: Queu
     (again,) = await queueing.receive()
     assert (again.message.message_id, again.message.body, again.attempt) == ("1", b"body of 1", 1)
     assert again.message.properties == ()
-    assert await of_another_group(queueing) == []
+    assert await queueing.ids(group="shipping") == []
     (letter,) = (await page(queueing)).letters
     assert letter.redriven
 
@@ -206,33 +190,16 @@ async def test_a_burial_that_was_not_marked_makes_no_second_letter(
     assert await queueing.receive() == []
 
 
-async def of_other_readers(queueing: Queueing, group: str) -> list[Any]:
-    """Return the dead letters that another group gets."""
-    found: list[Any] = await queueing.queues.receive(
-        "",
-        group,
-        LETTERS,
-        expression="*",
-        limit=10,
-        invisible_ms=30_000,
-        wait_ms=0,
-        client_id="c",
-        auto_renew=False,
-        fifo=False,
-    )
-    return found
-
-
 async def test_a_redriven_letter_that_fails_again_is_shown_to_every_group(queueing: Queueing) -> None:
     await bury(queueing, "1")
-    assert len(await of_other_readers(queueing, "desk")) == 1
+    assert len(await queueing.receive(group="desk", topic=LETTERS)) == 1
     await redrive(queueing, [0])
     (again,) = await queueing.receive()
 
     await queueing.queues.dead_letter("", GROUP, TOPIC, again.handle)
 
-    assert [one.message.message_id for one in await of_other_readers(queueing, "desk")] == ["1"]
-    assert [one.message.message_id for one in await of_other_readers(queueing, "ops")] == ["1", "1"]
+    assert [one.message.message_id for one in await queueing.receive(group="desk", topic=LETTERS)] == ["1"]
+    assert [one.message.message_id for one in await queueing.receive(group="ops", topic=LETTERS)] == ["1", "1"]
 
 
 async def test_the_reason_of_a_letter_is_that_of_its_last_failure(queueing: Queueing) -> None:
