@@ -11,19 +11,26 @@ import secrets
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-_MODIFIED = "2026-11-20T00:00:00.000Z"
-_LAST_MODIFIED = "Fri, 20 Nov 2026 00:00:00 GMT"
+
+class _Object(NamedTuple):
+    """An object, and when it was written: the log of a lake removes what is a week old."""
+
+    body: bytes
+    modified_s: float
 
 
 class _Store(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.objects: dict[str, bytes] = {}
+        self.objects: dict[str, _Object] = {}
         self.parts: dict[str, dict[int, bytes]] = {}
         self.lock = threading.Lock()
 
@@ -42,7 +49,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             taken = self.headers.get("if-none-match") == "*" and self._key in self.server.objects
             if not taken:
-                self.server.objects[self._key] = body
+                self.server.objects[self._key] = _Object(body, time.time())
         self._answer(412 if taken else 200)
 
     def do_POST(self) -> None:
@@ -54,7 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.parts[upload] = {}
             result = f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>"
         else:
-            self.server.objects[self._key] = b"".join(parts[number] for number in sorted(parts))
+            body = b"".join(parts[number] for number in sorted(parts))
+            self.server.objects[self._key] = _Object(body, time.time())
             result = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
         self._answer(200, result.encode())
 
@@ -66,13 +74,16 @@ class _Handler(BaseHTTPRequestHandler):
         found = self.server.objects.get(self._key)
         if found is None:
             self._answer(404)
-        elif "range" in self.headers:
+            return
+        body, headers = found.body, {"last-modified": formatdate(found.modified_s, usegmt=True)}
+        if "range" in self.headers:
             first, _, last = self.headers["range"].removeprefix("bytes=").partition("-")
-            start = int(first) if first else len(found) - int(last)
-            end = min(int(last) if first and last else len(found) - 1, len(found) - 1)
-            self._answer(206, found[start : end + 1], {"content-range": f"bytes {start}-{end}/{len(found)}"})
+            start = int(first) if first else len(body) - int(last)
+            end = min(int(last) if first and last else len(body) - 1, len(body) - 1)
+            headers["content-range"] = f"bytes {start}-{end}/{len(body)}"
+            self._answer(206, body[start : end + 1], headers)
         else:
-            self._answer(200, found)
+            self._answer(200, body, headers)
 
     do_HEAD = do_GET  # noqa: N815 -- the same
 
@@ -87,14 +98,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _listing(self, query: dict[str, str]) -> bytes:
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
         contents, folders = [], set()
-        for key, body in sorted(self.server.objects.items()):
+        for key, found in sorted(self.server.objects.items()):
             if not key.startswith(prefix) or key <= query.get("start-after", ""):
                 continue
             rest = key.removeprefix(prefix)
             if delimiter and delimiter in rest:
                 folders.add(prefix + rest.partition(delimiter)[0] + delimiter)
             else:
-                size = f"<Size>{len(body)}</Size><LastModified>{_MODIFIED}</LastModified><ETag>e</ETag>"
+                modified = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(found.modified_s))
+                size = f"<Size>{len(found.body)}</Size><LastModified>{modified}</LastModified><ETag>e</ETag>"
                 contents.append(f"<Contents><Key>{escape(key)}</Key>{size}</Contents>")
         prefixes = "".join(
             f"<CommonPrefixes><Prefix>{escape(one)}</Prefix></CommonPrefixes>" for one in sorted(folders)
@@ -104,7 +116,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
-        known = {"content-length": str(len(body)), "etag": '"e"', "last-modified": _LAST_MODIFIED}
+        known = {"content-length": str(len(body)), "etag": '"e"'}
         for name, value in (known | (headers or {})).items():
             self.send_header(name, value)
         self.end_headers()
