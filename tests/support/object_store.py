@@ -21,7 +21,10 @@ from xml.sax.saxutils import escape
 
 
 class _Object(NamedTuple):
-    """An object, and when it was written: the log of a lake removes what is a week old."""
+    """An object, and when it was written.
+
+    A lake removes logs that are a week old.
+    """
 
     body: bytes
     modified_s: float
