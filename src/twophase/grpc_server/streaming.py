@@ -176,7 +176,7 @@ class StreamingCall(Stream):
             self.connection.odd()
         try:
             for message, size in self._incoming.feed(data):
-                self._waiting.add(message, size)
+                self._waiting.add(message if isinstance(message, bytes) else message.plain(), size)
             if ended and self._incoming.unfinished:
                 raise Ended(Status.INVALID_ARGUMENT, "the request ends within a message.")
             if not self._count():

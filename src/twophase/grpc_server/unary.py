@@ -13,7 +13,7 @@ from twophase.grpc_server.calls import TOO_MANY
 from twophase.grpc_server.heads import CallHead
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.http2.stream import Peer, Stream
-from twophase.grpc_server.incoming import PREFIX_BYTES, Incoming
+from twophase.grpc_server.incoming import PREFIX_BYTES, Compressed, Incoming
 from twophase.grpc_server.status import Ended, Metadata, Status, ended
 from twophase.http_client.byte_budget import FREE_BYTES, NO_ROOM, NO_ROOM_FOR_ANSWERS
 from twophase.http_client.timeouts import Deadline
@@ -76,15 +76,15 @@ class UnaryCall(Stream):
         elif incoming.missing > self.window:
             self.connection.admit(self, incoming.missing - self.window)
 
-    def _keep_for_the_end(self, message: bytes) -> None:
+    def _keep_for_the_end(self, message: bytes | Compressed) -> None:
         """Keep a whole message whose end of the request arrives in a frame of its own."""
         self._incoming = _Whole(message)
 
-    def _hand_over(self, message: bytes, *, waited: bool = False) -> None:
+    def _hand_over(self, message: bytes | Compressed, *, waited: bool = False) -> None:
         services, head = self._services, self.head
         if self.granted:
             self.connection.admitted(self)
-        if len(message) > LONG_BYTES and not waited:
+        if isinstance(message, Compressed) or (len(message) > LONG_BYTES and not waited):
             self._wait(message)
             return
         if self.kept:
@@ -102,8 +102,8 @@ class UnaryCall(Stream):
         except Exception as error:  # noqa: BLE001 -- one call's fault must not take the connection along
             self.finish(services.crashed(error))
 
-    def _wait(self, message: bytes) -> None:
-        """Keep a long message until its turn to be decoded."""
+    def _wait(self, message: bytes | Compressed) -> None:
+        """Keep a long message until its turn to be decompressed and decoded."""
         self._incoming = _Whole(message)
         if self.connection.keep(self, len(message)):
             self._services.turns.add(self._take_turn)
@@ -112,8 +112,17 @@ class UnaryCall(Stream):
             self._send(self._services.too_many(NO_ROOM))
 
     def _take_turn(self) -> None:
-        if isinstance(self._incoming, _Whole):
-            self._hand_over(self._incoming.message, waited=True)
+        if not isinstance(self._incoming, _Whole):
+            return
+        message = self._incoming.message
+        try:
+            plain = message.plain() if isinstance(message, Compressed) else message
+        except Ended as end:
+            self._incoming = None
+            self.connection.keep(self, 0)
+            self._send(_reply(end))
+        else:
+            self._hand_over(plain, waited=True)
 
     def finish(self, reply: Response) -> None:
         """Send the answer; without effect when the caller has gone."""
@@ -170,11 +179,11 @@ class _Whole(Incoming):
 
     __slots__ = ("message",)
 
-    def __init__(self, message: bytes) -> None:
+    def __init__(self, message: bytes | Compressed) -> None:
         super().__init__(b"", 0, _ignore)
         self.message = message
 
-    def feed(self, data: bytes) -> list[tuple[bytes, int]]:
+    def feed(self, data: bytes) -> list[tuple[bytes | Compressed, int]]:
         """Refuse more data: nothing more may follow."""
         if data:
             raise Ended(Status.INVALID_ARGUMENT, "the request has more than one message.")

@@ -21,6 +21,7 @@ from tests.unit.grpc_server.http2.peer import PLAIN
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.connection import Connection as GrpcConnection
 from twophase.grpc_server.http2.limits import Limits
+from twophase.grpc_server.incoming import Compressed
 from twophase.grpc_server.status import framed
 from twophase.grpc_server.unary import UnaryCall
 from twophase.http_client.byte_budget import FREE_BYTES, MEBIBYTE, ByteBudget
@@ -300,9 +301,9 @@ async def _greeted(served: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWri
 
 
 def _call_that_unfolds(number: int, *, broken: bool) -> bytes:
-    """Return a call of 4 KiB that becomes 4 MiB; a broken one ends wrongly."""
+    """Return a call of 4 KiB that becomes 4 MiB; a broken one has a wrong checksum."""
     content = gzip.compress(bytes(4 * MEBIBYTE), mtime=0)
-    content = content[:-8] + bytes(8) if broken else content
+    content = content[:-8] + bytes(4) + content[-4:] if broken else content
     message = b"\1" + len(content).to_bytes(4, "big") + content
     headers = frames.header_frames(number, PLAIN + frames.field(b"grpc-encoding", b"gzip"))
     return headers + frames.frame(frames.DATA, frames.END_STREAM, number, message)
@@ -320,6 +321,32 @@ async def test_messages_that_unfold_end_the_turn_and_too_many_the_connection(*, 
         async with asyncio.timeout(20):
             await _until(reader, frames.ENHANCE_YOUR_CALM.to_bytes(4, "big") + ENDS["data"])
         writer.close()
+
+
+async def test_one_long_message_of_all_connections_is_decompressed_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    plain = Compressed.plain
+
+    def note(message: Compressed) -> bytes:
+        done.append(len(message))
+        return plain(message)
+
+    monkeypatch.setattr(Compressed, "plain", note)
+    async with serving() as served:
+        host, port = served.address.split(":")
+        clients = [await asyncio.open_connection(host, int(port)) for _ in range(6)]
+        for _, writer in clients:
+            writer.write(_HELLO)
+        await until(lambda: sum(one.greeted for one in served.port._connections) == len(clients))
+        for connection in list(served.port._connections):
+            connection.data_received(_call_that_unfolds(1, broken=False))
+        seen = [len(done)]
+        while seen[-1] < len(clients):
+            await asyncio.sleep(0)
+            seen.append(len(done))
+        assert all(after - before <= 1 for before, after in itertools.pairwise(seen)), seen
+        for _, writer in clients:
+            writer.close()
 
 
 async def _until(reader: asyncio.StreamReader, wanted: bytes) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from twophase.grpc_server.incoming import Incoming
+from twophase.grpc_server.incoming import Compressed, Incoming
 from twophase.grpc_server.status import Ended, Status, framed
 
 
@@ -62,3 +62,39 @@ def test_what_is_missing_is_known_as_soon_as_the_message_says_so() -> None:
     incoming = Incoming(b"identity", 1_000, list[int]().append)
     assert (incoming.feed(framed(b"x" * 900)[:4]), incoming.missing) == ([], 0)
     assert (incoming.feed(framed(b"x" * 900)[4:10]), incoming.missing) == ([], 895)
+
+
+LONG = bytes(300_000)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data", "counted"),
+    [(b"gzip", gzip.compress(LONG, mtime=0), 300_000), (b"deflate", zlib.compress(LONG), 1032 * len(zlib.compress(LONG)))],
+)
+def test_a_message_that_becomes_long_is_decompressed_only_when_it_is_asked_for(
+    encoding: bytes, data: bytes, counted: int
+) -> None:
+    unfolded: list[int] = []
+    ((message, size),) = Incoming(encoding, 1_000_000, unfolded.append).feed(_compressed(data))
+    assert isinstance(message, Compressed)
+    assert (len(message), size, unfolded) == (len(data), len(data) + 5, [counted])
+    assert message.plain() == LONG
+
+
+LATER = [
+    (gzip.compress(LONG, mtime=0)[:-4] + (70_000).to_bytes(4, "little"), Status.RESOURCE_EXHAUSTED, "at most 70000"),
+    (gzip.compress(bytes(1_000_001), mtime=0), Status.RESOURCE_EXHAUSTED, "at most 1000000 are read"),
+    (gzip.compress(LONG, mtime=0)[:-6], Status.INVALID_ARGUMENT, "cut off"),
+    (gzip.compress(LONG, mtime=0)[:-8] + bytes(4) + len(LONG).to_bytes(4, "little"), Status.INVALID_ARGUMENT, "cannot be decompressed"),
+]
+
+
+@pytest.mark.parametrize(("data", "status", "text"), LATER)
+def test_a_long_message_is_refused_when_it_is_decompressed(data: bytes, status: Status, text: str) -> None:
+    """The first announces less than it becomes; no more is decompressed than is announced."""
+    ((message, _),) = Incoming(b"gzip", 1_000_000, list[int]().append).feed(_compressed(data))
+    assert isinstance(message, Compressed)
+    with pytest.raises(Ended) as caught:
+        message.plain()
+    assert caught.value.status is status
+    assert text in caught.value.message
