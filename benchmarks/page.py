@@ -25,7 +25,7 @@ TITLES: Final = {
     "rates": "Latency against rate",
     "transfers": "Whole transfers by the SDK: asyncpg, one UPDATE and the barrier row, 32 at a time",
     "grpc": "Over gRPC, beside a coordinator that commits once a call, 128 requests at a time",
-    "rocketmq": "RocketMQ's clients: half + commit, 32 in flight, beside an echo of the same calls",
+    "rocketmq": "RocketMQ's clients: half + commit, 32 in flight, beside two echoes of the same calls",
     "sdk": "CPU of the SDK",
     "start": "From the command to ready",
     "abandoned": "Producers that died between prepare and submit",
@@ -50,8 +50,9 @@ an empty one, a cleaning beside none. The others count seconds and bytes, which 
 """
 NOTES: Final = {
     "rocketmq": """\
-**Echo** is a gRPC server of the same HTTP/2 code that answers both calls of a transaction with their own bytes: no
-server behind this code could take more here. Each committed message is then looked for in its queue. The next table
+An **echo** is a gRPC server that answers both calls of a transaction with their own bytes. One is made of grpcio,
+Python's gRPC library; the other of this project's own HTTP/2 code: no server behind that code could take more here.
+Each committed message is then looked for in its queue. The next table
 quotes what RocketMQ 5.5.0 did on its own machine, for which the bars in transactions a second were set: broker and
 proxy in one JVM, OpenJDK 17, official clients, bodies of 128 bytes, on 2 × Intel Xeon 2.8 GHz, 24 GiB, Debian 12,
 everything on these two processors.

@@ -41,7 +41,7 @@ class Entry(msgspec.Struct, frozen=True):
 SCENARIOS: Final[dict[str, Entry]] = {
     "latency": Entry(play_latency, "500 msg/s, open loop: what a user waits for"),
     "grpc": Entry(play_plain, "over gRPC, beside a coordinator that commits once a call"),
-    "rocketmq": Entry(play_rocketmq, "transactions, orphans and idle consumers of RocketMQ's clients, beside an echo"),
+    "rocketmq": Entry(play_rocketmq, "transactions, orphans and idle consumers of RocketMQ's clients, beside echoes"),
     "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", frozenset({"size"})),
     "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
     "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),

@@ -152,9 +152,9 @@ def bare_server() -> Iterator[Started]:
 
 
 @contextlib.contextmanager
-def echo_server() -> Iterator[Started]:
-    """Run the gRPC server that answers each request with its own bytes."""
-    with server("echo", [sys.executable, "-m", "benchmarks.servers.echo"], REPOSITORY, Scheme.GRPC) as started:
+def echo_server(module: str = "echo") -> Iterator[Started]:
+    """Run a gRPC server that answers each request with its own bytes: `echo`, or `grpcio_echo`."""
+    with server(module, [sys.executable, "-m", f"benchmarks.servers.{module}"], REPOSITORY, Scheme.GRPC) as started:
         yield started
 
 

@@ -46,7 +46,8 @@ _SAID = {
     "latency": ("100 msg/s: prepare, p50", "100 msg/s: submit → branch, p99", "100 msg/s: one flush, on average"),
     "grpc": ("over gRPC: messages", "one commit a call: messages", "nothing kept: messages"),
     "rocketmq": (
-        "half + commit: part of the echo's",
+        "half + commit: part of grpcio's echo",
+        "half + commit: part of our code's echo",
         "half + commit, 32 in flight, synced",
         "with a push consumer: end to end",
         "20 orphans: delivered after due, the last",
