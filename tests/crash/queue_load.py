@@ -113,7 +113,6 @@ async def consume(coordinator: Coordinator, *, until_empty: bool) -> None:
                 wait_ms=500,
                 client_id="c",
                 auto_renew=False,
-                fifo=False,
             )
         except (Unavailable, StoreError):
             await asyncio.sleep(0.1)  # another node serves the topic, or did, and its lease is not over

@@ -19,7 +19,7 @@ class Runtime(msgspec.Struct, frozen=True):
     """The store, clock, randomness, settings, observer, owners and turns of a node.
 
     All its parts share them. `clock` is the store's clock where nodes share the store, else the machine's.
-    `queue_counts`: the queues of each topic that has more than one.
+    `queue_counts`: the queues of each topic that has more than one: all, and those of its message groups.
     """
 
     store: Store
@@ -29,4 +29,4 @@ class Runtime(msgspec.Struct, frozen=True):
     observer: Observer
     owners: Owners = msgspec.field(default_factory=Owners)
     page_turns: PageTurns = msgspec.field(default_factory=PageTurns)
-    queue_counts: dict[str, int] = msgspec.field(default_factory=dict)
+    queue_counts: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)

@@ -126,10 +126,9 @@ class OneGroup(msgspec.Struct, frozen=True):
 class DefineTopic(ActRequest):
     """The settings of a topic; one that is left out stays as it is, or is the default.
 
-    `override`: more queues although messages are not done. `dry_run`: only report what would change.
+    `dry_run`: only report what would change.
     """
 
-    override: bool = False
     queues: int | None = None
     kinds: list[str] | None = None
     retention_ms: int | None = None

@@ -144,7 +144,6 @@ async def _consume_one(api: Api) -> None:
         wait_ms=20_000,
         client_id="c",
         auto_renew=False,
-        fifo=False,
     )
     await queues.dead_letter("", "rates", "rates", found.handle)
 

@@ -82,7 +82,6 @@ class Queueing:
             "wait_ms": 0,
             "client_id": "c",
             "auto_renew": False,
-            "fifo": False,
             "group": GROUP,
             "topic": TOPIC,
             **options,

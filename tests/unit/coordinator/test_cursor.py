@@ -61,15 +61,14 @@ class CursorAgainstModel(RuleBasedStateMachine):
 
     @rule(
         limit=st.integers(1, 4),
-        fifo=st.booleans(),
         odd_only=st.booleans(),
         for_ms=st.integers(1, 30),
         client_id=st.sampled_from(["", "c"]),
     )
-    def take(self, limit: int, fifo: bool, odd_only: bool, for_ms: int, client_id: str) -> None:
+    def take(self, limit: int, odd_only: bool, for_ms: int, client_id: str) -> None:
         self._load()
         before = set(self.cursor.undone)
-        taken = self.cursor.take(lambda message: not odd_only or message.tag == "odd", limit, fifo=fifo)
+        taken = self.cursor.take(lambda message: not odd_only or message.tag == "odd", limit)
         assert len(taken) <= limit
         skipped = before - set(self.cursor.undone)
         assert all(odd_only and number % 2 == 0 for number in skipped)
@@ -81,7 +80,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
             assert number not in self.done
             assert self.with_consumers.get(number, (0, 0))[1] <= self.now_ms, "one consumer at a time"
             assert self.rests.pop(number, 0) <= self.now_ms, "it waits out its pause"
-            if fifo and one.group:
+            if one.group:
                 mates = {mate for mate in range(number) if _GROUPS[mate % 4] == one.group}
                 assert mates <= self.done | self.cleaned, "those before it are done"
             self.receipt += 1
@@ -172,7 +171,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
             self.read(100)
             self.cursor.expire(self.now_ms)
             self._load()
-            for number, one, _ in self.cursor.take(lambda _: True, 100, fifo=True):
+            for number, one, _ in self.cursor.take(lambda _: True, 100):
                 assert self.cursor.waits(number, one)
                 self.cursor.finish(number)
                 assert number not in self.done

@@ -233,7 +233,7 @@ async def test_dead_letters_are_in_one_queue(queueing: Queueing) -> None:
     operator = queueing.harness.coordinator.queue_operator
     for name in (LETTERS, f"shop/{LETTERS}"):
         with pytest.raises(InvalidRequest, match="dead letters"):
-            await operator.define_topic(name, DefineTopic(queues=2, override=True), ACT)
+            await operator.define_topic(name, DefineTopic(queues=2), ACT)
         assert (await operator.define_topic(name, DefineTopic(queues=1), ACT)).after
     assert (await operator.define_topic(f"not{LETTERS}", DefineTopic(queues=2), ACT)).after
 

@@ -86,18 +86,18 @@ async def test_the_next_of_a_message_group_waits_for_the_end_of_a_last_delivery(
 ) -> None:
     await limit(harness, 1)
     await queueing.send(*(order(id_, kind="fifo", message_group="a") for id_ in ("1", "2")))
-    (first,) = await queueing.receive(fifo=True, invisible_ms=1_000)
+    (first,) = await queueing.receive(invisible_ms=1_000)
 
     assert first.message.message_id == "1"
     assert await letters(queueing) == []
-    assert await queueing.ids(fifo=True) == []
+    assert await queueing.ids() == []
     if is_acknowledged:
         await queueing.ack(first)
     else:
         harness.clock.advance(1_000)
-        assert await queueing.ids(fifo=True) == []  # it is buried now
+        assert await queueing.ids() == []  # it is buried now
         assert await letters(queueing) == ["1"]
-    assert await queueing.ids(fifo=True) == ["2"]
+    assert await queueing.ids() == ["2"]
 
 
 async def test_what_another_consumer_got_while_it_was_given_up_is_no_dead_letter(
@@ -176,7 +176,7 @@ class Consumers:
         await self._require()
 
     async def _receive(self, count: int) -> None:
-        found = await self.queueing.receive(count, fifo=True, invisible_ms=1_000)
+        found = await self.queueing.receive(count, invisible_ms=1_000)
         buried = set(await letters(self.queueing))
         for one in found:
             id_ = one.message.message_id

@@ -187,7 +187,7 @@ async def test_a_message_group_that_is_behind_holds_up_no_other_message(queueing
     await queueing.send(*(order(f"a{number}", kind="fifo", message_group="a") for number in range(700)))
     await queueing.send(order("other"))
 
-    first, other = await queueing.receive(fifo=True)
+    first, other = await queueing.receive()
 
     assert (first.message.message_id, other.message.message_id) == ("a0", "other")
     (gauge,) = queueing.queues.serving.gauges()
@@ -195,7 +195,7 @@ async def test_a_message_group_that_is_behind_holds_up_no_other_message(queueing
     seen = [first]
     while len(seen) < 700:
         await queueing.ack(seen[-1])
-        seen += await queueing.receive(fifo=True)
+        seen += await queueing.receive()
     assert [one.message.message_id for one in seen] == [f"a{number}" for number in range(700)]
 
 
@@ -205,9 +205,9 @@ async def test_messages_of_a_message_group_come_one_by_one_in_order(harness: Har
     )
     seen: list[str] = []
     for _ in range(3):
-        found = await queueing.receive(fifo=True)
+        found = await queueing.receive()
         assert {one.message.message_group for one in found} == {"a", "b"}
-        assert await queueing.receive(fifo=True) == []
+        assert await queueing.receive() == []
         seen += [one.message.message_id for one in found]
         await queueing.ack(*found)
 
@@ -218,13 +218,13 @@ async def test_the_first_of_a_message_group_is_given_out_again_before_the_next(
     harness: Harness, queueing: Queueing
 ) -> None:
     await queueing.send(*(order(f"{number}", kind="fifo", message_group="a") for number in range(2)))
-    await queueing.receive(fifo=True, invisible_ms=1_000)
+    await queueing.receive(invisible_ms=1_000)
     harness.clock.advance(1_500)
 
-    (again,) = await queueing.receive(fifo=True)
+    (again,) = await queueing.receive()
     assert (again.message.message_id, again.attempt) == ("0", 2)
     await queueing.ack(again)
-    assert await queueing.ids(fifo=True) == ["1"]
+    assert await queueing.ids() == ["1"]
 
 
 async def test_messages_of_one_message_group_are_in_one_queue(harness: Harness, queueing: Queueing) -> None:
@@ -235,7 +235,7 @@ async def test_messages_of_one_message_group_are_in_one_queue(harness: Harness, 
     by_group = [{one.queue for one in sent[group::8]} for group in range(8)]
     assert all(len(queues) == 1 for queues in by_group)
     assert len(set.union(*by_group)) > 1
-    assert len(await queueing.receive(100)) == 80
+    assert len(await queueing.receive(100)) == 8
 
 
 async def test_what_was_given_out_too_often_goes_into_the_dead_letters(harness: Harness, queueing: Queueing) -> None:

@@ -95,7 +95,7 @@ async def test_an_owner_makes_a_share_of_all_by_first_use(
     asked: dict[str, Any] = {"expression": "*", "limit": 1, "invisible_ms": 1_000, "wait_ms": 0, "client_id": "c"}
     await queues.topic("", TOPIC)
     with pytest.raises(TooManyTopics):
-        await queues.receive("", "group-2", TOPIC, auto_renew=False, fifo=False, caller=eve, **asked)
+        await queues.receive("", "group-2", TOPIC, auto_renew=False, caller=eve, **asked)
     (sent,) = await queues.send([msgspec.structs.replace(order("1"), topic="new")], eve)
     assert isinstance(sent, TooManyTopics)
 

@@ -40,7 +40,6 @@ async def receive(node: Node, limit: int = 10, topic: str = TOPIC, **options: An
         "wait_ms": WAIT_MS,
         "client_id": "c",
         "auto_renew": False,
-        "fifo": False,
         **options,
     }
     receiving = node.coordinator.queues.receive("", GROUP, topic, limit=limit, **options)

@@ -13,7 +13,7 @@ from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, NAME, TOPIC, Asked, Queueing, order
 from twophase.coordinator.operator import Act
-from twophase.coordinator.queues import Decision
+from twophase.coordinator.queues import Decision, QueueMessage
 from twophase.coordinator.queues.halves import HALVES
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.audit_log import Actor, AuditSearch
@@ -70,7 +70,7 @@ async def test_the_position_of_a_group_is_shown_as_it_is_in_memory_and_in_the_st
     await queueing.send(*(order(f"{number}") for number in range(4)))
     harness.clock.advance(5_000)
     await queueing.send(*(order(f"a{number}", kind="fifo", message_group="a") for number in range(3)))
-    first, second, *_ = await queueing.receive(5, fifo=True)
+    first, second, *_ = await queueing.receive(5)
     await queueing.ack(second)
 
     shown = await lag(queueing)
@@ -167,9 +167,7 @@ async def test_the_number_of_queues_grows_under_consumers_and_never_falls(queuei
     await queueing.send(order("1"))
     waiting = asyncio.ensure_future(queueing.receiving(1, wait_ms=3_600_000))
     (first,) = await asyncio.wait_for(waiting, PATIENCE_S)
-    with pytest.raises(QueueInUse, match="1 messages that are not done"):
-        await operator(queueing).define_topic(TOPIC, DefineTopic(queues=4), ACT)
-    await operator(queueing).define_topic(TOPIC, DefineTopic(queues=4, override=True), ACT)
+    await operator(queueing).define_topic(TOPIC, DefineTopic(queues=4), ACT)
     with pytest.raises(InvalidRequest, match="can only grow"):
         await operator(queueing).define_topic(TOPIC, DefineTopic(queues=3), ACT)
 
@@ -179,6 +177,42 @@ async def test_the_number_of_queues_grows_under_consumers_and_never_falls(queuei
     await queueing.ack(first)
     ids = await queueing.ids(100)
     assert sorted(ids) == sorted(f"new{number}" for number in range(40))
+
+
+async def test_messages_of_a_message_group_overtake_none_when_the_topic_gets_more_queues(queueing: Queueing) -> None:
+    await operator(queueing).define_topic("bills", DefineTopic(queues=3), ACT)
+    await queueing.send(*in_groups("early"))
+    for topic, queues in (TOPIC, 4), ("bills", 8), ("bills", 9):
+        await operator(queueing).define_topic(topic, DefineTopic(queues=queues), ACT)
+
+    sent = await queueing.send(*in_groups("late"))
+
+    assert {one.queue for one in sent} == {0}, "as before"
+    seen: list[str] = []
+    while found := await queueing.receive(100):
+        seen += [one.message.message_id for one in found]
+        await queueing.ack(*found)
+    assert [seen.index(f"early{number}") < seen.index(f"late{number}") for number in range(20)] == [True] * 20
+    sent = await queueing.send(*(msgspec.structs.replace(one, topic="bills") for one in in_groups("late")))
+    assert {one.queue for one in sent} == {0, 1, 2}, "those with which the topic began"
+
+
+def in_groups(when: str) -> list[QueueMessage]:
+    """Return a message of each of twenty message groups."""
+    return [order(f"{when}{number}", kind="fifo", message_group=f"g{number}") for number in range(20)]
+
+
+async def test_messages_of_a_message_group_keep_their_order_when_their_topic_takes_no_more_of_them(
+    queueing: Queueing,
+) -> None:
+    await queueing.send(*(order(id_, kind="fifo", message_group="g") for id_ in "12"))
+    await operator(queueing).define_topic(TOPIC, DefineTopic(kinds=["normal"]), ACT)
+
+    (first,) = await queueing.receive()
+    assert first.message.message_id == "1"
+    assert await queueing.receive() == []
+    await queueing.ack(first)
+    assert await queueing.ids() == ["2"]
 
 
 async def test_a_removed_group_holds_up_no_cleaning(harness: Harness, queueing: Queueing) -> None:
@@ -382,7 +416,7 @@ async def test_a_message_shows_what_keeps_each_group_from_it(harness: Harness, q
         return group.situation, group.why
 
     sent = await queueing.send(*(order(f"a{number}", kind="fifo", message_group="a") for number in range(3)))
-    (first,) = await queueing.receive(fifo=True)
+    (first,) = await queueing.receive()
 
     assert (await situation(sent[0].transaction_id))[0] == "in progress"
     assert (await situation(sent[1].transaction_id))[0] == "waits behind its message group"

@@ -79,15 +79,15 @@ async def test_a_message_that_rests_keeps_its_message_group_waiting_after_a_rest
     harness: Harness, queueing: Queueing
 ) -> None:
     await queueing.send(*(order(id_, kind="fifo", message_group="g") for id_ in "12"))
-    (one,) = await queueing.receive(fifo=True)
+    (one,) = await queueing.receive()
     await queueing.queues.extend("", GROUP, TOPIC, one.handle, 60_000, rests=True)
     await written(harness)
 
     await harness.restart()
 
-    assert await queueing.ids(fifo=True) == []
+    assert await queueing.ids() == []
     harness.clock.advance(60_000)
-    assert await queueing.ids(fifo=True) == ["1"]
+    assert await queueing.ids() == ["1"]
 
 
 async def written(harness: Harness) -> None:
@@ -100,9 +100,8 @@ async def test_a_receipt_of_another_group_or_before_any_poll_is_not_known(harnes
     await queueing.send(order("1"))
     (delivered,) = await queueing.receive()
     of_others = queueing.queues.receive(
-        "", "others", TOPIC, expression="*", limit=1, invisible_ms=30_000, wait_ms=0, client_id="c", auto_renew=False,
-        fifo=False,
-    )  # fmt: skip
+        "", "others", TOPIC, expression="*", limit=1, invisible_ms=30_000, wait_ms=0, client_id="c", auto_renew=False
+    )
     (of_others,) = await asyncio.wait_for(of_others, PATIENCE_S)
 
     with pytest.raises(ReceiptStale) as caught:
@@ -281,7 +280,7 @@ async def test_what_waits_behind_others_of_its_group_is_not_all_in_memory(harnes
     await queueing.send(*(QueueMessage(TOPIC, "", id_, bytes(1024 * 1024), message_group="g") for id_ in ids))
 
     for id_ in ids:
-        (one,) = await queueing.receive(12, fifo=True)
+        (one,) = await queueing.receive(12)
         assert one.message.message_id == id_
         assert _held_bytes(queueing) <= PAGE_BYTES_MAX
         await queueing.ack(one)
@@ -414,6 +413,5 @@ async def test_cleaning_waits_for_the_groups_and_a_new_group_begins_behind_it(
         wait_ms=0,
         client_id="c",
         auto_renew=False,
-        fifo=False,
     )
     assert [one.message.message_id for one in found] == ["2"]

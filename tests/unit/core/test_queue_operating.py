@@ -17,7 +17,7 @@ from twophase.core.queue_operating import (
 
 
 def test_a_body_needs_no_words() -> None:
-    assert msgspec.json.decode(b"{}", type=DefineTopic) == DefineTopic("", "", False)
+    assert msgspec.json.decode(b"{}", type=DefineTopic) == DefineTopic("", "")
     first, second = RedriveLetters(numbers=[1]), msgspec.json.decode(b'{"numbers":[2]}', type=RedriveLetters)
     first.set_properties["shop"] = "7"
     assert (second.numbers, second.set_properties, second.remove_properties) == ([2], {}, [])

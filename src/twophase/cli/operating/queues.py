@@ -163,8 +163,8 @@ Examples:
   twophase queues change orders --kinds normal,fifo --reason "in order from now on"
   twophase queues change orders --retention-days 0
 
-The number of queues only grows. Messages that are in a queue stay there; those of a message group may go to another
-one from now on, so that they could overtake some that are not done: without --override they must be done first."""
+The number of queues only grows. Messages that are in a queue stay there. Those of message groups go on to the queues
+that the topic began with, so that none overtakes another; only messages without a message group go to the new ones."""
 QueuesOption = Annotated[int | None, typer.Option("--queues", help="The number of its queues, 1 to 64.")]
 KindsOption = Annotated[
     str | None, typer.Option("--kinds", help="The kinds that it takes: normal, fifo, delay, transaction.")
@@ -213,16 +213,11 @@ def change(
     by: ByOption = "",
     server: ServerOption = DEFAULT_SERVER,
     *,
-    override: Annotated[
-        bool, typer.Option("--override", help="Add queues although messages are not done, see below.")
-    ] = False,
     dry_run: DryRunOption = False,
     json: JsonOption = False,
 ) -> None:
     """Change the settings of a topic; those that are left out stay."""
-    asked = DefineTopic(
-        by or me(), reason, override, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run
-    )
+    asked = DefineTopic(by or me(), reason, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run)
     Api(server).get(path_of("queue-topics", _name(name)), OneTopic)  # a misspelt name makes no topic
     _define(name, asked, server, json)
 

@@ -71,10 +71,10 @@ class Changing:
         Raises:
             InvalidRequest: a setting that cannot be, such as several queues of dead letters. LimitExceeded: too many
                 topics and groups.
-            QueueInUse: messages of a message group could overtake others.
         """
         require_full_name(name)
         self._check_topic(name, asked)
+        is_empty = all(one.first == one.end for one in await self._store.queue_spans(name))
 
         def changed(known: TopicSettings) -> TopicSettings:
             queues = known.queues if asked.queues is None else asked.queues
@@ -89,19 +89,10 @@ class Changing:
                     " in bytes would remove nothing earlier.",
                     remedy="Give it a longer time as well (--retention-days), or no bound (--retention-bytes 0).",
                 )
-            settings = self._definitions.with_queues(known, queues)
+            is_new = is_empty and self._definitions.known("topic", name) is None
+            settings = msgspec.structs.replace(known, queues=queues) if is_new else known.with_queues(queues)
             return msgspec.structs.replace(settings, kinds=kinds, retention_ms=retention_ms, retention_bytes=bytes_max)
 
-        await self._definitions.load()
-        before = self._definitions.topic_settings(name)
-        more_queues = asked.queues is not None and asked.queues > before.queues
-        if more_queues and "fifo" in before.kinds and not asked.override:
-            undone = await self._undone(name)
-            if undone:
-                raise QueueInUse(
-                    f"topic {name!r} has {undone} messages that are not done. With more queues, messages of a message"
-                    " group may overtake those. Let the groups finish, or override."
-                )
         return await self._define("topic", name, TopicSettings(), changed, act, dry_run=asked.dry_run)
 
     async def define_group(self, name: str, asked: DefineGroup, act: Act) -> Defined:
@@ -265,14 +256,6 @@ class Changing:
             if not position:
                 return
         raise QueueInUse(f"too many messages are not final to look through them for those that go to {name!r}.")
-
-    async def _undone(self, name: str) -> int:
-        spans = await self._store.queue_spans(name)
-        groups = {one.group for one in await self._store.queue_readers(name)}
-        groups |= {group for group, _ in self._serving.served(topic=name)}
-        if not groups:
-            return sum(one.end - one.first for one in spans)
-        return max([sum(lag.lag for lag in await self._lags.of(group, name, spans)) for group in groups])
 
 
 def _changed_by_others() -> Overloaded:

@@ -234,18 +234,16 @@ class QueueApi(Protocol):
         wait_ms: int,
         client_id: str,
         auto_renew: bool,
-        fifo: bool,
         bytes_max: int | None = None,
         caller: Owner | None = None,
     ) -> list[Delivered]:
         """Take up to `limit` messages; wait `wait_ms` for the first.
 
-        A cancelled call takes none.
+        A message waits until those of its message group before it are done. A cancelled call takes none.
 
         Arguments:
             expression: `*`, or tags as `a || b`; what has another tag is done for this group.
             auto_renew: they are the client's as long as it is attached, `queue_hold_ms` at most. No `invisible_ms`.
-            fifo: a message waits until those of its message group before it are done.
             bytes_max: bodies behind the first message, beyond which no more are taken; None: no bound.
 
         Raises:

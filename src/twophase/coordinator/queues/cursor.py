@@ -250,17 +250,13 @@ class Cursor:
         """Return when the next time is over; `NEVER_MS` for none."""
         return self._times[0][0] if self._times else NEVER_MS
 
-    def take(self, wanted: Callable[[QueueMessage], bool], limit: int, *, fifo: bool) -> list[tuple[int, Undone, Held]]:
+    def take(self, wanted: Callable[[QueueMessage], bool], limit: int) -> list[tuple[int, Undone, Held]]:
         """Return up to `limit` entries that wait and are in memory.
 
-        Those with other tags are done. The caller gives each out, or ends it.
-
-        Arguments:
-            fifo: an entry waits while one of its message group before it is not done.
+        Those with other tags are done. An entry waits on while one of its message group before it is not done. The
+        caller gives each out, or ends it.
         """
         taken: list[tuple[int, Undone, Held]] = []
-        if not fifo and self._held_back:
-            self._release_held_back()
         while (self._first or self._waiting) and len(taken) < limit:
             number = heapq.heappop(self._first) if self._first else self._waiting.popleft()
             one = self.undone.get(number)
@@ -269,7 +265,7 @@ class Cursor:
             one.listed = False
             if one.until_ms:
                 continue
-            if fifo and one.group and self._of_group[one.group][0] != number:
+            if one.group and self._of_group[one.group][0] != number:
                 self._held_back.add(number)
             elif one.held is None:
                 self._waiting.appendleft(number)

@@ -4,8 +4,9 @@ The first definition of a name stands on every node (`QueueStore.define_queue`),
 (`changing`). All are in memory; one that is missing is looked for in the store before it is made, and where nodes share
 the store, all are read again every five seconds.
 
-Promise: nodes that share a store send the messages of a message group to one queue, also while a topic gets more
-queues. The new number counts from a time on that its definition names, by which every node has read it.
+Promise: the messages of a message group are in one queue, also after a topic gets more queues. The queues of message
+groups are those with which the topic began; to the others go messages without one, for which it does not matter if a
+node has read of the new number yet.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Annotated, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import replace
 
 from twophase.coordinator.background import end
 from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
@@ -37,11 +39,6 @@ _SHARE: Final = 10
 """One owner makes at most this part of all topics and groups by their first use."""
 _REREAD_MS: Final = 5_000
 """Age bound of the definitions in memory, on a store that other nodes change."""
-_GROWS_MS: Final = 2 * _REREAD_MS
-"""Time after which messages go to new queues.
-
-Every node has read of them by then, also after a reading that failed.
-"""
 
 
 class TopicSettings(msgspec.Struct, frozen=True):
@@ -50,7 +47,7 @@ class TopicSettings(msgspec.Struct, frozen=True):
     `retention_ms`: how long its entries are kept at least; 0 for the coordinator's retention.
     `retention_bytes`: beyond these bytes they are kept as long as history only; 0 for the coordinator's bound.
     `made_by`: the owner whose request was the first use.
-    `queues_before`: the number of queues to which messages go until `grows_ms`.
+    `group_queues`: the number of queues to which messages of message groups go; unset: all.
     """
 
     queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] = 1
@@ -58,18 +55,20 @@ class TopicSettings(msgspec.Struct, frozen=True):
     retention_ms: int = 0
     retention_bytes: int = 0
     made_by: str | UnsetType = UNSET
-    queues_before: int | UnsetType = UNSET
-    grows_ms: int | UnsetType = UNSET
+    group_queues: Annotated[int, Meta(ge=1, le=QUEUES_MAX)] | UnsetType = UNSET
 
-    def queues_at(self, now_ms: int) -> int:
-        """Return the number of queues to which messages go at a time.
+    @property
+    def of_groups(self) -> int:
+        """The number of queues to which messages of message groups go."""
+        return self.queues if self.group_queues is UNSET else self.group_queues
 
-        >>> TopicSettings(4, queues_before=1, grows_ms=10).queues_at(9)
-        1
+    def with_queues(self, queues: int) -> TopicSettings:
+        """Return the settings of a topic that has had messages, with another number of queues.
+
+        >>> TopicSettings(2).with_queues(4).with_queues(8)
+        TopicSettings(queues=8, ..., group_queues=2)
         """
-        if self.queues_before is UNSET or self.grows_ms is UNSET or now_ms >= self.grows_ms:
-            return self.queues
-        return self.queues_before
+        return self if queues == self.queues else replace(self, queues=queues, group_queues=self.of_groups)
 
 
 class GroupSettings(msgspec.Struct, frozen=True):
@@ -94,8 +93,6 @@ class Definitions:
         self._counts = runtime.queue_counts
         self._texts: dict[tuple[str, str], str] = {}
         self._known: dict[tuple[str, str], TopicSettings | GroupSettings] = {}
-        self._growing: set[str] = set()
-        """Topics whose messages do not go to all of their queues yet."""
         self._read_ms = 0
         self._loaded_ms = 0
         self._readings = 0
@@ -128,12 +125,6 @@ class Definitions:
         """
         if self._is_old(self._loaded_ms):
             await self.load()
-        self.grow()
-
-    def grow(self) -> None:
-        """Let messages go to the new queues of topics whose time has come."""
-        for name in tuple(self._growing):
-            self._count(name, self.topic_settings(name))
 
     async def topic(self, namespace: str, name: str, owner: str = "") -> TopicInfo:
         """See `QueueApi.topic`.
@@ -156,8 +147,6 @@ class Definitions:
             InvalidRequest, QueueNotFound, TooManyTopics: as `topic`.
         """
         taken = (await self.topic(namespace, topic, owner)).kinds
-        if self._growing:
-            self.grow()
         if kind not in taken:
             raise WrongMessageKind(_wrong_kind(topic, taken, kind))
 
@@ -173,8 +162,6 @@ class Definitions:
         except InvalidRequest as error:
             return f"bad_url: {error.message}"
         self._load_soon()
-        if self._growing:
-            self.grow()
         settings = self._known.get(("topic", name))
         if settings is None:
             return self._why_not_made(name)
@@ -287,17 +274,6 @@ class Definitions:
         assert isinstance(found, GroupSettings), "kinds have their own settings"
         return found
 
-    def with_queues(self, settings: TopicSettings, queues: int) -> TopicSettings:
-        """Return a topic's settings with another number of queues.
-
-        Where nodes share the store, messages go to new ones some seconds later.
-        """
-        if queues == settings.queues or not self._store.shared:
-            return msgspec.structs.replace(settings, queues=queues)
-        now_ms = self._clock.now_ms()
-        before = settings.queues_at(now_ms)
-        return msgspec.structs.replace(settings, queues=queues, queues_before=before, grows_ms=now_ms + _GROWS_MS)
-
     def retentions(self) -> Mapping[str, int]:
         """Return the retention of each topic that has one of its own, in milliseconds."""
         topics = {name: one for (_, name), one in self._known.items() if isinstance(one, TopicSettings)}
@@ -342,21 +318,15 @@ class Definitions:
         self._count(one.name, settings)
 
     def _count(self, name: str, settings: TopicSettings) -> None:
-        """Note to how many of a topic's queues messages go now."""
-        queues = settings.queues_at(self._clock.now_ms())
-        if queues > 1:
-            self._counts[name] = queues
-        if queues < settings.queues:
-            self._growing.add(name)
-        else:
-            self._growing.discard(name)
+        """Note to how many queues a topic's messages go; letters go to one, from which they are listed."""
+        if settings.queues > 1 and not group_of_letters(name):
+            self._counts[name] = settings.queues, settings.of_groups
 
     def _remove(self, kind: str, name: str) -> None:
         self._known.pop((kind, name), None)
         self._texts.pop((kind, name), None)
         if kind == "topic":
             self._counts.pop(name, None)
-            self._growing.discard(name)
 
 
 def definition(kind: str, name: str, settings: TopicSettings | GroupSettings) -> Definition:

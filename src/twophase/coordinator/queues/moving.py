@@ -129,7 +129,6 @@ class Moving:
         look_s = loop.time()
         while True:
             try:
-                self._definitions.grow()
                 await self._announce()
                 if loop.time() >= look_s:
                     look_s = loop.time() + LOOK_S

@@ -343,7 +343,6 @@ class Queues:
         wait_ms: int,
         client_id: str,
         auto_renew: bool,
-        fifo: bool,
         bytes_max: int | None = None,
         caller: Owner | None = None,
     ) -> list[Delivered]:
@@ -362,7 +361,6 @@ class Queues:
             wait_ms=wait_ms,
             client_id=client_id,
             attempts_max=attempts_max,
-            fifo=fifo,
             bytes_max=bytes_max,
         )
         for one in dead:

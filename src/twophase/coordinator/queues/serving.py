@@ -99,7 +99,6 @@ class Serving(Subscriptions):
         wait_ms: int,
         client_id: str,
         attempts_max: int,
-        fifo: bool,
         bytes_max: int | None,
     ) -> tuple[list[Delivered], list[Dead]]:
         """Take up to `limit` messages, and those that were given out too often.
@@ -111,7 +110,7 @@ class Serving(Subscriptions):
         while True:
             subscription = await self._subscription(group, topic, queues, until_ms)
             self.asked[group, topic] = self.now_ms()
-            taken = await subscription.take(wanted, limit, self.now_ms, self._page_entries, bytes_max, fifo=fifo)
+            taken = await subscription.take(wanted, limit, self.now_ms, self._page_entries, bytes_max)
             if self._subscriptions.get((group, topic)) is not subscription:
                 continue  # forgotten meanwhile, and so is what was taken
             is_sure = self._owners.is_sure and self._owners.term(topic) is not None

@@ -136,8 +136,6 @@ class Subscription:
         now_ms: Callable[[], int],
         page_entries: Callable[[], int],
         bytes_max: int | None,
-        *,
-        fifo: bool,
     ) -> list[Taken]:
         """Take up to `limit` entries; when this is cancelled, none.
 
@@ -161,7 +159,7 @@ class Subscription:
                     cursor.expire(now_ms())
                     more = True
                     while more and not is_enough():
-                        found = cursor.take(wanted, limit - len(taken), fifo=fifo)
+                        found = cursor.take(wanted, limit - len(taken))
                         taken += [(cursor, *one) for one in found]
                         more = not is_enough() and await self._read(cursor, queue, page_entries())
         except BaseException:

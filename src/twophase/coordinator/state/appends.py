@@ -14,13 +14,15 @@ from twophase.core.queue_message import QUEUE_PREFIX, full_name, message_of, que
 from twophase.stores.queue_rows import Append
 
 
-def appends_of(message: Message, queue_counts: Mapping[str, int]) -> tuple[Append, ...]:
+_ONE: Final = (1, 1)
+
+def appends_of(message: Message, queue_counts: Mapping[str, tuple[int, int]]) -> tuple[Append, ...]:
     """Return an entry for each branch of a message that goes to a queue.
 
     Messages of one message group are in one queue, and others are spread.
 
     Arguments:
-        queue_counts: the queues of each topic that has more than one.
+        queue_counts: the queues of each topic that has more than one: all, and those of its message groups.
     """
     entries: list[Append] = []
     for index, branch in enumerate(message.branches):
@@ -31,7 +33,9 @@ def appends_of(message: Message, queue_counts: Mapping[str, int]) -> tuple[Appen
         except InvalidRequest:
             continue
         name = full_name(queued.namespace, queued.topic)
-        queue = queue_of(queued.message_group or message.gid, queue_counts.get(name, 1))
+        queues, of_groups = queue_counts.get(name, _ONE)
+        group = queued.message_group
+        queue = queue_of(group, of_groups) if group else queue_of(message.gid, queues)
         entries.append(Append(name, queue, index))
     return tuple(entries)
 

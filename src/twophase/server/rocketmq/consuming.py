@@ -159,7 +159,6 @@ class Consuming:
                 wait_ms=_wait_ms(client, request),
                 client_id=client.session.client_id,
                 auto_renew=auto_renew,
-                fifo="fifo" in info.kinds,
                 bytes_max=_BODY_BYTES,
                 caller=client.caller.owner,
             )

@@ -144,7 +144,6 @@ class QueueConsumersApi:
             wait_ms=asked.wait_ms,
             client_id=session.client_id,
             auto_renew=False,
-            fifo="fifo" in info.kinds,
             bytes_max=ANSWER_BYTES_MAX,
             caller=caller.owner,
         )
