@@ -9,7 +9,8 @@ that announces one for HTTP. A node that lacks one of the two passes half messag
 to a node that has what it has and the other, too.
 
 A node that appends entries of a topic which another node serves sends a notice to all, behind its commit. A notice may
-get lost; so each owner looks for new entries by itself, too, while another node lives.
+get lost; so each owner looks for new entries by itself, too, as long as any other node commits something, and once more
+behind the last of that.
 """
 
 from __future__ import annotations
@@ -73,6 +74,9 @@ class Moving:
         """The slot and the addresses that were announced last."""
         self._announcing = asyncio.Lock()
         self._is_alone = True
+        """True when no other node lives that may serve consumers."""
+        self._looked_behind: tuple[tuple[int, int, bool, int], ...] = ()
+        """What was known of the other nodes before the last look for their entries."""
         self._appended: set[str] = set()
         """Topics of which the other nodes are to be woken."""
         self._waking: asyncio.Task[None] | None = None
@@ -136,7 +140,7 @@ class Moving:
                 for topic, term in list(self._given_up.items()):
                     await self._store.give_up_topic(topic, term)
                     del self._given_up[topic]
-                if not self._is_alone:
+                if not self._is_alone or self._owners.others != self._looked_behind:
                     await self._look_for_entries()
             except Exception as cause:  # noqa: BLE001 -- every failure is tried again, or entries would stay unseen
                 error = as_store_error(cause)
@@ -187,9 +191,14 @@ class Moving:
             del self._handing_over[topic]
 
     async def _look_for_entries(self) -> None:
-        topics = self._serving.topics()
+        """Look for what other nodes have appended until now.
+
+        A node may append, and end at once: what was known of it before tells if a later look is needed.
+        """
+        others, topics = self._owners.others, self._serving.topics()
         if topics:
             self._serving.ends_are(await self._store.queue_ends_of(topics))
+        self._looked_behind = others
 
     def _wake_others(self, ends: Mapping[tuple[str, int], int]) -> None:
         """Wake the owners of topics to which this node has appended."""

@@ -47,6 +47,11 @@ class TopicOwners:
         self.leaving: set[str] = set()
         """Those of them that it hands over; it gives out nothing of them."""
         self._nodes: tuple[NodeAddress, ...] = ()
+        self.others: tuple[tuple[int, int, bool, int], ...] = ()
+        """The slots of the other nodes at the last look: number, epoch, held, and when the store has seen it.
+
+        A node that commits something changes what stands here of it.
+        """
         self._http_urls: list[str] = []
         self._looked_s = -LOOK_S
         self._looking = asyncio.Lock()
@@ -90,6 +95,7 @@ class TopicOwners:
             seen = await self._store.nodes()
             self._nodes = candidates(seen, own, seen_after_ms)
             live = living(seen, own, seen_after_ms)
+            self.others = tuple([(one.node, one.epoch, one.held, one.seen_ms) for one in seen if one.node != own])
             self._http_urls = [one.addresses[HTTP] for one in live if HTTP in one.addresses]
             self._looked_s = self._lease.now_s()
         return self._nodes
