@@ -344,7 +344,8 @@ async def test_a_delayed_message_can_be_recalled_until_it_is_due(harness: Harnes
     soon_ms = harness.clock.now_ms() + 5_000
     one, other = await queueing.send(*(order(id_, kind="delay", deliver_at_ms=soon_ms) for id_ in ("1", "2")))
 
-    await queueing.queues.recall("", TOPIC, one.transaction_id, None)
+    for _ in range(2):  # the first answer may be lost
+        await queueing.queues.recall("", TOPIC, one.transaction_id, None)
     harness.clock.advance(5_100)
 
     assert await queueing.ids(wait_ms=1_000) == ["2"]

@@ -65,6 +65,7 @@ _VERDICTS: Final = {
 }
 _DECIDED: Final = frozenset({State.SUBMITTED, State.SUCCEEDED})
 _BURIALS_MAX: Final = 1_000
+_RECALLED: Final = "its producer recalled it"
 
 
 class Queues:
@@ -306,13 +307,15 @@ class Queues:
             raise UnknownMessage(f"no message {transaction_id!r} found, cannot recall.", gid=transaction_id)
         if not is_of_topic(decode(row.body), namespace, topic):
             raise UnknownMessage(f"no message {transaction_id!r} found in {topic!r}.", gid=transaction_id)
+        if isinstance(row, HistoryRow) and (row.state, row.reason) == (State.FAILED, _RECALLED):
+            return  # the answer to the first request may have been lost
         waits = isinstance(row, LiveRow) and row.state is State.SUBMITTED and waits_for_its_time(decode(row.body))
         if not waits:
             raise StateConflict(f"it is {row.state}, cannot recall.", gid=transaction_id)
         reply = await self._handle(
             transaction_id,
             lambda on_reply: Trigger(
-                Event.FORCE_STOP, None, on_reply, DecidedBy.ABORT, "its producer recalled it", owner=caller
+                Event.FORCE_STOP, None, on_reply, DecidedBy.ABORT, _RECALLED, owner=caller
             ),
         )
         if reply.error is not None:
