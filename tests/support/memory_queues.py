@@ -226,7 +226,6 @@ class MemoryQueues:
         wait_ms: int,
         client_id: str,
         auto_renew: bool,
-        fifo: bool,
         bytes_max: int | None = None,
         caller: Owner | None = None,
     ) -> list[Delivered]:

@@ -41,6 +41,8 @@ class CursorAgainstModel(RuleBasedStateMachine):
         self.done: set[int] = set()
         self.with_consumers: dict[int, tuple[int, int]] = {}
         """Number to (receipt, until when)."""
+        self.receipts: dict[int, list[int]] = {}
+        """The receipts of the last delivery, by number."""
         self.attached: set[int] = set()
         """Those of them that a consumer has no longer than it is attached."""
         self.rests: dict[int, int] = {}
@@ -89,27 +91,31 @@ class CursorAgainstModel(RuleBasedStateMachine):
             assert attempts == self.deliveries[number]
             assert not any(self.cursor.extended(number, earlier, for_ms) for earlier in range(self.receipt))
             self.with_consumers[number] = self.receipt, self.now_ms + for_ms
+            self.receipts[number] = [self.receipt]
             (self.attached.add if client_id else self.attached.discard)(number)
 
     @precondition(lambda self: self.with_consumers)
     @rule(data=st.data(), extends=st.booleans(), rests=st.booleans(), for_ms=st.integers(1, 30))
     def end_one(self, data: st.DataObject, extends: bool, rests: bool, for_ms: int) -> None:
         number = data.draw(st.sampled_from(sorted(self.with_consumers)))
-        receipt, _ = self.with_consumers[number]
+        receipt = data.draw(st.sampled_from(self.receipts[number]))
         assert self.cursor.given(number, receipt)
+        assert not self.cursor.given(number, self.receipts[number][0] - 1)
         assert not self.cursor.given(number, receipt + 1_000_000)
         if extends:
             self.receipt += 1
-            self.cursor.extend(number, self.receipt, self.now_ms + for_ms, for_ms, rests=rests)
+            newest, until_ms = self.with_consumers[number]
+            until_ms = max(self.now_ms + for_ms, until_ms if receipt != newest and until_ms > self.now_ms else 0)
+            self.cursor.extend(number, receipt, self.receipt, self.now_ms + for_ms, for_ms, rests=rests)
             assert self.cursor.extended(number, receipt, for_ms, rests=rests) == self.receipt
             assert not self.cursor.extended(number, receipt, for_ms, rests=not rests)
             assert not self.cursor.extended(number, receipt, for_ms + 1, rests=rests)
             self.rests.pop(number, None)
             if rests:
-                self.rests[number] = self.now_ms + for_ms
-            self.with_consumers[number] = self.receipt, self.now_ms + for_ms
+                self.rests[number] = until_ms
+            self.with_consumers[number] = self.receipt, until_ms
+            self.receipts[number].append(self.receipt)
             self.attached.discard(number)
-            assert not self.cursor.given(number, receipt)
         else:
             self.cursor.finish(number)
             del self.with_consumers[number]

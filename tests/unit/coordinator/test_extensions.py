@@ -50,15 +50,39 @@ async def test_the_receipt_of_a_repeated_extension_counts(harness: Harness, queu
         await extend(queueing, first.handle)
 
 
-async def test_an_extension_of_another_length_or_of_an_earlier_receipt_is_stale(queueing: Queueing) -> None:
+async def test_an_extension_by_an_earlier_receipt_of_the_delivery_shortens_nothing(
+    harness: Harness, queueing: Queueing
+) -> None:
     await queueing.send(order("1"))
     (first,) = await queueing.receive(invisible_ms=10_000)
     second = await extend(queueing, first.handle)
+    third = await extend(queueing, first.handle, 20_000)
+    assert len({first.handle, second, third}) == 3
+    harness.clock.advance(19_000)
+    assert await queueing.ids() == []
+    await extend(queueing, third, 50_000)
+    await extend(queueing, second, 5_000)  # it may be as old as the first one
+    harness.clock.advance(49_000)
+    assert await queueing.ids() == []
+    harness.clock.advance(1_000)
+    assert await queueing.ids() == ["1"]
+
+
+@pytest.mark.parametrize("act", ["ack", "dead_letter", "give_back"])
+async def test_what_is_done_counts_although_the_answer_with_the_newest_receipt_was_lost(
+    harness: Harness, queueing: Queueing, act: str
+) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    await extend(queueing, first.handle)
+    await extend(queueing, await extend(queueing, first.handle))
+
+    await getattr(queueing.queues, act)("", GROUP, TOPIC, first.handle)
+
+    harness.clock.advance(60_000)
+    assert await queueing.ids() == (["1"] if act == "give_back" else [])
     with pytest.raises(ReceiptStale):
-        await extend(queueing, first.handle, 20_000)
-    await extend(queueing, second)
-    with pytest.raises(ReceiptStale):
-        await extend(queueing, first.handle)
+        await queueing.ack(first)
 
 
 async def test_a_repeated_extension_is_stale_when_another_consumer_has_the_message(

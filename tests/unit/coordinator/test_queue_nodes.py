@@ -135,6 +135,66 @@ async def test_the_owner_looks_for_entries_of_which_no_notice_comes(nodes: Nodes
     assert ids(await waiting) == ["1"]
 
 
+async def test_the_last_entries_of_a_node_that_ends_are_seen(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, other = await placed(nodes)
+    waiting = asyncio.ensure_future(receive(owner))
+    served = owner.coordinator.queues.serving
+    await until(lambda: any(one._waiters for one in served._subscriptions.values()))
+    read, goes_on, looks = owner.store.queue_ends_of, asyncio.Event(), list[None]()
+
+    async def slow(topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        found = await read(topics)
+        looks.append(None)
+        await goes_on.wait()
+        return found
+
+    monkeypatch.setattr(owner.store, "queue_ends_of", slow)
+    await until(lambda: bool(looks))
+    other.coordinator.queues.serving.on_appended = None  # the notice gets lost
+
+    await send(other, "1")
+    await other.coordinator.stop()
+    await owner.coordinator.queues._moving._look()
+    assert owner.coordinator.queues._moving._is_alone
+    goes_on.set()
+
+    assert ids(await waiting) == ["1"]
+
+
+async def test_entries_of_a_node_that_serves_no_consumers_are_looked_for(nodes: Nodes) -> None:
+    await nodes.a.coordinator.queues.announce({"test": "node-1:1"})
+    await nodes.a.coordinator.queues._moving._look()
+    assert nodes.a.coordinator.queues._moving._is_alone
+    waiting = asyncio.ensure_future(receive(nodes.a))
+    served = nodes.a.coordinator.queues.serving
+    await until(lambda: any(one._waiters for one in served._subscriptions.values()))
+    nodes.b.coordinator.queues.serving.on_appended = None  # the notice gets lost
+
+    await send(nodes.b, "1")
+
+    assert ids(await waiting) == ["1"]
+
+
+async def test_a_group_that_is_reset_while_its_topic_is_lost_is_read_again(nodes: Nodes) -> None:
+    owner, other = await placed(nodes)
+    await send(owner, "1", "2")
+    one, two = await receive(owner)
+    await ack(owner, one)
+    # Another node takes the topic, does the rest, and gives it up.
+    await other.store.give_up_topic(TOPIC, owner.coordinator.queues._owners.terms[TOPIC])
+    term = await other.store.own_topic(TOPIC) or 0
+    await other.store.flush(Batch([], [], progress=[Progress(GROUP, TOPIC, 0, 2, b"", term)]))
+    await other.store.give_up_topic(TOPIC, term)
+
+    with pytest.raises(QueuesElsewhere):
+        async with owner.coordinator.queues.serving.set_aside([TOPIC], GROUP):
+            pass
+
+    assert await receive(owner, wait_ms=0) == []
+    with pytest.raises(ReceiptStale):
+        await ack(owner, two)
+
+
 async def test_when_the_owner_dies_only_what_was_in_flight_comes_again(nodes: Nodes) -> None:
     owner, other = await placed(nodes)
     await send(other, "1", "2", "3", "4")
@@ -161,6 +221,9 @@ async def test_a_former_owner_acknowledges_nothing_and_forgets_the_topic(nodes: 
 
     (progress,) = await other.store.queue_progress(GROUP, TOPIC)
     assert progress.next_number == 1
+    with pytest.raises(ReceiptStale) as caught:  # a client that is told of another node repeats it for ever
+        await ack(owner, two)
+    assert not caught.value.is_superseded
     assert owner.coordinator.queues.serving.topics() == []
 
 

@@ -198,7 +198,7 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Make a topic before its first use."""
-    asked = DefineTopic(by or me(), reason, False, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run)
+    asked = DefineTopic(by or me(), reason, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run)
     _define(name, asked, server, json)
 
 

@@ -73,7 +73,8 @@ class Delivered(msgspec.Struct, frozen=True):
     """A message that a consumer has for some time.
 
     Arguments:
-        handle: the receipt, opaque; stale after `extend` and after another delivery.
+        handle: the receipt, opaque; it counts until the message is done or delivered again, also behind an `extend`,
+            whose answer may be lost.
         attempt: deliveries of it to the group, this one included.
         stored_ms: when it was appended.
         invisible_ms: how long no other consumer gets it; 0: as long as the client is attached, `queue_hold_ms` at most.
@@ -257,8 +258,8 @@ class QueueApi(Protocol):
         """Take note that a message is done; when this returns that is durable.
 
         Raises:
-            ReceiptStale: it was delivered again, extended or done since, and what is done is durable; or nothing is
-                known of this delivery (not `is_superseded`).
+            ReceiptStale: it was delivered again or done since, and what is done is durable; or nothing is known of
+                this delivery (not `is_superseded`).
             ReceiptInvalid: nothing made this handle.
             QueuesElsewhere: another node serves the topic's consumers, and knows its receipts; nothing was changed.
         """
@@ -270,9 +271,10 @@ class QueueApi(Protocol):
         """Keep a message for `invisible_ms` from now; then it is delivered again.
 
         Returns the new receipt. The same request again, whose answer may have been lost, gets the same one and changes
-        nothing.
+        nothing. Another one by an earlier receipt shortens nothing.
 
-        `rests`: it waits that time also after a restart, and at another node. Otherwise others get it then at once.
+        `rests`: it waits that time also after a restart, and at another node; when this returns that is durable.
+        Otherwise others get it then at once.
 
         Raises as `ack`.
         """
@@ -297,7 +299,7 @@ class QueueApi(Protocol):
         ...
 
     async def recall(self, namespace: str, topic: str, transaction_id: str, caller: Owner | None) -> None:
-        """Take back a delayed message that is not in its queue yet.
+        """Take back a delayed message that is not in its queue yet; repeating it is safe.
 
         Raises:
             StateConflict: it is there already.

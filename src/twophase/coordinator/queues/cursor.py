@@ -45,7 +45,8 @@ class Undone(msgspec.Struct, eq=False):
 
     Arguments:
         attempts: how often it was given out.
-        receipt: of the last time; 0 for none in this process.
+        begun: the first receipt of the last time; 0 for none in this process.
+        receipt: the newest receipt of that time: each extension makes one.
         until_ms: until then a consumer has it, or it rests; 0: it waits for a consumer.
         rests: it does so until then, also after a restart.
         client_id: the consumer that has it until then, if it is attached so long; empty for none.
@@ -56,6 +57,7 @@ class Undone(msgspec.Struct, eq=False):
     """
 
     attempts: int = 0
+    begun: int = 0
     receipt: int = 0
     until_ms: int = 0
     rests: bool = False
@@ -226,12 +228,6 @@ class Cursor:
             one.listed = True
             self._waiting.append(number)
 
-    def _release_held_back(self) -> None:
-        for number in sorted(self._held_back):
-            if not self.undone[number].until_ms:
-                self._list(number, self.undone[number])
-        self._held_back.clear()
-
     def _let_go(self, one: Undone) -> None:
         if one.held is not None:
             self.held_bytes -= len(one.held.message.body)
@@ -287,6 +283,7 @@ class Cursor:
         assert not one.until_ms, "no consumer has it"
         self._let_go(one)
         one.attempts += 1
+        one.begun = receipt
         self.postpone(number, receipt, until_ms)
         one.client_id = client_id
         return one.attempts
@@ -294,6 +291,7 @@ class Cursor:
     def set_aside(self, number: int, receipt: int, until_ms: int) -> None:
         """Keep an entry that was taken from consumers while it is buried."""
         assert not self.undone[number].until_ms, "a message that a consumer has is not buried"
+        self.undone[number].begun = receipt
         self.postpone(number, receipt, until_ms)
 
     def waits(self, number: int, one: Undone) -> bool:
@@ -313,16 +311,29 @@ class Cursor:
         """Let an entry wait again as if it had not been given out, before all others."""
         one = self.undone[number]
         one.attempts = max(0, one.attempts - 1)
-        one.until_ms = one.receipt = 0
+        one.until_ms = one.begun = one.receipt = 0
         one.client_id, one.extended = "", _NOT_EXTENDED
         self.changed = True
         self.put_back(number, one)
 
-    def extend(self, number: int, receipt: int, until_ms: int, for_ms: int, *, rests: bool = False) -> None:
-        """Postpone an entry as a consumer asks; `extended` answers a repetition."""
-        before = self.undone[number].receipt
+    def extend(
+        self, number: int, by: int, receipt: int, until_ms: int, for_ms: int, *, rests: bool = False
+    ) -> None:
+        """Postpone an entry as a consumer asks; `extended` answers a repetition.
+
+        Arguments:
+            number: of the entry.
+            by: the receipt that the consumer names. An earlier one than the newest shortens nothing: its request may
+                be older than the last extension.
+            receipt: the next one.
+            until_ms, for_ms: the time to which it is postponed, and how long that is.
+            rests: as of `postpone`.
+        """
+        one = self.undone[number]
+        if by != one.receipt:
+            until_ms = max(until_ms, one.until_ms)
         self.postpone(number, receipt, until_ms, rests=rests)
-        self.undone[number].extended = before, for_ms, rests
+        one.extended = by, for_ms, rests
 
     def extended(self, number: int, receipt: int, for_ms: int, *, rests: bool = False) -> int:
         """Return the newest receipt of an entry whose last act was this extension.
@@ -368,9 +379,12 @@ class Cursor:
                 self._list(number, one)
 
     def given(self, number: int, receipt: int) -> bool:
-        """Return True when this is the last receipt of an entry that is not done."""
+        """Return True for a receipt of the last delivery of an entry that is not done.
+
+        Each receipt of that delivery counts: the answer with a newer one may have been lost.
+        """
         one = self.undone.get(number)
-        return one is not None and one.receipt == receipt != 0
+        return one is not None and 0 < one.begun <= receipt <= one.receipt
 
     def superseded(self, number: int, receipt: int) -> bool:
         """Return True when an entry is done, or was given out again after a receipt."""

@@ -235,10 +235,11 @@ class Serving(Subscriptions):
                 await self._written(cursors)
             except BaseException:
                 for key, one in gone.items():
-                    self._subscriptions[key] = one
-                    self._by_topic.setdefault(key[1], []).append(one)
-                for cursor in cursors:
-                    self._report(cursor)
+                    if all(self._owners.has(key[1], cursor.term) for cursor in one.cursors.values()):
+                        self._subscriptions[key] = one
+                        self._by_topic.setdefault(key[1], []).append(one)
+                        for cursor in one.cursors.values():
+                            self._report(cursor)
                 raise
             finally:
                 for one in gone.values():
@@ -276,15 +277,16 @@ class Serving(Subscriptions):
         """Return the entry of a receipt; name the owner where it is another node.
 
         What is done is refused when that is durable: the flush of the first acknowledgement may be under way, or has
-        failed.
+        failed. What this node gave out, and serves no more, no node knows: official clients repeat an act for ever if
+        they are told of another node.
         """
         try:
             return self.given(group, topic, handle)
         except ReceiptStale:
             cursor, receipt = self._named_by(group, topic, handle)
-            if cursor is None:
+            if cursor is None and not receipt.delivery:
                 await self._owners.require_here(topic)  # what another node gave out, only it knows
-            elif receipt.number in cursor.done and self._is_to_write(cursor):
+            elif cursor is not None and receipt.number in cursor.done and self._is_to_write(cursor):
                 await self._written([cursor])
             raise
 
@@ -307,14 +309,16 @@ class Serving(Subscriptions):
         """See `QueueApi.extend`."""
         cursor, (queue, number, delivery) = self._named_by(group, topic, handle)
         newest = 0 if cursor is None else cursor.extended(number, delivery, invisible_ms, rests=rests)
-        if newest:
-            return self._receipts.handle(queue, number, newest)
-        cursor, _ = await self._given_here(group, topic, handle)
-        receipt = self._receipts.next()
-        cursor.extend(number, receipt, self.now_ms() + invisible_ms, invisible_ms, rests=rests)
-        self._report(cursor)
-        self._subscriptions[group, topic].watch(self.now_ms())
-        return self._receipts.handle(queue, number, receipt)
+        if not newest:
+            cursor, _ = await self._given_here(group, topic, handle)
+            newest = self._receipts.next()
+            cursor.extend(number, delivery, newest, self.now_ms() + invisible_ms, invisible_ms, rests=rests)
+            self._report(cursor)
+            self._subscriptions[group, topic].watch(self.now_ms())
+        assert cursor is not None, "it has the entry"
+        if rests and self._is_to_write(cursor):
+            await self._written([cursor])
+        return self._receipts.handle(queue, number, newest)
 
     async def give_back(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
@@ -384,8 +388,7 @@ class Serving(Subscriptions):
                 durable.set_result(None)
         for cursor in refused:
             _, topic, _ = cursor.key
-            if self._serves(cursor):
-                self._owners.lost(topic, cursor.term)
+            if self._owners.lost(topic, cursor.term) or self._serves(cursor):
                 self.forget_topic(topic, QueuesElsewhere())
 
     def _serves(self, cursor: Cursor) -> bool:

@@ -173,11 +173,17 @@ class TopicOwners:
             self._refused_s[topic] = now_s
             return None
 
-    def lost(self, topic: str, term: int) -> None:
-        """Note that the store has refused progress of a term."""
-        if self.terms.get(topic) == term:
-            del self.terms[topic]
-            self.leaving.discard(topic)
+    def has(self, topic: str, term: int) -> bool:
+        """Return True while a term is this node's, as far as it knows, also while it hands the topic over."""
+        return not self._store.shared or self.terms.get(topic) == term
+
+    def lost(self, topic: str, term: int) -> bool:
+        """Note that the store has refused progress of a term; True when it was this node's."""
+        if self.terms.get(topic) != term:
+            return False
+        del self.terms[topic]
+        self.leaving.discard(topic)
+        return True
 
     def forget(self) -> None:
         """Own nothing any more: this node has lost its slot."""

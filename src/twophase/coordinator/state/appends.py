@@ -7,14 +7,15 @@ address is not to be understood is left out, as no consumer could get it; its de
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from twophase.core.errors import InvalidRequest
 from twophase.core.message import Message
 from twophase.core.queue_message import QUEUE_PREFIX, full_name, message_of, queue_of
 from twophase.stores.queue_rows import Append
 
-
 _ONE: Final = (1, 1)
+
 
 def appends_of(message: Message, queue_counts: Mapping[str, tuple[int, int]]) -> tuple[Append, ...]:
     """Return an entry for each branch of a message that goes to a queue.

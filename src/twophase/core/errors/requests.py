@@ -185,7 +185,7 @@ class NotYetDelivered(Refused):
 
 
 class ReceiptStale(Refused):
-    """The message was delivered again, extended or done since."""
+    """The message was delivered again or done since."""
 
     code = "TP-2020"
     remedy = "Use the newest receipt; the delivery that has it counts."

@@ -145,7 +145,7 @@ class Consuming:
             raise Refused(Code.BAD_REQUEST, "batch_size: it must be at least 1.")
         invisible_ms, auto_renew = _invisible(client, request)
         try:
-            info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
+            await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
         except QueueNotFound as error:
             raise Refused(Code.TOPIC_NOT_FOUND, error.message) from error
         receiving = asyncio.ensure_future(

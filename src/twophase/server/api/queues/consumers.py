@@ -132,7 +132,6 @@ class QueueConsumersApi:
         asked = await read(request, Receive)
         caller = caller_of(request)
         require_topic(caller, asked.namespace, asked.topic)
-        info = await self._queues.topic(asked.namespace, asked.topic, caller.owner)
         session = self._sessions.of(caller, asked.client)
         receiving = self._queues.receive(
             asked.namespace,

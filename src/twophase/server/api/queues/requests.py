@@ -15,7 +15,7 @@ from twophase.server.identity.caller import Caller
 
 Asked = TypeVar("Asked")
 QUEUES_TAG: Final = "queues"
-STALE: Final = "TP-2020: the message was delivered again, extended or done since"
+STALE: Final = "TP-2020: the message was delivered again or done since"
 NO_QUEUE: Final = "TP-1020: there is no such topic or group, and the first use does not create one; or as any request"
 
 
