@@ -56,7 +56,7 @@ async def test_a_topic_is_removed_with_what_groups_have_done_of_it_and_its_numbe
     progress = [Progress("slow", "orders", 0, 1, b""), Progress("slow", "bills", 0, 1, b"")]
     await store.flush(Batch([], [], progress=progress))
 
-    assert [await store.empty_queues("orders", 2) for _ in range(3)] == [2, 1, 0]
+    assert [await store.empty_queue("orders", 0, before, 2) for before in (1, 3, 3)] == [1, 2, 0]
     assert await store.change_queue(topic, None, ACT)
 
     assert [one.topic for one in await store.queue_readers()] == ["bills"]
@@ -79,7 +79,8 @@ async def test_the_extent_of_queues(store: Store, clock: SetClock) -> None:
     assert await store.queue_first("orders", 0, 2) == (2, clock.time_ms)
     assert await store.queue_first("orders", 0, 3) is None
 
-    await store.empty_queues("orders", 100)
+    for queue in (0, 3):
+        await store.empty_queue("orders", queue, 100, 100)
     assert list(await store.queue_spans("orders")) == [Span("orders", 0, 3, 3, None), Span("orders", 3, 1, 1, None)]
 
 

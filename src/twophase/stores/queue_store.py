@@ -155,11 +155,11 @@ class QueueStore(Protocol):
         """
         ...
 
-    async def empty_queues(self, topic: str, limit: int) -> int:
-        """Remove at most `limit` entries of a topic, done or not; return how many.
+    async def empty_queue(self, topic: str, queue: int, before: int, limit: int) -> int:
+        """Remove at most `limit` entries of a queue, done or not, with numbers below `before`; return how many.
 
-        The numbers of the topic's queues continue, so no number is ever given twice. The time is raised before which
-        entries may be gone, as by `purge_queues`.
+        The oldest go first. The numbers of the queue continue, so no number is ever given twice. The time is raised
+        before which entries may be gone, as by `purge_queues`.
         """
         ...
 

@@ -119,7 +119,7 @@ async def _queue(store: Store, name: str, size: int) -> None:
     await store.change_queue(made, changed, act)
     await store.change_queue(changed, None, act)
     await store.reset_queues([Progress(name, "bills", 0, 0, b"")], act)
-    await store.empty_queues(name, 1)
+    await store.empty_queue(name, 0, 1, 1)
 
 
 async def _read_all(store: Store, gid: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from twophase.coordinator.operator import Act
 from twophase.coordinator.queues import Decision, QueueMessage
 from twophase.coordinator.queues.halves import HALVES
 from twophase.coordinator.settings import CoordinatorSettings
-from twophase.core.audit_log import Actor, AuditSearch
+from twophase.core.audit_log import Actor, AuditEntry, AuditSearch
 from twophase.core.errors import (
     InvalidRequest,
     QueueInUse,
@@ -267,6 +267,28 @@ async def test_a_topic_is_removed_only_when_nothing_needs_it(harness: Harness, q
         await operator(queueing).topic(TOPIC, "")
     assert await queueing.send(order("2")) != []
     assert await queueing.ids() == ["2"]
+
+
+async def test_a_message_that_comes_while_its_topic_is_removed_stays(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"))
+    await queueing.ack(*await queueing.receive())
+    harness.clock.advance(61_000)
+    append = harness.store.append_audit
+
+    async def meanwhile(entries: Sequence[AuditEntry]) -> None:
+        await append(entries)
+        await queueing.send(order("late"))
+
+    monkeypatch.setattr(harness.store, "append_audit", meanwhile)
+
+    removed = await operator(queueing).remove_topic(TOPIC, REMOVED, ACT)
+
+    assert (removed.messages, removed.more) == (1, True)
+    with pytest.raises(QueueInUse, match="not done"):
+        await operator(queueing).remove_topic(TOPIC, REMOVED, ACT)
+    assert await queueing.ids() == ["late"]
 
 
 async def test_a_large_topic_is_removed_in_several_requests(

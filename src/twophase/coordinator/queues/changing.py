@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -190,24 +190,30 @@ class Changing:
         if dry_run:
             return Removed(name, messages, undone, len(topic.lags))
         async with self._serving.set_aside([name]):
-            removed = await self._empty(name, messages, act)
+            removed = await self._empty(name, {part.queue: part.end for part in topic.parts if part.first < part.end}, messages, act)
             more = bool(await self._store.queue_spans(name)) and await self._is_left(name)
             if not more:
                 await self._remove("topic", name, TopicSettings(), act, f"{undone} messages not done")
         return Removed(name, removed, undone, len(topic.lags), more)
 
-    async def _empty(self, name: str, messages: int, act: Act) -> int:
+    async def _empty(self, name: str, ends: Mapping[int, int], messages: int, act: Act) -> int:
+        """Remove the messages below these numbers, as far as one request may; return how many.
+
+        What has come since the operator's request was allowed stays: no group has done it, and nobody has seen it.
+        """
         if not messages:
             return 0
         entry = msgspec.structs.replace(act.entry("empty-topic", name), before=f"{messages} messages")
         await self._store.append_audit([entry])  # before the first is gone: the steps are commits of their own
-        removed = 0
+        removed, left = 0, dict(ends)
         for _ in range(_STEPS_MAX):
-            began_s = time.monotonic()
-            step = await self._store.empty_queues(name, self._settings.purge_rows)
-            removed += step
-            if not step:
+            if not left:
                 break
+            began_s, queue = time.monotonic(), min(left)
+            step = await self._store.empty_queue(name, queue, left[queue], self._settings.purge_rows)
+            removed += step
+            if step < self._settings.purge_rows:
+                del left[queue]
             await asyncio.sleep(time.monotonic() - began_s)  # half of the time is left to flushes
         return removed
 

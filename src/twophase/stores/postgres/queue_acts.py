@@ -27,9 +27,9 @@ async def readers(connection: Connection, topic: str, group: str) -> list[Reader
     return [Reader(*row) for row in await connection.fetch(statements.QUEUE_READERS, topic, group)]
 
 
-async def empty(connection: Connection, topic: str, limit: int) -> int:
-    """Remove some entries of a topic; return how many."""
-    return removed(await connection.execute(statements.QUEUE_EMPTY, topic, limit))
+async def empty(connection: Connection, topic: str, queue: int, before: int, limit: int) -> int:
+    """Remove some entries at the old end of a queue; return how many."""
+    return removed(await connection.execute(statements.QUEUE_EMPTY, topic, queue, before, limit))
 
 
 async def change(

@@ -393,10 +393,10 @@ class PostgresStore:
         clock_ms = self._clock.now_ms() if self._clock else None
         return clock_ms, self._writer.node_epoch.node, act_columns((entry,))
 
-    async def empty_queues(self, topic: str, limit: int) -> int:
-        """See `QueueStore.empty_queues`."""
+    async def empty_queue(self, topic: str, queue: int, before: int, limit: int) -> int:
+        """See `QueueStore.empty_queue`."""
         readers = await self._settled_readers()
-        return await readers.ask(lambda connection: queue_acts.empty(connection, topic, limit), "cleaning")
+        return await readers.ask(lambda one: queue_acts.empty(one, topic, queue, before, limit), "cleaning")
 
     async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Mapping[str, int] | None = None) -> int:
         """See `QueueStore.purge_queues`."""

@@ -33,9 +33,9 @@ def readers(connection: sqlite3.Connection, topic: str, group: str) -> list[Read
     return [Reader(*row) for row in connection.execute(statements.QUEUE_READERS, (topic, group))]
 
 
-def keys(connection: sqlite3.Connection, topic: str, limit: int) -> list[Old]:
-    """Return the keys and times of entries of a topic."""
-    return connection.execute(statements.QUEUE_KEYS, (topic, limit)).fetchall()
+def keys(connection: sqlite3.Connection, topic: str, queue: int, before: int, limit: int) -> list[Old]:
+    """Return the keys and times of entries at the old end of a queue."""
+    return connection.execute(statements.QUEUE_KEYS, (topic, queue, before, limit)).fetchall()
 
 
 def change(known: Definition | None, wanted: Definition | None) -> Change:

@@ -334,9 +334,9 @@ class SqliteStore:
         """See `QueueStore.reset_queues`. A write like a flush, under the same fence."""
         return await self._act("resetting a group", queue_acts.reset(progress), entry)
 
-    async def empty_queues(self, topic: str, limit: int) -> int:
-        """See `QueueStore.empty_queues`."""
-        return await self._forget(await self._read(lambda connection: queue_acts.keys(connection, topic, limit)))
+    async def empty_queue(self, topic: str, queue: int, before: int, limit: int) -> int:
+        """See `QueueStore.empty_queue`."""
+        return await self._forget(await self._read(lambda one: queue_acts.keys(one, topic, queue, before, limit)))
 
     async def purge_queues(self, before_ms: int, limit: int, own_before_ms: Mapping[str, int] | None = None) -> int:
         """See `QueueStore.purge_queues`."""

@@ -1,7 +1,11 @@
--- Removes some entries of a topic; in the same commit it raises the time before which entries may be gone. $1 topic, $2 limit.
+-- Removes some entries of a queue, from its old end; in the same commit it raises the time before which entries may be gone.
+-- $1 topic, $2 queue, $3 before number, $4 limit.
 -- Served by: the primary keys of queue_entry and store_meta.
 with gone as (
-    select topic, queue, number, stored_ms from queue_entry where topic = $1 limit $2
+    select topic, queue, number, stored_ms from queue_entry
+    where topic = $1 and queue = $2 and number < $3
+    order by number
+    limit $4
 ), raised as (
     insert into store_meta (name, value)
     select 'queue_horizon_ms', max(stored_ms) + 1 from gone having count(*) > 0
