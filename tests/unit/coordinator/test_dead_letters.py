@@ -238,6 +238,30 @@ async def test_dead_letters_are_in_one_queue(queueing: Queueing) -> None:
     assert (await operator.define_topic(f"not{LETTERS}", DefineTopic(queues=2), ACT)).after
 
 
+async def test_letters_that_an_earlier_version_has_put_into_several_queues_are_listed_and_redriven(
+    harness: Harness, queueing: Queueing
+) -> None:
+    counts = harness.coordinator.queues.definitions._counts
+    counts[LETTERS] = 4, 4
+    ids = [f"{number}" for number in range(12)]
+    await bury(queueing, *ids)
+    del counts[LETTERS]
+
+    position, numbers, shown = 0, list[int](), list[str]()
+    while not shown or position:
+        letters = await page(queueing, position, 3)
+        numbers += [one.number for one in letters.letters]
+        shown += [one.message_id for one in letters.letters]
+        position = letters.position
+
+    assert sorted(shown) == sorted(ids)
+    assert len(set(numbers)) == 12
+    assert len({number >> 40 for number in numbers}) > 1
+    assert await redrive(queueing, numbers) == [("sent", "")] * 12
+    assert await redrive(queueing, [2**61]) == [("refused", "there is no such letter")]
+    assert sorted(await queueing.ids(100)) == sorted(ids)
+
+
 async def test_an_edit_changes_body_tag_and_properties_and_is_recorded_without_the_bodies(
     harness: Harness, queueing: Queueing
 ) -> None:

@@ -4,17 +4,22 @@ A redriven letter is a new message of the topic from which it came, for its grou
 letter's, so a repeated redrive sends nothing twice, and the letter stays until cleaning removes it. Promise: each
 message that is sent so is one commit with the act's row in the audit log, which names what was edited and never shows
 a body.
+
+Letters go to one queue. An earlier version let an operator give their topic several; a letter in another one than the
+first has a number of its own, too.
 """
 
 from __future__ import annotations
 
 import hashlib
 from base64 import b64encode
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
 
 from twophase.coordinator.operator import Act
+from twophase.coordinator.queues.definitions import QUEUES_MAX
 from twophase.coordinator.queues.lags import Allowed
 from twophase.coordinator.queues.repeats import REASON
 from twophase.coordinator.queues.subscription import held_of
@@ -38,6 +43,8 @@ LETTERS_MAX: Final = 100
 """The most letters of one page, and of one redrive."""
 _DIGEST_CHARACTERS: Final = 16
 _NUMBERS_END: Final = 2**62
+_OF_QUEUE: Final = 2**40
+"""The numbers of letters in one queue."""
 _PROPERTIES_MAX: Final = 128
 _ATTRIBUTES_MAX: Final = 16 * 1024
 
@@ -101,19 +108,34 @@ class Letters:
 
         That number is 0 at the end. `allowed`: returns True for the topics whose messages the caller may see.
         """
-        limit = min(limit, LETTERS_MAX)
-        entries = await self._store.queue_page(letters_of(group), 0, position, limit)
+        topic = letters_of(group)
+        begin = await self._next(topic, position)
+        if begin is None:
+            return [], 0
+        queue, least = divmod(begin, _OF_QUEUE)
+        entries = await self._store.queue_page(topic, queue, least, min(limit, LETTERS_MAX))
         letters = [
-            await self._shown(entry, with_bodies=with_bodies) for entry in entries if _is_shown(entry, group, allowed)
+            await self._shown(entry, queue * _OF_QUEUE + entry.number, with_bodies=with_bodies)
+            for entry in entries
+            if _is_shown(entry, group, allowed)
         ]
-        following = entries[-1].number + 1 if entries else 0
-        more = following and await self._store.queue_first(letters_of(group), 0, following) is not None
-        return letters, following if more else 0
+        following = await self._next(topic, queue * _OF_QUEUE + entries[-1].number + 1) if entries else None
+        return letters, following or 0
 
-    async def _shown(self, entry: Entry, *, with_bodies: bool) -> ShownLetter:
+    async def _next(self, topic: str, position: int) -> int | None:
+        """Return the number of the first letter from a position on."""
+        begin, least = divmod(position, _OF_QUEUE)
+        for queue in sorted(await self._store.queue_ends(topic)):
+            if queue >= begin:
+                found = await self._store.queue_first(topic, queue, least if queue == begin else 0)
+                if found is not None:
+                    return queue * _OF_QUEUE + found[0]
+        return None
+
+    async def _shown(self, entry: Entry, number: int, *, with_bodies: bool) -> ShownLetter:
         message, topic = held_of(entry).message, _origin(held_of(entry).message)
         letter = ShownLetter(
-            entry.number,
+            number,
             entry.gid,
             topic,
             message.message_id,
@@ -153,38 +175,51 @@ class Letters:
         if edit.body is not None and len(numbers) > 1:
             raise InvalidRequest("body: one letter can have another body, and not several the same one.")
         edit.require_possible()
-        entries = await self._store.queue_entries(letters_of(group), 0, numbers)
-        found = {one.number: one for one in entries if _is_shown(one, group, allowed)}
+        found = {number: one for number, one in await self._found(group, numbers) if _is_shown(one, group, allowed)}
         results = []
         for number in numbers:
             if number not in found:
                 results.append(RedrivenLetter(number, "", "", "refused", "there is no such letter"))
             else:
-                results.append(await self._redrive_one(group, found[number], edit, act, allowed, dry_run=asked.dry_run))
+                sent = await self._redrive_one(group, number, found[number], edit, act, allowed, dry_run=asked.dry_run)
+                results.append(sent)
         return RedrivenLetters(group, results)
 
+    async def _found(self, group: str, numbers: Sequence[int]) -> list[tuple[int, Entry]]:
+        """Return letters that there are, with their numbers."""
+        wanted: dict[int, list[int]] = {}
+        for number in numbers:
+            queue, at = divmod(number, _OF_QUEUE)
+            if queue < QUEUES_MAX:
+                wanted.setdefault(queue, []).append(at)
+        found: list[tuple[int, Entry]] = []
+        for queue, at in wanted.items():
+            entries = await self._store.queue_entries(letters_of(group), queue, at)
+            found += [(queue * _OF_QUEUE + one.number, one) for one in entries]
+        return found
+
     async def _redrive_one(
-        self, group: str, entry: Entry, edit: Edit, act: Act, allowed: Allowed, *, dry_run: bool
+        self, group: str, number: int, entry: Entry, edit: Edit, act: Act, allowed: Allowed, *, dry_run: bool
     ) -> RedrivenLetter:
         letter = held_of(entry).message
         topic = edit.topic or _origin(letter)
         if not topic:
-            return RedrivenLetter(entry.number, "", "", "refused", f"it has no property {ORIGIN_TOPIC}: name the topic")
+            return RedrivenLetter(number, "", "", "refused", f"it has no property {ORIGIN_TOPIC}: name the topic")
         if not allowed(topic):
-            return RedrivenLetter(entry.number, "", topic, "refused", "the token's messages may not go to this topic")
+            return RedrivenLetter(number, "", topic, "refused", "the token's messages may not go to this topic")
         message, gid = _edited(letter, group, topic, edit), _gid(letter, topic, entry)
         if await self._store.get(gid) is not None:
-            return RedrivenLetter(entry.number, gid, topic, "sent before")
+            return RedrivenLetter(number, gid, topic, "sent before")
         if dry_run:
-            return RedrivenLetter(entry.number, gid, topic, "would be sent")
+            return RedrivenLetter(number, gid, topic, "would be sent")
         reply = await self._acts.perform(
-            _entry(act, group, entry, letter, message, gid),
+            _entry(act, group, number, entry, letter, message, gid),
             lambda on_reply, audited: _begin(self._append, message, gid, on_reply, audited),
         )
         if reply.error is None:
-            return RedrivenLetter(entry.number, gid, topic, "sent")
+            return RedrivenLetter(number, gid, topic, "sent")
         if isinstance(reply.error, (StateConflict, ContentConflict)):
-            return RedrivenLetter(entry.number, gid, topic, "sent before")
+            return RedrivenLetter(number, gid, topic, "sent before")
         raise reply.error
 
 
@@ -269,10 +304,12 @@ def _edited(letter: QueueMessage, group: str, topic: str, edit: Edit) -> QueueMe
     )
 
 
-def _entry(act: Act, group: str, entry: Entry, letter: QueueMessage, message: QueueMessage, gid: str) -> AuditEntry:
+def _entry(
+    act: Act, group: str, number: int, entry: Entry, letter: QueueMessage, message: QueueMessage, gid: str
+) -> AuditEntry:
     """Return the act for the audit log: what was edited, by digests and names."""
     said = act.entry("redrive-letter", entry.gid)
-    edits = [f"letter {entry.number} of {group} goes to {message.topic} as {gid}"]
+    edits = [f"letter {number} of {group} goes to {message.topic} as {gid}"]
     if message.body != letter.body:
         edits.append(f"body {_digest(letter.body)} replaced by {_digest(message.body)}")
     if message.tag != letter.tag:
