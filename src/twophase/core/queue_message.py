@@ -36,7 +36,8 @@ Its queue's branch would be appended with the decision, at once.
 NAME_CHARACTERS_MAX: Final = 255
 _NAMES_MAX: Final = 4096
 """Names that are not looked at again."""
-_NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]{1,255}")
+_NAME: Final = re.compile(rf"(?:{DEAD_LETTERS})?[%|a-zA-Z0-9_-]{{1,255}}")
+"""The dead letters of every group have a name, too."""
 _OWN_GID: Final = re.compile(rf"{GID_PREFIX}[0-9a-f]{{32}}")
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_.~-]*", re.ASCII)
 """Text that an address has as it is; looking costs a tenth of quoting."""

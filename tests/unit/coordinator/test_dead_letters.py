@@ -238,6 +238,16 @@ async def test_dead_letters_are_in_one_queue(queueing: Queueing) -> None:
     assert (await operator.define_topic(f"not{LETTERS}", DefineTopic(queues=2), ACT)).after
 
 
+async def test_the_group_with_the_longest_name_has_dead_letters(queueing: Queueing) -> None:
+    group = "g" * 255
+    await queueing.send(order("1"))
+    (one,) = await queueing.receive(group=group)
+
+    await queueing.queues.dead_letter("", group, TOPIC, one.handle)
+
+    assert await queueing.ids(topic=f"%DLQ%{group}") == ["1"]
+
+
 async def test_letters_that_an_earlier_version_has_put_into_several_queues_are_listed_and_redriven(
     harness: Harness, queueing: Queueing
 ) -> None:
