@@ -11,6 +11,7 @@ import pytest
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Asked, Queueing, order
 from twophase.core.errors import InvalidRequest, QueueNotFound, ReceiptInvalid, ReceiptStale, StoreUnavailable
+from twophase.core.queue_message import gid_of, queue_of
 from twophase.stores.queue_rows import Definition
 
 
@@ -237,6 +238,30 @@ async def test_messages_of_one_message_group_are_in_one_queue(harness: Harness, 
     assert all(len(queues) == 1 for queues in by_group)
     assert len(set.union(*by_group)) > 1
     assert len(await queueing.receive(100)) == 8
+
+
+async def test_a_consumer_that_waits_is_woken_by_an_entry_of_a_new_queue(queueing: Queueing) -> None:
+    waiting = asyncio.ensure_future(queueing.receiving(wait_ms=3_600_000))
+    await queueing.waiting()
+    queueing.queues.definitions.take(Definition("topic", TOPIC, '{"queues":4}'))
+    id_ = next(name for name in map(str, range(100)) if queue_of(gid_of("", TOPIC, name), 4) != 0)
+
+    await queueing.send(order(id_))
+
+    assert [one.message.message_id for one in await asyncio.wait_for(waiting, PATIENCE_S)] == [id_]
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+async def test_entries_in_more_queues_than_the_definition_knows_are_given_out(
+    queueing: Queueing, is_served: bool
+) -> None:
+    if is_served:
+        assert await queueing.receive() == []
+    sent = [f"{number}" for number in range(12)]
+    queueing.queues.definitions._counts[TOPIC] = 4, 4  # so does a node that has not read of the topic's removal yet
+    await queueing.send(*map(order, sent))
+
+    assert sorted(await queueing.ids(100)) == sorted(sent)
 
 
 async def test_what_was_given_out_too_often_goes_into_the_dead_letters(harness: Harness, queueing: Queueing) -> None:

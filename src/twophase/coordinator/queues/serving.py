@@ -80,8 +80,7 @@ class Serving(Subscriptions):
         del self._attached[client.client_id]
         for cursor in self._renewing.pop(client.client_id, ()):
             cursor.release(client.client_id)
-            group, topic, _ = cursor.key
-            subscription = self._subscriptions.get((group, topic))
+            subscription = self._subscriptions.get(cursor.key[:2])
             if subscription is not None:
                 subscription.wake_all()
 
@@ -172,23 +171,25 @@ class Serving(Subscriptions):
                 raise ShuttingDown
             term = await self._owners.own(topic, until_ms)
             found = self._subscriptions.get((group, topic))
-            if found is not None and len(found.cursors) >= queues:
+            if found is not None and len(found.cursors) >= queues and not found.lacks_queue:
                 return found
             async with self._loading:
                 found = self._subscriptions.get((group, topic))
                 if found is None:
                     self._make_room()
-                if found is None or len(found.cursors) < queues:
+                if found is None or len(found.cursors) < queues or found.lacks_queue:
                     await self._load(group, topic, queues, term)
 
     async def _load(self, group: str, topic: str, queues: int, term: int) -> None:
         """Read a group's progress, after this node's term has begun.
 
-        Until then the owner before may have written some. A group that is served gets the queues that are new.
+        Until then the owner before may have written some. A group that is served gets the queues that are new, also
+        those that have entries by an earlier definition.
         """
         rows = await self._store.queue_progress(group, topic)
         stored = {one.queue: msgspec.structs.replace(one, term=term) for one in rows}
-        progress = {queue: Progress(group, topic, queue, 0, b"", term) for queue in range(queues)} | stored
+        there = {*range(queues), *await self._store.queue_ends(topic)}
+        progress = {queue: Progress(group, topic, queue, 0, b"", term) for queue in there} | stored
         if self._owners.term(topic) != term:
             return  # another node may have written some since
         found = self._subscriptions.get((group, topic))
@@ -197,11 +198,12 @@ class Serving(Subscriptions):
             self._subscriptions[group, topic] = found
             self._by_topic.setdefault(topic, []).append(found)
         found.add(progress)
+        found.lacks_queue = False
         for cursor in found.cursors.values():
             cursor.resume(self.now_ms())
         for queue in progress.keys() - stored.keys():
             found.cursors[queue].is_new = True
-        # Known from here on, so that no append is missed between the reading and the first look.
+        # It is known from here on, so that no append is missed.
         for queue, end in (await self._store.queue_ends(topic)).items():
             found.appended(queue, end)
 
@@ -277,8 +279,7 @@ class Serving(Subscriptions):
         """Return the entry of a receipt; name the owner where it is another node.
 
         What is done is refused when that is durable: the flush of the first acknowledgement may be under way, or has
-        failed. What this node gave out, and serves no more, no node knows: official clients repeat an act for ever if
-        they are told of another node.
+        failed. What this node gave out, and serves no more, no node knows: told of another one, clients repeat for ever.
         """
         try:
             return self.given(group, topic, handle)
@@ -296,8 +297,7 @@ class Serving(Subscriptions):
     async def finish(self, cursor: Cursor, number: int) -> None:
         """Note that an entry is done; return when that is durable."""
         cursor.finish(number)
-        group, topic, _ = cursor.key
-        subscription = self._subscriptions.get((group, topic))
+        subscription = self._subscriptions.get(cursor.key[:2])
         if subscription is not None:
             subscription.wake()  # the next of its message group may be what a consumer waits for
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -350,8 +350,7 @@ class Serving(Subscriptions):
 
     async def buried(self, dead: Dead) -> None:
         """Note that a message stands in the dead letters; return when that is durable."""
-        group, topic, _ = dead.cursor.key
-        subscription = self._subscriptions.get((group, topic))
+        subscription = self._subscriptions.get(dead.cursor.key[:2])
         known = subscription is not None and dead.cursor in subscription.cursors.values()
         if known and dead.cursor.given(dead.number, dead.receipt):
             await self.finish(dead.cursor, dead.number)

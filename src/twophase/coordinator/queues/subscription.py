@@ -35,6 +35,8 @@ class Subscription:
         self._store = store
         self._undone_max = undone_max
         self.cursors: dict[int, Cursor] = {}
+        self.lacks_queue = False
+        """True when there are entries in a queue without a cursor."""
         self._appends: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._turn = 0
@@ -76,11 +78,13 @@ class Subscription:
             self._ends[queue] = max(self._ends[queue], end)
             self._appends[queue] += 1
             self.cursors[queue].exhausted = False
-            self.wake()
+        else:
+            self.lacks_queue = True
+        self.wake()
 
     def ends_at(self, queue: int, end: int) -> None:
         """Look for entries of a queue, if its next number is another than was known."""
-        if end > self._ends.get(queue, end):
+        if end > self._ends.get(queue, 0):
             self.appended(queue, end)
 
     def wake(self) -> None:
