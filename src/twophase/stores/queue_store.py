@@ -156,10 +156,10 @@ class QueueStore(Protocol):
         ...
 
     async def empty_queue(self, topic: str, queue: int, before: int, limit: int) -> int:
-        """Remove at most `limit` entries of a queue, done or not, with numbers below `before`; return how many.
+        """Remove at most `limit` entries of a queue, done or not; return how many.
 
-        The oldest go first. The numbers of the queue continue, so no number is ever given twice. The time is raised
-        before which entries may be gone, as by `purge_queues`.
+        Those with numbers below `before` go, the oldest first. The numbers of the queue continue, so no number is ever
+        given twice. The time is raised before which entries may be gone, as by `purge_queues`.
         """
         ...
 

@@ -190,16 +190,24 @@ class Changing:
         if dry_run:
             return Removed(name, messages, undone, len(topic.lags))
         async with self._serving.set_aside([name]):
-            removed = await self._empty(name, {part.queue: part.end for part in topic.parts if part.first < part.end}, messages, act)
+            removed = await self._empty(
+                name, {part.queue: part.end for part in topic.parts if part.first < part.end}, messages, act
+            )
             more = bool(await self._store.queue_spans(name)) and await self._is_left(name)
             if not more:
                 await self._remove("topic", name, TopicSettings(), act, f"{undone} messages not done")
         return Removed(name, removed, undone, len(topic.lags), more)
 
     async def _empty(self, name: str, ends: Mapping[int, int], messages: int, act: Act) -> int:
-        """Remove the messages below these numbers, as far as one request may; return how many.
+        """Remove as many messages as one request may; return how many.
 
-        What has come since the operator's request was allowed stays: no group has done it, and nobody has seen it.
+        What has come since the operator's request was allowed stays, because no group has done it.
+
+        Arguments:
+            name: of the topic.
+            ends: the number of each queue below which they go.
+            messages: their number.
+            act: who asks, and why.
         """
         if not messages:
             return 0

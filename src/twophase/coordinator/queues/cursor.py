@@ -316,9 +316,7 @@ class Cursor:
         self.changed = True
         self.put_back(number, one)
 
-    def extend(
-        self, number: int, by: int, receipt: int, until_ms: int, for_ms: int, *, rests: bool = False
-    ) -> None:
+    def extend(self, number: int, by: int, receipt: int, until_ms: int, for_ms: int, *, rests: bool = False) -> None:
         """Postpone an entry as a consumer asks; `extended` answers a repetition.
 
         Arguments:

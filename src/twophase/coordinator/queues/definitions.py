@@ -63,7 +63,7 @@ class TopicSettings(msgspec.Struct, frozen=True):
         return self.queues if self.group_queues is UNSET else self.group_queues
 
     def with_queues(self, queues: int) -> TopicSettings:
-        """Return the settings of a topic that has had messages, with another number of queues.
+        """Return the settings with more queues; message groups stay in theirs.
 
         >>> TopicSettings(2).with_queues(4).with_queues(8)
         TopicSettings(queues=8, ..., group_queues=2)
@@ -318,7 +318,7 @@ class Definitions:
         self._count(one.name, settings)
 
     def _count(self, name: str, settings: TopicSettings) -> None:
-        """Note to how many queues a topic's messages go; letters go to one, from which they are listed."""
+        """Note to how many queues a topic's messages go; dead letters go to one."""
         if settings.queues > 1 and not group_of_letters(name):
             self._counts[name] = settings.queues, settings.of_groups
 

@@ -193,8 +193,8 @@ class Letters:
             if queue < QUEUES_MAX:
                 wanted.setdefault(queue, []).append(at)
         found: list[tuple[int, Entry]] = []
-        for queue, at in wanted.items():
-            entries = await self._store.queue_entries(letters_of(group), queue, at)
+        for queue, places in wanted.items():
+            entries = await self._store.queue_entries(letters_of(group), queue, places)
             found += [(queue * _OF_QUEUE + one.number, one) for one in entries]
         return found
 

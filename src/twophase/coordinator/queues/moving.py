@@ -76,7 +76,7 @@ class Moving:
         self._is_alone = True
         """True when no other node lives that may serve consumers."""
         self._looked_behind: tuple[tuple[int, int, bool, int], ...] = ()
-        """What was known of the other nodes before the last look for their entries."""
+        """The other nodes as they were known before the last look for their entries."""
         self._appended: set[str] = set()
         """Topics of which the other nodes are to be woken."""
         self._waking: asyncio.Task[None] | None = None

@@ -314,9 +314,7 @@ class Queues:
             raise StateConflict(f"it is {row.state}, cannot recall.", gid=transaction_id)
         reply = await self._handle(
             transaction_id,
-            lambda on_reply: Trigger(
-                Event.FORCE_STOP, None, on_reply, DecidedBy.ABORT, _RECALLED, owner=caller
-            ),
+            lambda on_reply: Trigger(Event.FORCE_STOP, None, on_reply, DecidedBy.ABORT, _RECALLED, owner=caller),
         )
         if reply.error is not None:
             raise reply.error

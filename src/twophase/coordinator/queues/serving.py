@@ -279,7 +279,7 @@ class Serving(Subscriptions):
         """Return the entry of a receipt; name the owner where it is another node.
 
         What is done is refused when that is durable: the flush of the first acknowledgement may be under way, or has
-        failed. What this node gave out, and serves no more, no node knows: told of another one, clients repeat for ever.
+        failed. A receipt that this node gave before it lost the topic is stale: clients repeat any other refusal.
         """
         try:
             return self.given(group, topic, handle)

@@ -48,9 +48,9 @@ class TopicOwners:
         """Those of them that it hands over; it gives out nothing of them."""
         self._nodes: tuple[NodeAddress, ...] = ()
         self.others: tuple[tuple[int, int, bool, int], ...] = ()
-        """The slots of the other nodes at the last look: number, epoch, held, and when the store has seen it.
+        """The other nodes' slots at the last look: number, epoch, held, and when seen.
 
-        A node that commits something changes what stands here of it.
+        Whatever a node commits changes what stands here of it.
         """
         self._http_urls: list[str] = []
         self._looked_s = -LOOK_S
@@ -174,11 +174,11 @@ class TopicOwners:
             return None
 
     def has(self, topic: str, term: int) -> bool:
-        """Return True while a term is this node's, as far as it knows, also while it hands the topic over."""
+        """Return True while a term is this node's, also during a hand-over."""
         return not self._store.shared or self.terms.get(topic) == term
 
     def lost(self, topic: str, term: int) -> bool:
-        """Note that the store has refused progress of a term; True when it was this node's."""
+        """Note that the store has refused progress of a term; True for this node's."""
         if self.terms.get(topic) != term:
             return False
         del self.terms[topic]
