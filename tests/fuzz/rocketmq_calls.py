@@ -46,7 +46,7 @@ _durations = st.sampled_from(
 )
 _small = st.sampled_from([0, 1, 2, 3, 4, 7, -1, 2**31 - 1])
 _handles = st.sampled_from(
-    ["KEPT", "KEPT", "KEPT", "", "garbage", "a-0-0-1", "x-9-9999999999999999999999-1"]
+    ["KEPT", "KEPT", "KEPT", "", "garbage", "a-b-0-0-1", "x-y-9-9999999999999999999999-1"]
 ) | texts.filter(lambda text: "\ud800" not in text)
 """`KEPT` stands for what the server gave last."""
 

@@ -198,8 +198,8 @@ async def _received(doors: Doors, **fields: Any) -> dict[str, str]:
 
 def _unknown(things: dict[str, Thing]) -> Thing:
     """Return a message that does not exist; its receipt has the form of one."""
-    first, *_ = things["given"].receipt.split("-")
-    return Thing("id-unknown", f"queue-{32 * '0'}", f"{first}-0-77-7777", "nosuch-topic", "nosuch-group", 99)
+    first, place, *_ = things["given"].receipt.split("-")
+    return Thing("id-unknown", f"queue-{32 * '0'}", f"{first}-{place}-0-77-7777", "nosuch-topic", "nosuch-group", 99)
 
 
 async def _stored(doors: Doors, things: dict[str, Thing]) -> list[Any]:

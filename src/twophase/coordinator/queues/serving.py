@@ -18,7 +18,7 @@ import msgspec
 
 from twophase.coordinator.queues.contract import Client, Delivered
 from twophase.coordinator.queues.cursor import Cursor, Dead
-from twophase.coordinator.queues.receipts import Receipt, Receipts
+from twophase.coordinator.queues.receipts import Receipt, Receipts, place_of
 from twophase.coordinator.queues.subscription import PAGE_ENTRIES, Subscription, Taken, held_of, parted, wanted_by
 from twophase.coordinator.queues.subscriptions import Subscriptions
 from twophase.coordinator.queues.topic_owners import TopicOwners
@@ -156,8 +156,8 @@ class Serving(Subscriptions):
             cursor.is_new, cursor.changed = False, True  # from its first message on, cleaning waits for a group
         receipt = self._receipts.next()
         attempt = cursor.give_out(number, receipt, until_ms, client_id if renewed is not None else "")
-        _, _, queue = cursor.key
-        handle = self._receipts.handle(queue, number, receipt)
+        group, topic, queue = cursor.key
+        handle = self._receipts.handle(place_of(group, topic), queue, number, receipt)
         return Delivered(held.message, queue, number, handle, attempt, held.stored_ms, invisible_ms, held.gid)
 
     def _page_entries(self) -> int:
@@ -318,7 +318,7 @@ class Serving(Subscriptions):
         assert cursor is not None, "it has the entry"
         if rests and self._is_to_write(cursor):
             await self._written([cursor])
-        return self._receipts.handle(queue, number, newest)
+        return self._receipts.handle(place_of(group, topic), queue, number, newest)
 
     async def give_back(self, group: str, topic: str, handle: str) -> None:
         """See `QueueApi.give_back`."""
@@ -335,7 +335,7 @@ class Serving(Subscriptions):
         return cursor, number
 
     def _named_by(self, group: str, topic: str, handle: str) -> tuple[Cursor | None, Receipt]:
-        receipt = self._receipts.read(handle)
+        receipt = self._receipts.read(handle, place_of(group, topic))
         subscription = self._subscriptions.get((group, topic))
         return subscription.cursors.get(receipt.queue) if subscription is not None else None, receipt
 

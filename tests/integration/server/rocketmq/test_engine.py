@@ -191,6 +191,46 @@ async def test_a_receipt_of_an_earlier_process_acknowledges_nothing_and_says_so(
         await wire.close()
 
 
+async def test_a_receipt_counts_for_its_group_and_topic_alone(tmp_path: Path) -> None:
+    """Receipts are numbered for all groups together.
+
+    So another group's may be the older one, or name what is done.
+    """
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        await wire.ask("SendMessage", messages=[message("1"), message("1", topic="bills")])
+        of_group = await _handle(wire)
+        of_topic = await _handle(wire, message_queue=kind("MessageQueue")(topic=resource("bills")))
+        own = await _handle(wire, group=resource("others"))
+        strange = [of_group, of_topic]
+        for handle in strange:
+            assert await _ack(wire, handle) == Code.INVALID_RECEIPT_HANDLE, "the group has the message"
+        assert await _ack(wire, own) == Code.OK
+        for handle in strange:
+            assert await _ack(wire, handle) == Code.INVALID_RECEIPT_HANDLE, "the group has done it"
+        await wire.close()
+    async with running(tmp_path, rocketmq_port=0) as server:
+        wire = Wire(_address(server))
+        for _ in range(2):  # before the group's first poll, and after it
+            for handle in strange:
+                assert await _ack(wire, handle) == Code.INVALID_RECEIPT_HANDLE
+            await wire.receive(group=resource("others"))
+        await wire.close()
+
+
+async def _handle(wire: Wire, **fields: Any) -> str:
+    """Return the receipt of the one message that a receive brings."""
+    (found,) = [part.message.system_properties for part in await wire.receive(**fields) if part.message.body]
+    handle: str = found.receipt_handle
+    return handle
+
+
+async def _ack(wire: Wire, handle: str) -> Code:
+    """Return the answer to an acknowledgement by the group `others`."""
+    entries = [kind("AckMessageEntry")(receipt_handle=handle)]
+    return await wire.code("AckMessage", entries=entries, group=resource("others"), topic=resource(TOPIC))
+
+
 @pytest.mark.parametrize("lease", [{"auto_renew": True}, {"invisible_duration": seconds(12 * 3600)}])
 async def test_messages_that_did_not_reach_the_client_are_given_out_again_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lease: dict[str, Any]
