@@ -232,8 +232,10 @@ def topic_of(url: str) -> tuple[str, str]:
     Raises:
         InvalidRequest: the address names no topic.
 
-    >>> topic_of("queue://shop/orders?tag=paid"), topic_of("queue://%25DLQ%25billing")
-    (('shop', 'orders'), ('', '%DLQ%billing'))
+    >>> topic_of("queue://shop/orders?tag=paid"), topic_of("queue://%25DLQ%25back")
+    (('shop', 'orders'), ('', '%DLQ%back'))
+    >>> topic_of("queue://%DLQ%back")
+    ('', '%DLQ%back')
     """
     if not url.startswith(QUEUE_PREFIX):
         raise InvalidRequest(f"the address of a queue begins with {QUEUE_PREFIX}, in small letters.")
@@ -243,7 +245,9 @@ def topic_of(url: str) -> tuple[str, str]:
 @functools.lru_cache(_NAMES_MAX)
 def _topic_at(url: str) -> tuple[str, str]:
     namespace, _, topic = url[len(QUEUE_PREFIX) :].rpartition("/")
-    namespace, topic = unquote(namespace), unquote(topic)
+    namespace = unquote(namespace)
+    if not topic.startswith(DEAD_LETTERS):  # people write the name of dead letters as it is; no quoted text begins so
+        topic = unquote(topic)
     full_name(namespace, topic)
     return namespace, topic
 

@@ -18,7 +18,7 @@ from twophase.coordinator.queues.lags import PAGE_MAX
 from twophase.coordinator.queues.operating import QueueOperator
 from twophase.core.errors import InvalidRequest, QueueInUse, QueueNotFound, TwophaseError, UnknownMessage
 from twophase.core.operating import ActRequest
-from twophase.core.queue_message import require_full_name, topic_address
+from twophase.core.queue_message import require_full_name
 from twophase.core.queue_operating import (
     Defined,
     DefineGroup,
@@ -197,7 +197,7 @@ class QueuesApi:
             name, caller = name_in(request), caller_of(request)
             asked = await read(request, kind)
             caller.require_every_gid()
-            caller.require_address(topic_address(name))
+            caller.require_queue(name)
             return answer_of(await act(name, asked, act_of(asked, request)))
 
         return handle
@@ -215,7 +215,7 @@ class QueuesApi:
         name, caller = name_in(request), caller_of(request)
         asked = await read(request, ResetRequest)
         caller.require_every_gid()
-        caller.require_address(topic_address(asked.topic))
+        caller.require_queue(asked.topic)
         return answer_of(await self._operator.reset(name, asked, act_of(asked, request)))
 
     async def _require_topics_of(self, group: str, caller: Caller) -> None:
@@ -226,12 +226,12 @@ class QueuesApi:
         except QueueNotFound:
             return
         for lag in lags:
-            caller.require_address(topic_address(lag.topic))
+            caller.require_queue(lag.topic)
 
 
 def allowed_by(caller: Caller) -> Callable[[str], bool]:
     """Return the test of the topics that a caller may see."""
-    return lambda topic: caller.allows(topic_address(topic))
+    return caller.allows_queue
 
 
 def name_in(request: Request) -> str:

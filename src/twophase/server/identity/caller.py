@@ -13,9 +13,9 @@ import msgspec
 
 from twophase.coordinator.view import MessageView
 from twophase.core.address import TOPIC_PREFIX
-from twophase.core.errors import ConfigurationError, Forbidden, Unauthenticated, UnknownMessage
+from twophase.core.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated, UnknownMessage
 from twophase.core.message import Message, scheme_of
-from twophase.core.queue_message import QUEUE_PREFIX
+from twophase.core.queue_message import QUEUE_PREFIX, full_name, topic_address, topic_of
 from twophase.destinations.allow_list import AllowList, Listed
 from twophase.http_client.address import parse_address
 from twophase.http_client.outcome import HttpError
@@ -27,7 +27,7 @@ from twophase.stores.search import Search
 
 _ALLOWED_MAX: Final = 4096
 _NAMED: Final = (TOPIC_PREFIX, QUEUE_PREFIX)
-"""Addresses of topics; one is listed by its whole name."""
+"""Addresses of topics; one is listed by its whole name, a queue's in any spelling."""
 
 
 class Caller:
@@ -71,14 +71,16 @@ class Caller:
         self.sends_freely = Scope.PRODUCE in scopes and meter is None and not (gid_prefix or destinations)
         self._meter = meter
         self._refusals = refusals
-        self._topics = {one for one in destinations if one.startswith(_NAMED)}
+        self._topics = {one for one in destinations if one.startswith(TOPIC_PREFIX)}
         self._bound = bool(destinations)
         self._allowed: set[str] = set()
+        urls = [one for one in destinations if not one.startswith(_NAMED)]
         try:
-            self._urls = AllowList(Listed(one) for one in destinations if one not in self._topics)
+            self._queues = {_queue_listed(one) for one in destinations if one.startswith(QUEUE_PREFIX)}
+            self._urls = AllowList(map(Listed, urls))
         except ValueError as error:
             raise ConfigurationError(f"tokens: destinations of {name}: {error}.") from error
-        self._has_urls = len(self._topics) < len(destinations)
+        self._has_urls = bool(urls)
 
     def require(self, scopes: Scopes, route: str = "", peer: str = "") -> None:
         """Refuse a request that needs one of these scopes; count it otherwise.
@@ -176,6 +178,19 @@ class Caller:
         if not self.allows(url, protocol):
             raise Forbidden(f"none of the destinations of the token {self.name!r} begins {url[:200]!r}.")
 
+    def require_queue(self, name: str) -> None:
+        """Refuse a topic of queues, by its stored name, that the token may not use.
+
+        Raises:
+            Forbidden: none of its destinations is this topic.
+        """
+        if not self.allows_queue(name):
+            raise Forbidden(f"none of the destinations of the token {self.name!r} is {topic_address(name)[:200]!r}.")
+
+    def allows_queue(self, name: str) -> bool:
+        """Return True for a topic of queues, by its stored name, that the token may use."""
+        return not self._bound or name in self._queues
+
     def allows(self, url: str, protocol: str = "http") -> bool:
         """Return True for an address that the token's messages may call."""
         if self._bound and url not in self._allowed:
@@ -254,8 +269,13 @@ class Caller:
         return None if self.crosses else self.name
 
     def _is_listed(self, url: str, protocol: str) -> bool:
-        if url.startswith(_NAMED):
+        if url.startswith(TOPIC_PREFIX):
             return url.partition("?")[0] in self._topics
+        if url.startswith(QUEUE_PREFIX):
+            try:
+                return self.allows_queue(full_name(*topic_of(url)))
+            except InvalidRequest:
+                return False
         if not self._has_urls:
             return False
         scheme, separator, rest = url.partition("://")
@@ -266,6 +286,20 @@ class Caller:
         except HttpError:
             return False
         return not self._urls.why_not(f"{scheme.lower()}://{address.key.partition('://')[2]}", address.path)
+
+
+def _queue_listed(address: str) -> str:
+    """Return the stored name of the topic that a destination names.
+
+    Raises:
+        ValueError: it names none, or only a part of its messages.
+    """
+    if "?" in address:
+        raise ValueError(f"{address[:200]!r} has attributes, and names more than a topic")
+    try:
+        return full_name(*topic_of(address))
+    except InvalidRequest as error:
+        raise ValueError(f"{address[:200]!r} names no topic: {error.message.rstrip('.')}") from error
 
 
 UNLIMITED: Final = Caller(limited=False)

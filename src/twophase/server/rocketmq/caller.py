@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from twophase.core.queue_message import QUEUE_PREFIX, full_name
+from twophase.core.queue_message import full_name
 from twophase.rocketmq_wire.values import Resource
 from twophase.server.identity.caller import Caller
 from twophase.server.rocketmq.peculiarities import Peculiar, Peculiarities
@@ -53,4 +53,4 @@ class Client(NamedTuple):
             Forbidden: its destinations have others alone.
         """
         if self.caller.limited:
-            self.caller.require_address(QUEUE_PREFIX + full_name(topic.namespace, topic.name))
+            self.caller.require_queue(full_name(topic.namespace, topic.name))

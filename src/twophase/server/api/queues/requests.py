@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 
 from twophase.core.errors import InvalidRequest, TwophaseError, UnknownMessage
-from twophase.core.queue_message import QUEUE_PREFIX, full_name
+from twophase.core.queue_message import full_name
 from twophase.server.codecs.encode import Answer, failure
 from twophase.server.identity.caller import Caller
 
@@ -46,4 +46,4 @@ def require_topic(caller: Caller, namespace: str, topic: str) -> None:
     """
     name = full_name(namespace, topic)
     if caller.limited:
-        caller.require_address(QUEUE_PREFIX + name)
+        caller.require_queue(name)
