@@ -20,6 +20,7 @@ import msgspec
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.clients import setups
+from tests.clients.rocketmq import situations as rocketmq
 from tests.spark.cases import ALL as ALL_CASES
 from tests.spark.cases import RECONCILED, Case
 from tests.wire import differences
@@ -182,6 +183,11 @@ def clients_table() -> str:
     return _table(("Language", "Package", "Version"), setups.versions()) + "\n" + _table(*setups.scenarios_table())
 
 
+def rocketmq_clients_table() -> str:
+    """Return RocketMQ's official clients, and the situations of their tests."""
+    return _table(*rocketmq.versions_table()) + "\n" + _table(*rocketmq.situations_table())
+
+
 def shared_table() -> str:
     """Return the clients that the tests drive together on one barrier table."""
     return _table(*setups.shared_table())
@@ -262,6 +268,7 @@ GENERATORS = {
     "failpoints": failpoints_list,
     "clients": clients_table,
     "shared": shared_table,
+    "rocketmq_clients": rocketmq_clients_table,
 }
 
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
+from tests.clients.rocketmq.forwarding import Forwarding, forwarding
 from tests.clients.rocketmq.languages import LANGUAGES, PART, CannotBuild, Command
 from tests.clients.rocketmq.programs import Program, program
 from tests.clients.rocketmq.serving import Serving, serving
 from tests.servers.missing import not_tested
 
 Start = Callable[[], Awaitable[Program]]
+Proxied = tuple[Program, Forwarding]
+TOPIC: Final = "orders"
 
 
 @pytest.fixture(params=LANGUAGES, scope="session")
@@ -44,3 +48,15 @@ async def start(server: Serving, command: Command, tmp_path: Path) -> AsyncItera
             return await stack.enter_async_context(program(command, server.address, tmp_path))
 
         yield started
+
+
+@pytest.fixture
+async def proxied(server: Serving, command: Command, tmp_path: Path) -> AsyncIterator[Proxied]:
+    """Yield a program whose clients reach the server through a proxy, and the proxy.
+
+    Its client `producer` answers "commit".
+    """
+    await server.start()
+    async with forwarding(server) as proxy, program(command, proxy.address, tmp_path) as one:
+        await one.do("producer", name="producer", topics=[TOPIC])
+        yield one, proxy

@@ -32,14 +32,18 @@ class CannotBuild(Exception):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """The command of a program, and the variables that it needs."""
+    """The command of a program, and the variables that it needs.
 
+    `language`: of the client, as `LANGUAGES` has it.
+    """
+
+    language: str
     words: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
 
 
 def _python() -> Command:
-    return Command((sys.executable, "-m", "tests.clients.rocketmq.python_client"))
+    return Command("python", (sys.executable, "-m", "tests.clients.rocketmq.python_client"))
 
 
 def _node() -> Command:
@@ -50,7 +54,7 @@ def _node() -> Command:
             for source in sources:
                 shutil.copy(source, folder)
             _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
-    return Command((node, str(_HERE / "node" / "program.js")), (("ROCKETMQ_NODE", str(folder)),))
+    return Command("node", (node, str(_HERE / "node" / "program.js")), (("ROCKETMQ_NODE", str(folder)),))
 
 
 def _java() -> Command:
@@ -67,7 +71,7 @@ def _java() -> Command:
             if hashlib.sha256((folder / jar).read_bytes()).hexdigest() != digest:
                 raise CannotBuild(f"{jar} is another file than the one that was tested")
             _run([javac, "-d", str(folder), "-cp", str(folder / jar), str(sources[1])], folder)
-    return Command((java, "-Duser.home={home}", "-Xmx256m", "-cp", f"{folder / jar}:{folder}", "Program"))
+    return Command("java", (java, "-Duser.home={home}", "-Xmx256m", "-cp", f"{folder / jar}:{folder}", "Program"))
 
 
 def _go() -> Command:
@@ -77,7 +81,7 @@ def _go() -> Command:
     except go_program.CannotBuild as error:
         raise CannotBuild(str(error)) from error
     environment = (("rocketmq.client.enableSsl", "false"), ("rocketmq.client.logRoot", "{home}/logs"))
-    return Command((str(built),), environment)
+    return Command("go", (str(built),), environment)
 
 
 LANGUAGES: Final[dict[str, Callable[[], Command]]] = {"python": _python, "node": _node, "java": _java, "go": _go}

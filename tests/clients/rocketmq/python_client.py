@@ -63,16 +63,23 @@ def shown(message: Any) -> dict[str, Any]:
 
 
 class Checker(TransactionChecker):  # type: ignore[misc]
-    """Answers every question with its `answer`."""
+    """Answers every question with its `answer`; with `hold`, when it has another one."""
 
     def __init__(self, name: str, answer: str) -> None:
         self.name = name
-        self.answer = answer
+        self._answer = answer
+        self._changed = threading.Condition()
+
+    def answer_with(self, answer: str) -> None:
+        with self._changed:
+            self._answer = answer
+            self._changed.notify_all()
 
     def check(self, message: Any) -> Any:
-        answer = self.answer
-        say(event="asked", name=self.name, answer=answer, **shown(message))
-        return _RESOLUTIONS[answer]
+        say(event="asked", name=self.name, answer=self._answer, **shown(message))
+        with self._changed:
+            self._changed.wait_for(lambda: self._answer != "hold")
+            return _RESOLUTIONS[self._answer]
 
 
 class Listener(MessageListener):  # type: ignore[misc]
@@ -107,7 +114,7 @@ class Program:
         self.clients[name].startup()
 
     def answer(self, name: str, answer: str) -> None:
-        self.checkers[name].answer = answer
+        self.checkers[name].answer_with(answer)
 
     def simple(self, name: str, group: str, topic: str, expression: str = "*", wait_s: int = 5) -> None:
         consumer = SimpleConsumer(self.configuration, group, {topic: FilterExpression(expression)}, wait_s)
@@ -165,7 +172,9 @@ class Program:
 
     def receive(self, name: str, limit: int = 16, invisible_s: int = 10) -> dict[str, Any]:
         found = self.clients[name].receive(limit, invisible_s)
-        self.received |= {message.message_id: message for message in found}
+        for message in found:  # as it was given out last, and as it was each time
+            self.received[message.message_id] = message
+            self.received[f"{message.message_id}/{message.delivery_attempt}"] = message
         return {"messages": [shown(message) for message in found]}
 
     def ack(self, name: str, message_id: str) -> None:

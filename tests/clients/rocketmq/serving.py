@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import re
+import sqlite3
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import grpc.aio
 import msgspec
@@ -18,11 +20,12 @@ import msgspec
 from tests.support.fake_coordinator import get
 from tests.support.server_process import ServerProcess
 from twophase.core.hooks import WallClock
-from twophase.core.queue_operating import OneTopic
+from twophase.core.queue_operating import ManyHalves, OneGroup, OneTopic, ShownHalf
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 from twophase.server.stores import open_store
 from twophase.stores.queue_rows import Definition
 
+Shown = TypeVar("Shown")
 _PATIENCE_S: Final = 60.0
 _SETTINGS: Final = {
     "TWOPHASE_TIMEOUT_TO_FAIL_MS": "1000",
@@ -80,10 +83,44 @@ class Serving:
 
     async def queues(self, topic: str) -> set[int]:
         """Return the queues of a topic that have messages, as operators see them."""
-        assert self._process is not None, "it runs"
-        answer = await self._process.ask(get(f"/api/twophase/queue-topics/{topic}"))
-        parts = msgspec.json.decode(answer.body, type=OneTopic).topic.parts
+        parts = (await self._shown(f"queue-topics/{topic}", OneTopic)).topic.parts
         return {part.queue for part in parts if part.first < part.end}
+
+    async def halves(self) -> dict[str, ShownHalf]:
+        """Return the half messages that are not decided, by transaction id."""
+        return {one.gid: one for one in (await self._shown("halves", ManyHalves)).halves}
+
+    async def undone(self, group: str) -> int:
+        """Return the number of messages that a group has not done."""
+        return sum(one.lag for one in (await self._shown(f"groups/{group}", OneGroup)).group.lags)
+
+    def stored_as_done(self, group: str, topic: str) -> int:
+        """Return how many messages of a topic a group has done, by the store.
+
+        They are counted from the oldest on. What memory alone knows is lost with the process.
+        """
+        query = "select sum(next_number) from queue_progress where consumers = ? and topic = ?"
+        with contextlib.closing(sqlite3.connect(f"file:{self._folder / 'twophase.db'}?mode=ro", uri=True)) as store:
+            (done,) = store.execute(query, (group, topic)).fetchone()
+        return done or 0
+
+    async def state(self, transaction_id: str) -> str | None:
+        """Return the state of a message, as a query shows it."""
+        assert self._process is not None, "it runs"
+        return await self._process.state(transaction_id)
+
+    async def stop(self, transaction_id: str) -> None:
+        """Stop a message, as an operator does."""
+        assert self._process is not None, "it runs"
+        answer = await self._process.post("forceStop", gid=transaction_id)
+        assert answer.status == HTTPStatus.OK, answer
+
+    async def _shown(self, what: str, kind: type[Shown]) -> Shown:
+        """Return what operators see."""
+        assert self._process is not None, "it runs"
+        answer = await self._process.ask(get(f"/api/twophase/{what}"))
+        assert answer.status == HTTPStatus.OK, answer
+        return msgspec.json.decode(answer.body, type=kind)
 
     async def bodies(self, topic: str, token: str = "") -> list[str]:
         """Return the bodies in a topic's queue, in order, as a group of its own sees them."""

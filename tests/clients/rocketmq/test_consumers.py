@@ -7,6 +7,7 @@ import pytest
 from tests.clients.rocketmq.conftest import Start
 from tests.clients.rocketmq.programs import Failed, Program
 from tests.clients.rocketmq.serving import Serving
+from twophase.rocketmq_wire.codes import Code
 
 TOPIC = "orders"
 
@@ -82,6 +83,29 @@ async def test_a_simple_consumer_acknowledges_extends_and_gets_again(server: Ser
     await program.do("ack", name="simple", message_id=again["message_id"])
 
 
+async def test_a_receipt_from_before_a_redelivery_counts_no_more(server: Serving, start: Start) -> None:
+    program = await _sent(start, "one")
+    await program.do("simple", name="simple", group="billing", topic=TOPIC, wait_s=20)
+    for attempt in (1, 2):
+        (message,) = (await program.do("receive", name="simple"))["messages"]
+        assert message["attempt"] == attempt
+        given = {"name": "simple", "message_id": f"{message['message_id']}/{attempt}"}
+        if attempt == 1:
+            stale = given
+            await program.do("extend", **given, invisible_s=1)
+    await program.do("ack", **stale)  # `OK` as RocketMQ answers, and it acknowledges nothing
+    with pytest.raises(Failed) as refused:
+        await program.do("extend", **stale, invisible_s=600)
+    assert refused.value.code == Code.INVALID_RECEIPT_HANDLE
+    assert await server.undone("billing") == 1
+
+    await program.do("extend", **given, invisible_s=1)
+    (message,) = (await program.do("receive", name="simple"))["messages"]
+    assert message["attempt"] == 3
+    await program.do("ack", name="simple", message_id=message["message_id"])
+    assert await server.undone("billing") == 0
+
+
 async def test_a_consumer_gets_the_tags_that_it_wants(server: Serving, start: Start) -> None:
     program = await _sent(start)
     for tag in ("new", "paid", "sent"):
@@ -109,6 +133,20 @@ async def test_a_delayed_message_is_taken_back(server: Serving, start: Start) ->
     assert recalled["message_id"] == receipt["message_id"]
     with pytest.raises(Failed):
         await program.do("recall", name="producer", topic=TOPIC, handle=receipt["recall_handle"])
+
+
+@pytest.mark.parametrize("command", ["go"], indirect=True)  # instead of the recall that this client does not have
+async def test_a_delayed_message_is_stopped_by_an_operator(server: Serving, start: Start) -> None:
+    """The client drops the handle of a recall.
+
+    Its receipt has the transaction id, which operators need.
+    """
+    program = await _sent(start)
+    receipt = await program.do("send", name="producer", topic=TOPIC, body="later", delay_ms=600_000)
+    assert await server.state(receipt["transaction_id"]) == "submitted"
+    await server.stop(receipt["transaction_id"])
+    assert await server.state(receipt["transaction_id"]) == "failed"
+    assert await server.bodies(TOPIC) == []
 
 
 async def test_a_delayed_message_arrives_when_it_is_due(server: Serving, start: Start) -> None:

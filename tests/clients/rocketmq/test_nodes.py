@@ -101,7 +101,7 @@ async def test_when_the_owner_is_killed_its_consumers_and_its_halves_go_on_at_th
         await client.do("answer", name="producer", answer="commit")
 
         await client.until("consumed", "consumer", len(BEFORE) + len(HALVES))
-        if "-go-" in command.words[0]:
+        if command.language == "go":
             await owner.start()  # while this client dials an address that has gone, its acknowledgements time out
         await until_done(postgres_database, topic, len(BEFORE) + len(HALVES))
         consumed = [one["body"] for one in client.heard("consumed", "consumer")]

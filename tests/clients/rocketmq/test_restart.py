@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,26 @@ async def test_a_delayed_message_survives_kill_9_and_comes_once(server: Serving,
     await server.kill()
     await server.start()
     assert await server.bodies(TOPIC) == ["later"]
+
+
+async def test_a_push_consumer_goes_on_after_kill_9_and_gets_nothing_again(server: Serving, start: Start) -> None:
+    program = await start()
+    await program.do("producer", name="producer", topics=[TOPIC])
+    await program.do("push", name="push", group="billing", topic=TOPIC)
+    await program.do("transact", name="producer", topic=TOPIC, body="before", end=["commit"])
+    await program.until("consumed", "push", 1)
+    await until(lambda: server.stored_as_done("billing", TOPIC) == 1, PATIENCE_S)
+    await server.kill()
+    await server.start()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:  # an application sends again while the connection is not there
+            with contextlib.suppress(Failed):
+                await program.do("send", name="producer", topic=TOPIC, body="after")
+                break
+    await program.until("consumed", "push", 2)
+    await until(lambda: server.stored_as_done("billing", TOPIC) >= 2, PATIENCE_S)
+    consumed = [one["body"] for one in program.heard("consumed", "push")]
+    assert (consumed.count("before"), set(consumed)) == (1, {"before", "after"})
 
 
 @pytest.mark.long

@@ -41,6 +41,7 @@ type line map[string]any
 type program struct {
 	config       rmq.Config
 	mutex        sync.Mutex
+	changed      *sync.Cond // an answer has changed
 	producers    map[string]rmq.Producer
 	consumers    map[string]rmq.SimpleConsumer
 	pushers      map[string]rmq.PushConsumer
@@ -128,11 +129,15 @@ func (p *program) producer(c command) error {
 	p.answers[c.Name] = c.Answer
 	checker := &rmq.TransactionChecker{Check: func(view *rmq.MessageView) rmq.TransactionResolution {
 		p.mutex.Lock()
+		defer p.mutex.Unlock()
 		answer := p.answers[c.Name]
-		p.mutex.Unlock()
 		what := shown(view)
 		what["event"], what["name"], what["answer"] = "asked", c.Name, answer
 		say(what)
+		for answer == "hold" {
+			p.changed.Wait()
+			answer = p.answers[c.Name]
+		}
 		return map[string]rmq.TransactionResolution{"commit": rmq.COMMIT, "rollback": rmq.ROLLBACK}[answer]
 	}}
 	config := p.config
@@ -227,6 +232,7 @@ func (p *program) receive(c command) (line, error) {
 	}
 	for _, view := range views {
 		p.received[view.GetMessageId()] = view
+		p.received[fmt.Sprintf("%s/%d", view.GetMessageId(), view.GetDeliveryAttempt())] = view
 		messages = append(messages, shown(view))
 	}
 	return line{"messages": messages}, nil
@@ -250,6 +256,7 @@ func (p *program) obey(c command) (line, error) {
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
 		p.answers[c.Name] = c.Answer
+		p.changed.Broadcast()
 		return line{}, nil
 	case "simple":
 		return line{}, p.simple(c)
@@ -260,7 +267,7 @@ func (p *program) obey(c command) (line, error) {
 		if err != nil {
 			return nil, err
 		}
-		return line{"message_id": receipts[0].MessageID}, nil
+		return line{"message_id": receipts[0].MessageID, "transaction_id": receipts[0].TransactionId}, nil
 	case "transact":
 		return p.transact(c)
 	case "finish":
@@ -294,6 +301,7 @@ func main() {
 		received:     map[string]*rmq.MessageView{},
 		transactions: map[string]rmq.Transaction{},
 	}
+	p.changed = sync.NewCond(&p.mutex)
 	say(line{"event": "ready", "name": ""})
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(make([]byte, 1<<20), 1<<24)

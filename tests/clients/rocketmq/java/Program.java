@@ -86,7 +86,10 @@ public final class Program {
       case "producer":
         return producer(name, command);
       case "answer":
-        answers.put(name, text(command, "answer", ""));
+        synchronized (answers) {
+          answers.put(name, text(command, "answer", ""));
+          answers.notifyAll();
+        }
         return Map.of();
       case "send":
         SendReceipt sent = ((Producer) clients.get(name)).send(message(command));
@@ -142,10 +145,24 @@ public final class Program {
                   Map<String, Object> line = shown(view);
                   line.putAll(Map.of("event", "asked", "name", name, "answer", answer));
                   say(line);
-                  return TransactionResolution.valueOf(answer.toUpperCase());
+                  return TransactionResolution.valueOf(otherThanHold(name).toUpperCase());
                 })
             .build());
     return Map.of();
+  }
+
+  /** Waits while the answer is "hold". */
+  private String otherThanHold(String name) {
+    synchronized (answers) {
+      try {
+        while (answers.get(name).equals("hold")) {
+          answers.wait();
+        }
+      } catch (InterruptedException error) {
+        throw new IllegalStateException(error);
+      }
+      return answers.get(name);
+    }
   }
 
   private Map<String, ?> transact(String name, JsonObject command) throws Exception {
@@ -219,6 +236,7 @@ public final class Program {
     List<Map<String, Object>> messages = new ArrayList<>();
     for (MessageView view : ((SimpleConsumer) clients.get(name)).receive(16, invisible)) {
       received.put(view.getMessageId().toString(), view);
+      received.put(view.getMessageId() + "/" + view.getDeliveryAttempt(), view);
       messages.add(shown(view));
     }
     return Map.of("messages", messages);

@@ -25,6 +25,7 @@ const common = {
 };
 const clients = {};
 const answers = {};
+const held = {};
 const received = {};
 const transactions = {};
 
@@ -56,9 +57,9 @@ const commands = {
     answers[name] = answer;
     const checker = {
       async check(message) {
-        const given = answers[name];
-        say({ event: 'asked', name, answer: given, ...shown(message) });
-        return RESOLUTIONS[given];
+        say({ event: 'asked', name, answer: answers[name], ...shown(message) });
+        while (answers[name] === 'hold') await new Promise(resolve => (held[name] ??= []).push(resolve));
+        return RESOLUTIONS[answers[name]];
       },
     };
     clients[name] = new Producer({ ...common, topics, checker });
@@ -66,6 +67,7 @@ const commands = {
   },
   async answer({ name, answer }) {
     answers[name] = answer;
+    for (const release of (held[name] ?? []).splice(0)) release();
   },
   async simple({ name, group, topic, expression = '*', wait_s: wait = 5 }) {
     const subscriptions = new Map([[topic, new FilterExpression(expression)]]);
@@ -114,7 +116,10 @@ const commands = {
   },
   async receive({ name, limit = 16, invisible_s: invisible = 10 }) {
     const found = await clients[name].receive(limit, invisible * 1000);
-    for (const message of found) received[message.messageId] = message;
+    for (const message of found) {
+      received[message.messageId] = message;
+      received[`${message.messageId}/${message.deliveryAttempt}`] = message;
+    }
     return { messages: found.map(shown) };
   },
   async ack({ name, message_id: id }) {
