@@ -153,7 +153,10 @@ def bare_server() -> Iterator[Started]:
 
 @contextlib.contextmanager
 def echo_server(module: str = "echo") -> Iterator[Started]:
-    """Run a gRPC server that answers each request with its own bytes: `echo`, or `grpcio_echo`."""
+    """Run a gRPC server that answers each request with its own bytes.
+
+    `module`: `echo`, or `grpcio_echo`.
+    """
     with server(module, [sys.executable, "-m", f"benchmarks.servers.{module}"], REPOSITORY, Scheme.GRPC) as started:
         yield started
 

@@ -75,7 +75,7 @@ async def test_a_fault_that_changed_bytes_reach_is_found(monkeypatch: pytest.Mon
 async def test_faults_behind_the_other_doors_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forged signatures and certificates that are accepted, and parsers that raise."""
     monkeypatch.setattr("twophase.core.signature.hmac.compare_digest", lambda *_: True)
-    monkeypatch.setattr(Incoming, "_decompressed", _broken)
+    monkeypatch.setattr(Incoming, "_unfold", _broken)
     monkeypatch.setattr(Gate, "identify", _broken)
     monkeypatch.setattr("twophase_spark.sink.checkback_server.parse_qs", _broken)
     async with opened() as doors:

@@ -22,7 +22,7 @@ def _compressed(data: bytes) -> bytes:
 def test_messages_are_the_same_however_they_are_cut(messages: list[bytes], cuts: list[int]) -> None:
     data = b"".join(map(framed, messages))
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
-    incoming, found = Incoming(b"identity", 100, list[int]().append), list[bytes]()
+    incoming, found = Incoming(b"identity", 100, list[int]().append), list[bytes | Compressed]()
     for start, stop in itertools.pairwise(edges):
         found += [message for message, _ in incoming.feed(data[start:stop])]
     assert found == messages
@@ -69,7 +69,10 @@ LONG = bytes(300_000)
 
 @pytest.mark.parametrize(
     ("encoding", "data", "counted"),
-    [(b"gzip", gzip.compress(LONG, mtime=0), 300_000), (b"deflate", zlib.compress(LONG), 1032 * len(zlib.compress(LONG)))],
+    [
+        (b"gzip", gzip.compress(LONG, mtime=0), 300_000),
+        (b"deflate", zlib.compress(LONG), 1032 * len(zlib.compress(LONG))),
+    ],
 )
 def test_a_message_that_becomes_long_is_decompressed_only_when_it_is_asked_for(
     encoding: bytes, data: bytes, counted: int
@@ -85,13 +88,17 @@ LATER = [
     (gzip.compress(LONG, mtime=0)[:-4] + (70_000).to_bytes(4, "little"), Status.RESOURCE_EXHAUSTED, "at most 70000"),
     (gzip.compress(bytes(1_000_001), mtime=0), Status.RESOURCE_EXHAUSTED, "at most 1000000 are read"),
     (gzip.compress(LONG, mtime=0)[:-6], Status.INVALID_ARGUMENT, "cut off"),
-    (gzip.compress(LONG, mtime=0)[:-8] + bytes(4) + len(LONG).to_bytes(4, "little"), Status.INVALID_ARGUMENT, "cannot be decompressed"),
+    (
+        gzip.compress(LONG, mtime=0)[:-8] + bytes(4) + len(LONG).to_bytes(4, "little"),
+        Status.INVALID_ARGUMENT,
+        "cannot be decompressed",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("data", "status", "text"), LATER)
 def test_a_long_message_is_refused_when_it_is_decompressed(data: bytes, status: Status, text: str) -> None:
-    """The first announces less than it becomes; no more is decompressed than is announced."""
+    """The first announces less than it becomes: no more than that is decompressed."""
     ((message, _),) = Incoming(b"gzip", 1_000_000, list[int]().append).feed(_compressed(data))
     assert isinstance(message, Compressed)
     with pytest.raises(Ended) as caught:
