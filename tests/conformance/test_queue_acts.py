@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.conformance.test_queues import ORDERS, put, queued
 from tests.support.items import SetClock
-from twophase.core.audit_log import AuditEntry, AuditSearch
+from twophase.core.audit_log import AuditEntry, AuditSearch, recomputed
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Complete
 from twophase.stores.queue_rows import Append, Definition, Progress, Reader, Span
@@ -30,9 +32,24 @@ async def test_a_definition_takes_the_place_of_the_one_that_is_known(store: Stor
     assert await acts(store) == ["change-queue"] * 2
 
 
+async def test_a_first_use_leaves_one_row_in_its_commit(store: Store) -> None:
+    wanted = [Definition("topic", "orders", f"{number}") for number in range(20)]
+    of = [AuditEntry("eve", "::1", "define-topic", "orders", after=one.text) for one in wanted]
+
+    found = await asyncio.gather(*(store.define_queue(one, row) for one, row in zip(wanted, of, strict=True)))
+
+    (standing,) = await store.queue_definitions()
+    assert set(found) == {standing}
+    (row,) = await store.audit_chain(0, 100)
+    assert (row.who, row.peer, row.target, row.after) == ("eve", "::1", "orders", standing.text)
+    assert row.hash == recomputed(row) == (await store.audit_head()).hash
+    assert await store.define_queue(wanted[0], of[0]) == standing
+    assert (await store.audit_head()).seq == 1
+
+
 async def test_a_group_is_removed_with_all_it_has_done(store: Store, clock: SetClock) -> None:
     group = Definition("group", "slow", "{}")
-    await store.define_queue(group)
+    await store.define_queue(group, ACT)
     await put(store, *(Complete(f"g{number}", 1, b"") for number in range(3)))
     progress = [Progress("slow", "orders", 0, 1, b""), Progress("fast", "orders", 0, 3, b"")]
     await store.flush(Batch([], [], progress=progress))
@@ -50,7 +67,7 @@ async def test_a_group_is_removed_with_all_it_has_done(store: Store, clock: SetC
 
 async def test_a_topic_is_removed_with_what_groups_have_done_of_it_and_its_numbers_go_on(store: Store) -> None:
     topic = Definition("topic", "orders", "{}")
-    await store.define_queue(topic)
+    await store.define_queue(topic, ACT)
     both = (ORDERS, Append("bills", 0, 1))
     await put(store, *(Complete(f"g{number}", 3, b"") for number in range(3)), appends=both)
     progress = [Progress("slow", "orders", 0, 1, b""), Progress("slow", "bills", 0, 1, b"")]

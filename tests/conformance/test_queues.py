@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conformance.engines import Engine
-from tests.support.items import LONE_SURROGATE, SetClock, abort, final, live, prepare
+from tests.support.items import LONE_SURROGATE, MADE, SetClock, abort, final, live, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Complete, Decide, Finish, FlushResult, Item
@@ -143,9 +143,11 @@ async def test_progress_is_written_with_a_flush_and_alone(store: Store) -> None:
 async def test_the_first_definition_of_a_name_stands(store: Store) -> None:
     topic = Definition("topic", "orders", "one")
 
-    assert await store.define_queue(topic) == topic
-    assert await store.define_queue(Definition("topic", "orders", "two")) == topic
-    assert await store.define_queue(Definition("group", "orders", "three")) == Definition("group", "orders", "three")
+    assert await store.define_queue(topic, MADE) == topic
+    assert await store.define_queue(Definition("topic", "orders", "two"), MADE) == topic
+    assert await store.define_queue(Definition("group", "orders", "three"), MADE) == Definition(
+        "group", "orders", "three"
+    )
     assert {(one.kind, one.text) for one in await store.queue_definitions()} == {("topic", "one"), ("group", "three")}
 
 

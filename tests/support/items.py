@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from twophase.core.audit_log import AuditEntry
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
 from twophase.stores.batch import Batch, Finish, FlushResult, Insert, Item
@@ -9,6 +10,9 @@ from twophase.stores.rows import Attempt, AttemptKind, DecidedBy, HistoryRow, Li
 
 LONE_SURROGATE = "\ud800"
 """Text that is no Unicode text, so that no database takes it."""
+
+MADE = AuditEntry("", "", "define", "queue")
+"""The act behind a definition that a test makes."""
 
 
 class SetClock:

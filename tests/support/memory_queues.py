@@ -103,7 +103,7 @@ class MemoryQueues:
         """Return the bodies in a topic's queue."""
         return [place.message.body.decode() for place in self._queues.get(topic, [])]
 
-    async def topic(self, namespace: str, name: str, caller: Owner | None = None) -> TopicInfo:
+    async def topic(self, namespace: str, name: str, caller: Owner | None = None, peer: str = "") -> TopicInfo:
         full = full_name(namespace, name)
         if full not in self.kinds:
             if not self.makes:
@@ -111,7 +111,7 @@ class MemoryQueues:
             self.kinds[full] = KINDS
         return TopicInfo(name, namespace, 1, self.kinds[full])
 
-    async def group(self, namespace: str, name: str, caller: Owner | None = None) -> GroupInfo:
+    async def group(self, namespace: str, name: str, caller: Owner | None = None, peer: str = "") -> GroupInfo:
         if not self.makes:
             raise QueueNotFound
         return GroupInfo(name, namespace, self.attempts_max, (1_000, 5_000))
@@ -126,7 +126,9 @@ class MemoryQueues:
     async def http_urls(self) -> list[str]:
         return []
 
-    async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
+    async def send(
+        self, messages: Sequence[QueueMessage], caller: Owner | None, peer: str = ""
+    ) -> list[Sent | TwophaseError]:
         return [await self._send(message, caller) for message in messages]
 
     async def _send(self, message: QueueMessage, caller: Owner | None) -> Sent | TwophaseError:
@@ -167,6 +169,7 @@ class MemoryQueues:
         client_id: str,
         check_after_ms: int | None,
         caller: Owner | None,
+        peer: str = "",
     ) -> str:
         self.owners.append(caller)
         if message.kind not in (await self.topic(message.namespace, message.topic)).kinds:
@@ -228,6 +231,7 @@ class MemoryQueues:
         auto_renew: bool,
         bytes_max: int | None = None,
         caller: Owner | None = None,
+        peer: str = "",
     ) -> list[Delivered]:
         tags = {tag.strip() for tag in expression.split("||")}
         ends_s = self._now_s() + wait_ms / 1000

@@ -27,10 +27,10 @@ class QueueStore(Protocol):
         """Return all topics of queues, and all groups."""
         ...
 
-    async def define_queue(self, wanted: Definition) -> Definition:
+    async def define_queue(self, wanted: Definition, entry: AuditEntry) -> Definition:
         """Make a topic or a group durable, unless it exists.
 
-        Returns the one that stands.
+        Returns the one that stands. Where this makes it, the act's row of the audit log is written in the same commit.
         """
         ...
 

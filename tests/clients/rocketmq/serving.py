@@ -18,6 +18,7 @@ import grpc.aio
 import msgspec
 
 from tests.support.fake_coordinator import get
+from tests.support.items import MADE
 from tests.support.server_process import ServerProcess
 from twophase.core.hooks import WallClock
 from twophase.core.queue_operating import ManyHalves, OneGroup, OneTopic, ShownHalf
@@ -78,7 +79,7 @@ class Serving:
         store = open_store(f"sqlite:///{self._folder / 'twophase.db'}", WallClock(), lease_ms=10_000)
         await store.start()
         text = msgspec.json.encode(settings).decode()
-        await store.define_queue(Definition("topic" if what == "topic" else "group", name, text))
+        await store.define_queue(Definition("topic" if what == "topic" else "group", name, text), MADE)
         await store.stop()
 
     async def queues(self, topic: str) -> set[int]:

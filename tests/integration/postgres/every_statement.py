@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tests.support.items import abort, failed_call, prepare
+from tests.support.items import MADE, abort, failed_call, prepare
 from twophase.core.audit_log import AuditEntry, AuditSearch
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
@@ -92,7 +92,7 @@ async def _queue(store: Store, name: str, size: int) -> None:
     completes: list[Item] = [Complete(gid, 1, b"body") for gid in gids]
     await store.flush(Batch(completes, [], {}, entries, progress))
     await store.flush(Batch(completes, [], {}, entries, progress))
-    await store.define_queue(Definition("topic", "orders", name))
+    await store.define_queue(Definition("topic", "orders", name), MADE)
     await store.queue_definitions()
     await store.queue_page("orders", 0, 0, 100)
     await store.queue_entries("orders", 1, list(range(100)))

@@ -69,6 +69,18 @@ async def test_a_message_arrives_as_it_was_sent_and_is_done_when_acknowledged(ap
     assert len(await api.receive(group="other")) == 1
 
 
+async def test_what_a_client_makes_by_its_first_use_is_a_row_with_its_token_and_address(tmp_path: Path) -> None:
+    async with running(tmp_path, tokens=write(tmp_path, "shop", [Scope.CONSUME])) as server:
+        async with queue_api_of(server.port, token="shop") as api:
+            for _ in range(2):
+                await api.receive(wait_ms=0)
+        rows = [row for row in await server.server._store.audit_chain(0, 100) if row.act != "token"]
+        assert [(row.act, row.target, row.who, row.peer) for row in rows] == [
+            ("define-topic", "orders", "shop", "127.0.0.1"),
+            ("define-group", "billing", "shop", "127.0.0.1"),
+        ]
+
+
 async def test_tags_choose(api: QueueApi) -> None:
     for tag in ("paid", "sent", "void"):
         await api.send(f"queue://orders?tag={tag}")

@@ -285,7 +285,7 @@ async def test_an_edit_changes_body_tag_and_properties_and_is_recorded_without_t
     message: QueueMessage = again.message
     assert (message.body, message.tag, message.encoding) == (b"in euro", "fixed", "identity")
     assert dict(message.properties) == {"shop": "7", "currency": "EUR"}
-    (row,) = (await harness.store.audit_search(AuditSearch(), 0, 10)).rows
+    (row,) = (await harness.store.audit_search(AuditSearch(act="redrive-letter"), 0, 10)).rows
     assert (row.who, row.act, row.after) == ("desk", "redrive-letter", "succeeded")
     assert row.reason.startswith("eve: the currency was wrong; letter 0 of billing goes to orders as queue-")
     assert "body 9 bytes, " in row.reason

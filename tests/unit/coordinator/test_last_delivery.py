@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.items import MADE
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
@@ -34,7 +35,7 @@ def queueing(harness: Harness) -> Queueing:
 async def limit(harness: Harness, attempts_max: int) -> None:
     """Let the group have a message that many times."""
     await harness.store.define_queue(
-        Definition("group", GROUP, f'{{"attempts_max":{attempts_max},"backoff_ms":[1000]}}')
+        Definition("group", GROUP, f'{{"attempts_max":{attempts_max},"backoff_ms":[1000]}}'), MADE
     )
 
 

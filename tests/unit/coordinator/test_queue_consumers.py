@@ -8,6 +8,7 @@ import contextlib
 import msgspec
 import pytest
 
+from tests.support.items import MADE
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Asked, Queueing, order
 from twophase.coordinator.queues.receipts import place_of
@@ -237,7 +238,7 @@ async def test_the_first_of_a_message_group_is_given_out_again_before_the_next(
 
 
 async def test_messages_of_one_message_group_are_in_one_queue(harness: Harness, queueing: Queueing) -> None:
-    await harness.store.define_queue(Definition("topic", TOPIC, '{"queues":4}'))
+    await harness.store.define_queue(Definition("topic", TOPIC, '{"queues":4}'), MADE)
 
     sent = await queueing.send(*(order(f"{n}", kind="fifo", message_group=f"g{n % 8}") for n in range(80)))
 
@@ -272,7 +273,7 @@ async def test_entries_in_more_queues_than_the_definition_knows_are_given_out(
 
 
 async def test_what_was_given_out_too_often_goes_into_the_dead_letters(harness: Harness, queueing: Queueing) -> None:
-    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":2,"backoff_ms":[10]}'))
+    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":2,"backoff_ms":[10]}'), MADE)
     await queueing.send(order("bad", tag="t"), order("good"))
     for _ in range(2):
         found = await queueing.receive(invisible_ms=1_000)
@@ -301,8 +302,8 @@ async def test_a_consumer_may_give_a_message_up(harness: Harness, queueing: Queu
 
 async def test_dead_letters_need_no_topic_that_was_made_before(harness: Harness) -> None:
     harness.settings = msgspec.structs.replace(harness.settings, queues_made_on_use=False)
-    await harness.store.define_queue(Definition("topic", TOPIC, "{}"))
-    await harness.store.define_queue(Definition("group", GROUP, "{}"))
+    await harness.store.define_queue(Definition("topic", TOPIC, "{}"), MADE)
+    await harness.store.define_queue(Definition("group", GROUP, "{}"), MADE)
     await harness.restart()
     queueing = Queueing(harness)
     await queueing.send(order("bad"))
@@ -316,7 +317,7 @@ async def test_dead_letters_need_no_topic_that_was_made_before(harness: Harness)
 @pytest.mark.parametrize("name", ["a%DLQ%billing", "%DLQ%nobody", "%DLQ%", "%DLQ%shop/billing"])
 async def test_no_other_names_are_made_on_use_where_the_setting_is_off(harness: Harness, name: str) -> None:
     harness.settings = msgspec.structs.replace(harness.settings, queues_made_on_use=False)
-    await harness.store.define_queue(Definition("group", GROUP, "{}"))
+    await harness.store.define_queue(Definition("group", GROUP, "{}"), MADE)
     await harness.restart()
     queues = harness.coordinator.queues
     namespace, _, own = name.rpartition("/")
@@ -368,7 +369,7 @@ async def test_what_attached_clients_hold_too_long_again_and_again_becomes_a_dea
     harness: Harness, queueing: Queueing
 ) -> None:
     queueing.queues.attach(Asked("c"))
-    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":2,"backoff_ms":[10]}'))
+    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":2,"backoff_ms":[10]}'), MADE)
     await queueing.send(order("1"))
     for attempt in (1, 2):
         assert [one.attempt for one in await queueing.receive(auto_renew=True, client_id="c")] == [attempt]

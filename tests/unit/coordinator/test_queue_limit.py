@@ -6,11 +6,13 @@ Dead letters get past it, and one owner makes a share of them at most.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.support.items import MADE
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from tests.unit.coordinator.test_queue_operator_nodes import ACT
@@ -39,7 +41,7 @@ def limit(monkeypatch: pytest.MonkeyPatch, topics: int) -> None:
 
 async def given_out_too_often(harness: Harness, queueing: Queueing) -> None:
     """Let a consumer take a message once more than its group allows."""
-    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":1,"backoff_ms":[10]}'))
+    await harness.store.define_queue(Definition("group", GROUP, '{"attempts_max":1,"backoff_ms":[10]}'), MADE)
     await queueing.send(order("bad"))
     assert await queueing.ids(invisible_ms=1_000) == ["bad"]
     harness.clock.advance(1_500)
@@ -102,6 +104,31 @@ async def test_an_owner_makes_a_share_of_all_by_first_use(
     await queues.group("", "group-1", eve)
     bob: Any = Named("bob")
     await queues.group("", "group-2", bob)
+
+
+async def test_a_client_leaves_as_many_rows_as_it_makes_topics_and_groups(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 20)
+    eve: Any = Named("eve")
+    for number in range(50):
+        for make in (queueing.queues.topic, queueing.queues.group):
+            with contextlib.suppress(TooManyTopics):
+                await make("", f"name-{number}", eve, "10.0.0.7")
+
+    rows = await harness.store.audit_chain(0, 1_000)
+    assert [(row.who, row.peer, row.act, row.target) for row in rows] == [
+        ("eve", "10.0.0.7", "define-topic", "name-0"),
+        ("eve", "10.0.0.7", "define-group", "name-0"),
+    ]
+
+
+async def test_a_topic_of_dead_letters_is_a_row(harness: Harness, queueing: Queueing) -> None:
+    await given_out_too_often(harness, queueing)
+    await asyncio.wait_for(asyncio.gather(*queueing.queues._burials), PATIENCE_S)
+
+    rows = [row for row in await harness.store.audit_chain(0, 1_000) if row.act == "define-topic"]
+    assert [(row.target, row.who) for row in rows] == [(TOPIC, ""), (f"%DLQ%{GROUP}", "")]
 
 
 async def test_the_share_outlives_a_change_and_a_restart(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

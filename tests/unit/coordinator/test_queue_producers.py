@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.items import MADE
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, Harness
 from tests.unit.coordinator.nodes import Nodes
@@ -411,7 +412,7 @@ async def test_a_queue_subscribes_to_no_topic(harness: Harness) -> None:
 
 
 async def test_topics_take_the_kinds_that_they_are_made_for(harness: Harness, queueing: Queueing) -> None:
-    await harness.store.define_queue(Definition("topic", TOPIC, '{"kinds":["normal"],"queues":3}'))
+    await harness.store.define_queue(Definition("topic", TOPIC, '{"kinds":["normal"],"queues":3}'), MADE)
 
     assert (await queueing.queues.topic("", TOPIC)).queues == 3
     with pytest.raises(WrongMessageKind):
@@ -429,7 +430,7 @@ async def test_topics_are_made_on_first_use_only_where_the_setting_says_so(
     closed = Queueing(await make_harness(settings))
     with pytest.raises(QueueNotFound):
         await closed.half(order("1"))
-    await closed.harness.store.define_queue(Definition("topic", TOPIC, "{}"))
+    await closed.harness.store.define_queue(Definition("topic", TOPIC, "{}"), MADE)
     assert (await closed.send(order("1")))[0].offset == 0
 
 

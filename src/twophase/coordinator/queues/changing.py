@@ -233,7 +233,7 @@ class Changing:
             await self._definitions.load()
             known = self._definitions.known(kind, name)
             if known is None:
-                known = await self._made(kind, name, default)
+                known = await self._made(kind, name, default, act)
             entry = msgspec.structs.replace(
                 act.entry(f"remove-{kind}", name), before=f"{known.text}, {what}", after="removed"
             )
@@ -242,9 +242,11 @@ class Changing:
                 return
         raise _changed_by_others()
 
-    async def _made(self, kind: str, name: str, default: S) -> Definition:
+    async def _made(self, kind: str, name: str, default: S, act: Act) -> Definition:
         """Make a missing definition, so that the removal has something to compare."""
-        return await self._store.define_queue(definition(kind, name, default))
+        wanted = definition(kind, name, default)
+        entry = msgspec.structs.replace(act.entry(f"define-{kind}", name), after=wanted.text)
+        return await self._store.define_queue(wanted, entry)
 
     def _require_no_consumer(self, lags: Sequence[ShownLag]) -> None:
         now_ms = self._clock.now_ms()

@@ -135,8 +135,10 @@ class QueueApi(Protocol):
     Every method may raise `StoreError` and `Unavailable`.
     """
 
-    async def topic(self, namespace: str, name: str, caller: Owner | None = None) -> TopicInfo:
+    async def topic(self, namespace: str, name: str, caller: Owner | None = None, peer: str = "") -> TopicInfo:
         """Return a topic, which is made on first use where the setting allows it.
+
+        `peer`: the client's address, for the row that the audit log has of a topic that this makes.
 
         Raises:
             InvalidRequest: no such name.
@@ -145,7 +147,7 @@ class QueueApi(Protocol):
         """
         ...
 
-    async def group(self, namespace: str, name: str, caller: Owner | None = None) -> GroupInfo:
+    async def group(self, namespace: str, name: str, caller: Owner | None = None, peer: str = "") -> GroupInfo:
         """Return a group of consumers, made on first use as a topic is. Raises as `topic`."""
         ...
 
@@ -168,8 +170,10 @@ class QueueApi(Protocol):
         """
         ...
 
-    async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
-        """Append messages; when this returns they are durable.
+    async def send(
+        self, messages: Sequence[QueueMessage], caller: Owner | None, peer: str = ""
+    ) -> list[Sent | TwophaseError]:
+        """Append messages; when this returns they are durable. `peer`: as of `topic`.
 
         The same (namespace, topic, message id) again appends nothing, and returns where the first one is.
         """
@@ -183,6 +187,7 @@ class QueueApi(Protocol):
         client_id: str,
         check_after_ms: int | None,
         caller: Owner | None,
+        peer: str = "",
     ) -> str:
         """Keep a message whose producer has yet to decide.
 
@@ -194,6 +199,7 @@ class QueueApi(Protocol):
             producers: the name whose producers are asked when no decision comes.
             client_id: the producer that is asked first.
             check_after_ms: when it is asked first; None: the coordinator's default.
+            peer: as of `topic`.
 
         Raises:
             InvalidRequest, QueueNotFound, WrongMessageKind, Overloaded: nothing was kept.
@@ -237,6 +243,7 @@ class QueueApi(Protocol):
         auto_renew: bool,
         bytes_max: int | None = None,
         caller: Owner | None = None,
+        peer: str = "",
     ) -> list[Delivered]:
         """Take up to `limit` messages; wait `wait_ms` for the first.
 
@@ -246,6 +253,7 @@ class QueueApi(Protocol):
             expression: `*`, or tags as `a || b`; what has another tag is done for this group.
             auto_renew: they are the client's as long as it is attached, `queue_hold_ms` at most. No `invisible_ms`.
             bytes_max: bodies behind the first message, beyond which no more are taken; None: no bound.
+            peer: as of `topic`.
 
         Raises:
             InvalidRequest, QueueNotFound, TooManyTopics, QueuesUnavailable: nothing was taken.

@@ -4,6 +4,9 @@ The first definition of a name stands on every node (`QueueStore.define_queue`),
 (`changing`). All are in memory; one that is missing is looked for in the store before it is made, and where nodes share
 the store, all are read again every five seconds.
 
+Promise: a definition that a first use makes has a row of the audit log, in one commit. Rows are as few as definitions,
+whose number is bounded, so no client can flood the log.
+
 Promise: the messages of a message group are in one queue, also after a topic gets more queues. The queues of message
 groups are those with which the topic began; to the others go messages without one, for which it does not matter if a
 node has read of the new number yet.
@@ -23,6 +26,7 @@ from msgspec.structs import replace
 from twophase.coordinator.background import end
 from twophase.coordinator.queues.contract import GroupInfo, TopicInfo
 from twophase.coordinator.runtime import Runtime
+from twophase.core.audit_log import NOBODY, Actor, AuditEntry
 from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, TooManyTopics, WrongMessageKind
 from twophase.core.limits import TOPICS_MAX
 from twophase.core.queue_message import full_name, group_of_letters, message_of
@@ -126,27 +130,31 @@ class Definitions:
         if self._is_old(self._loaded_ms):
             await self.load()
 
-    async def topic(self, namespace: str, name: str, owner: str = "") -> TopicInfo:
+    async def topic(self, namespace: str, name: str, actor: Actor = NOBODY) -> TopicInfo:
         """See `QueueApi.topic`.
 
-        `owner`: of the token that asks, for which new topics count; empty for none.
+        `actor`: the client that asks, for whom a new topic counts.
         """
-        settings = await self._settings("topic", full_name(namespace, name), TopicSettings(made_by=owner or UNSET))
+        settings = await self._settings(
+            "topic", full_name(namespace, name), TopicSettings(made_by=actor.who or UNSET), actor
+        )
         return TopicInfo(name, namespace, settings.queues, frozenset(settings.kinds))
 
-    async def group(self, namespace: str, name: str, owner: str = "") -> GroupInfo:
-        """See `QueueApi.group`. `owner`: as of `topic`."""
-        settings = await self._settings("group", full_name(namespace, name), GroupSettings(made_by=owner or UNSET))
+    async def group(self, namespace: str, name: str, actor: Actor = NOBODY) -> GroupInfo:
+        """See `QueueApi.group`. `actor`: as of `topic`."""
+        settings = await self._settings(
+            "group", full_name(namespace, name), GroupSettings(made_by=actor.who or UNSET), actor
+        )
         return GroupInfo(name, namespace, settings.attempts_max, settings.backoff_ms)
 
-    async def require(self, namespace: str, topic: str, kind: str, owner: str = "") -> None:
-        """Refuse a message of a kind that the topic does not take. `owner`: as of `topic`.
+    async def require(self, namespace: str, topic: str, kind: str, actor: Actor = NOBODY) -> None:
+        """Refuse a message of a kind that the topic does not take. `actor`: as of `topic`.
 
         Raises:
             WrongMessageKind: so it is.
             InvalidRequest, QueueNotFound, TooManyTopics: as `topic`.
         """
-        taken = (await self.topic(namespace, topic, owner)).kinds
+        taken = (await self.topic(namespace, topic, actor)).kinds
         if kind not in taken:
             raise WrongMessageKind(_wrong_kind(topic, taken, kind))
 
@@ -198,7 +206,7 @@ class Definitions:
         if self._reading is not None:
             await end(self._reading)
 
-    async def _settings(self, kind: str, name: str, default: S) -> S:
+    async def _settings(self, kind: str, name: str, default: S, actor: Actor) -> S:
         found = self._known.get((kind, name))
         if found is None or self._is_old(self._read_ms):
             await self.load()
@@ -210,7 +218,8 @@ class Definitions:
             async with self._making:
                 if (kind, name) not in self._known:
                     self._require_room_for(kind, name, default)
-                    self.take(await self._store.define_queue(definition(kind, name, default)))
+                    wanted = definition(kind, name, default)
+                    self.take(await self._store.define_queue(wanted, _first_use(wanted, actor)))
             found = self._known[kind, name]
         assert isinstance(found, type(default)), "kinds have their own settings"
         return found
@@ -332,6 +341,12 @@ class Definitions:
 def definition(kind: str, name: str, settings: TopicSettings | GroupSettings) -> Definition:
     """Return a definition as it is stored."""
     return Definition("topic" if kind == "topic" else "group", name, msgspec.json.encode(settings).decode())
+
+
+def _first_use(wanted: Definition, actor: Actor) -> AuditEntry:
+    """Return the row of a definition that nobody asked for by name."""
+    act = f"define-{wanted.kind}"
+    return AuditEntry(actor.who, actor.peer, act, wanted.name, "made by its first use", after=wanted.text)
 
 
 def _no_such(kind: str, name: str) -> str:

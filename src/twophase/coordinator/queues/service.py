@@ -28,6 +28,7 @@ from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import Audited, OnReply, Owner, Reply, Trigger, answers
 from twophase.coordinator.state.appends import waits_for_its_time
 from twophase.coordinator.state.machine import StateMachine
+from twophase.core.audit_log import Actor
 from twophase.core.errors import (
     ContentConflict,
     ContraryDecision,
@@ -106,9 +107,9 @@ class Queues:
         for task in list(self._burials):
             await end(task)
 
-    async def topic(self, namespace: str, name: str, caller: Owner | None = None) -> TopicInfo:
+    async def topic(self, namespace: str, name: str, caller: Owner | None = None, peer: str = "") -> TopicInfo:
         """See `QueueApi.topic`."""
-        return await self._definitions.topic(namespace, name, _name(caller))
+        return await self._definitions.topic(namespace, name, _actor(caller, peer))
 
     def why_not(self, url: str) -> str | None:
         """Return the reason why no message may name an address of a queue.
@@ -117,9 +118,9 @@ class Queues:
         """
         return self._definitions.why_not(url) if url.startswith(QUEUE_PREFIX) else None
 
-    async def group(self, namespace: str, name: str, caller: Owner | None = None) -> GroupInfo:
+    async def group(self, namespace: str, name: str, caller: Owner | None = None, peer: str = "") -> GroupInfo:
         """See `QueueApi.group`."""
-        return await self._definitions.group(namespace, name, _name(caller))
+        return await self._definitions.group(namespace, name, _actor(caller, peer))
 
     async def servers(self, namespace: str, topic: str) -> Servers:
         """See `QueueApi.servers`."""
@@ -141,27 +142,29 @@ class Queues:
 
     # Producers.
 
-    async def send(self, messages: Sequence[QueueMessage], caller: Owner | None) -> list[Sent | TwophaseError]:
+    async def send(
+        self, messages: Sequence[QueueMessage], caller: Owner | None, peer: str = ""
+    ) -> list[Sent | TwophaseError]:
         """See `QueueApi.send`."""
-        begun = [await self._send_one(message, caller) for message in messages]
+        begun = [await self._send_one(message, caller, peer) for message in messages]
         return [
             one if isinstance(one, TwophaseError) else await self._sent(*one, message)
             for message, one in zip(messages, begun, strict=True)
         ]
 
     async def _send_one(
-        self, message: QueueMessage, caller: Owner | None
+        self, message: QueueMessage, caller: Owner | None, peer: str
     ) -> tuple[Trigger, asyncio.Future[Reply]] | TwophaseError:
         try:
-            await self._require(message, caller)
+            await self._require(message, caller, peer)
         except TwophaseError as error:
             return error
         return self._submit(message, gid_of(message.namespace, message.topic, message.message_id), caller)
 
-    async def _require(self, message: QueueMessage, caller: Owner | None) -> None:
+    async def _require(self, message: QueueMessage, caller: Owner | None, peer: str) -> None:
         if not message.message_id:
             raise InvalidRequest("a message of a queue has a message id, by which a repeated one is recognised.")
-        await self._definitions.require(message.namespace, message.topic, message.kind, _name(caller))
+        await self._definitions.require(message.namespace, message.topic, message.kind, _actor(caller, peer))
 
     def _submit(self, message: QueueMessage, gid: str, caller: Owner | None) -> tuple[Trigger, asyncio.Future[Reply]]:
         replied: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
@@ -212,9 +215,10 @@ class Queues:
         client_id: str,
         check_after_ms: int | None,
         caller: Owner | None,
+        peer: str = "",
     ) -> str:
         """See `QueueApi.half`."""
-        await self._require(message, caller)
+        await self._require(message, caller, peer)
         gid = gid_of(message.namespace, message.topic, message.message_id)
         whole = Message(
             gid,
@@ -346,12 +350,13 @@ class Queues:
         auto_renew: bool,
         bytes_max: int | None = None,
         caller: Owner | None = None,
+        peer: str = "",
     ) -> list[Delivered]:
         """See `QueueApi.receive`."""
         if not self._admission.is_open:
             raise ShuttingDown if self._admission.draining else StoreFenced
-        queues = (await self.topic(namespace, topic, caller)).queues
-        attempts_max = (await self.group(namespace, group, caller)).attempts_max
+        queues = (await self.topic(namespace, topic, caller, peer)).queues
+        attempts_max = (await self.group(namespace, group, caller, peer)).attempts_max
         found, dead = await self.serving.receive(
             full_name(namespace, group),
             full_name(namespace, topic),
@@ -429,8 +434,8 @@ class Queues:
         await self.serving.buried(dead)
 
 
-def _name(caller: Owner | None) -> str:
-    return "" if caller is None else caller.name
+def _actor(caller: Owner | None, peer: str) -> Actor:
+    return Actor("" if caller is None else caller.name, peer)
 
 
 def _is_of_another(row: LiveRow | HistoryRow, caller: Owner | None) -> bool:

@@ -24,7 +24,7 @@ class Kept(NamedTuple):
 class Client(NamedTuple):
     """The client of one call.
 
-    `timeout_ms`: the time that it gives the call; 0 for no bound.
+    `timeout_ms`: the time that it gives the call; 0 for no bound. `peer`: its address.
     """
 
     client_id: str
@@ -33,6 +33,7 @@ class Client(NamedTuple):
     authority: str
     caller: Caller
     timeout_ms: int
+    peer: str
     sessions: Sessions
     peculiarities: Peculiarities
 

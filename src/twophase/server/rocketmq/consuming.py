@@ -145,7 +145,7 @@ class Consuming:
             raise Refused(Code.BAD_REQUEST, "batch_size: it must be at least 1.")
         invisible_ms, auto_renew = _invisible(client, request)
         try:
-            await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
+            await self._queues.topic(topic.namespace, topic.name, client.caller.owner, client.peer)
         except QueueNotFound as error:
             raise Refused(Code.TOPIC_NOT_FOUND, error.message) from error
         receiving = asyncio.ensure_future(
@@ -161,6 +161,7 @@ class Consuming:
                 auto_renew=auto_renew,
                 bytes_max=_BODY_BYTES,
                 caller=client.caller.owner,
+                peer=client.peer,
             )
         )
         try:
@@ -180,7 +181,8 @@ class Consuming:
                 await self._give_back(request, [one.handle for one in receiving.result()])
             raise
         try:
-            client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, "")  # a token may be revoked during a long poll
+            # A token may be revoked during a long poll.
+            client.caller.require_scope(scopes_of(RECEIVE), RECEIVE, client.peer)
         except TwophaseError:
             await self._give_back(request, [one.handle for one in found])
             raise

@@ -215,6 +215,7 @@ class RocketmqPort:
             kept.authority,
             caller,
             call.head.timeout_ms,
+            call.connection.address,
             self._sessions,
             self._peculiarities,
         )
@@ -233,9 +234,12 @@ class RocketmqPort:
 
     async def _send(self, handler: Handler, client: Client, call: UnaryCall, raw: bytes) -> bytes:
         sender, size = sender_of(client.caller, call.connection, shared=self._shared), len(raw)
-        if not self._rooms.enter(sender, size):
+        has_waited = not self._rooms.enter(sender, size)
+        if has_waited:
             await self._rooms.wait(sender, size, partial(call.connection.keep, call))
         try:
+            if has_waited:  # the token may be revoked by now
+                client.caller.require_scope(scopes_of(_SEND), _SEND, client.peer)
             return await handler(client, raw)
         finally:
             self._rooms.leave(sender, size)
@@ -256,7 +260,7 @@ class RocketmqPort:
         except TwophaseError as error:
             await call.send(encode_telemetry_status(await self._noted(call, error)))
             return
-        await self._telemetry.serve(client, call)
+        await self._telemetry.serve(client, call, _TELEMETRY)
 
     async def _noted(self, call: UnaryCall | StreamingCall, error: Any) -> Any:
         """Count a refusal, and return its status when its row is in the audit log."""

@@ -63,6 +63,7 @@ class Producing:
             client_id=session.client_id,
             check_after_ms=check_after_ms(sent),
             caller=client.caller.owner,
+            peer=client.peer,
         )
         return SendResult(OK, message.message_id, transaction_id)
 
@@ -76,7 +77,7 @@ class Producing:
             except TwophaseError as error:
                 results[index] = SendResult(status_of(error), message.message_id)
         if taken:
-            answers = await self._queues.send(list(taken.values()), client.caller.owner)
+            answers = await self._queues.send(list(taken.values()), client.caller.owner, client.peer)
             for (index, one), answer in zip(taken.items(), answers, strict=True):
                 results[index] = _sent(one, answer)
         return [results[index] for index in range(len(messages))]

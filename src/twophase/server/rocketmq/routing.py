@@ -62,7 +62,7 @@ class Routing:
         request = parse_route(raw)
         topic = topic_in(request.topic)
         client.require_topic(topic)
-        info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
+        info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner, client.peer)
         session = client.session
         is_other = client.language == _PYTHON and client.peculiar.facade.next(topic, is_live=session.is_live)
         own = self._own(request.endpoints, client)
@@ -101,7 +101,7 @@ class Routing:
         client.require_topic(topic)
         if request.group is not None:
             group_in(request.group)
-        info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner)
+        info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner, client.peer)
         owner = (await self._servers(topic)).owner
         if owner is None:
             queues = _queues(topic, info, _BROKER, self._own(request.endpoints, client), [ANY_QUEUE])

@@ -19,6 +19,7 @@ from twophase.rocketmq_wire.answers import encode_settings, encode_telemetry_sta
 from twophase.rocketmq_wire.codes import ClientType, Code
 from twophase.rocketmq_wire.requests import BrokenMessage, parse_settings
 from twophase.rocketmq_wire.values import ClientSettings, ServerSettings
+from twophase.server.identity.scopes import scopes_of
 from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.checking import BODY_MAX, group_in, topic_in
 from twophase.server.rocketmq.consuming import BATCH_MAX, WAIT_MS
@@ -42,14 +43,27 @@ class Telemetry:
     def __init__(self, queues: QueueApi) -> None:
         self._queues = queues
 
-    async def serve(self, client: Client, call: StreamingCall) -> None:
-        """Serve one stream until the client ends it."""
+    async def serve(self, client: Client, call: StreamingCall, path: str) -> None:
+        """Serve one stream until the client ends it.
+
+        Each of its messages after the first is a request of its own, which the token must still allow: the stream may
+        outlive it.
+
+        Arguments:
+            client: it may send the first one.
+            call: the stream.
+            path: of the method.
+        """
         outbox = Outbox(call.keep)
+        is_first = True
         session = client.session
         writing = asyncio.ensure_future(_write(call, outbox))
         try:
             async for raw in call:
                 try:
+                    if not is_first:
+                        client.caller.require(scopes_of(path), path, client.peer)
+                    is_first = False
                     settings = parse_settings(raw)
                     if settings is None:
                         call.odd()  # nothing that is sent here is answered by one
@@ -57,6 +71,7 @@ class Telemetry:
                         outbox.put(await self._answer(client, settings))
                         session.opened(outbox)
                 except (TwophaseError, BrokenMessage) as error:
+                    await client.caller.noted()
                     outbox.put(encode_telemetry_status(status_of(error)))
                 await outbox.empty()  # a client that takes no answers sends no more
         finally:
@@ -79,11 +94,11 @@ class Telemetry:
             return encode_settings(settings, _server_settings(17, (1_000,), fifo=False))
         group, owner = group_in(settings.group), client.caller.owner
         try:
-            info = await self._queues.group(group.namespace, group.name, owner)
+            info = await self._queues.group(group.namespace, group.name, owner, client.peer)
         except QueueNotFound as error:
             raise Refused(Code.CONSUMER_GROUP_NOT_FOUND, error.message) from error
-        kinds = [(await self._queues.topic(topic.namespace, topic.name, owner)).kinds for topic in topics]
-        fifo = any(one == {"fifo"} for one in kinds)
+        taken = [await self._queues.topic(topic.namespace, topic.name, owner, client.peer) for topic in topics]
+        fifo = any(one.kinds == {"fifo"} for one in taken)
         return encode_settings(settings, _server_settings(info.attempts_max or _NO_LIMIT, info.backoff_ms, fifo=fifo))
 
 

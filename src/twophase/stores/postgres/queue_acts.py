@@ -32,6 +32,14 @@ async def empty(connection: Connection, topic: str, queue: int, before: int, lim
     return removed(await connection.execute(statements.QUEUE_EMPTY, topic, queue, before, limit))
 
 
+async def define(connection: Connection, wanted: Definition, clock_ms: int | None, node: int, acts: Acts) -> Definition:
+    """Make a definition unless there is one, see `QueueStore.define_queue`."""
+    named, text = (wanted.kind, wanted.name, wanted.text), None
+    while text is None:
+        text = await connection.fetchval(statements.QUEUE_DEFINE, *named, clock_ms, node, *acts)
+    return Definition(wanted.kind, wanted.name, text)
+
+
 async def change(
     connection: Connection,
     known: Definition | None,

@@ -84,14 +84,6 @@ async def definitions(connection: Connection) -> list[Definition]:
     return [Definition(*row) for row in await connection.fetch(statements.QUEUE_DEFINITIONS)]
 
 
-async def define(connection: Connection, wanted: Definition) -> Definition:
-    """Make a topic or a group, unless it exists; return the one that stands."""
-    text = None
-    while text is None:
-        text = await connection.fetchval(statements.QUEUE_DEFINE, wanted.kind, wanted.name, wanted.text)
-    return Definition(wanted.kind, wanted.name, text)
-
-
 async def page(connection: Connection, topic: str, queue: int, least: int, limit: int) -> list[Entry]:
     """Return entries from a number on."""
     rows = await connection.fetch(statements.QUEUE_PAGE, topic, queue, least, limit, PAGE_BYTES_MAX)

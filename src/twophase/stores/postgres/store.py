@@ -285,10 +285,10 @@ class PostgresStore:
         readers = await self._settled_readers()
         return await readers.ask(queueing.definitions)
 
-    async def define_queue(self, wanted: Definition) -> Definition:
+    async def define_queue(self, wanted: Definition, entry: AuditEntry) -> Definition:
         """See `QueueStore.define_queue`. It passes no fence: no node owns a topic."""
-        readers = await self._settled_readers()
-        return await readers.ask(lambda connection: queueing.define(connection, wanted), "making a topic or a group")
+        readers, act = await self._settled_readers(), self._act(entry)
+        return await readers.ask(lambda one: queue_acts.define(one, wanted, *act), "making a topic or a group")
 
     async def queue_page(self, topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
         """See `QueueStore.queue_page`."""

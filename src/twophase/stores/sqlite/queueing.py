@@ -67,11 +67,6 @@ def forget(connection: sqlite3.Connection, entries: Sequence[Old]) -> None:
     connection.executemany(statements.QUEUE_FORGET, [entry[:3] for entry in entries])
 
 
-def define(connection: sqlite3.Connection, wanted: Definition) -> None:
-    """Make a topic or a group, unless there is one of that name."""
-    connection.execute(statements.QUEUE_DEFINE, (wanted.kind, wanted.name, wanted.text))
-
-
 def definitions(connection: sqlite3.Connection) -> list[Definition]:
     """Return all topics of queues, and all groups."""
     return [Definition(*row) for row in connection.execute(statements.QUEUE_DEFINITIONS)]

@@ -258,11 +258,9 @@ class SqliteStore:
         """See `QueueStore.queue_definitions`."""
         return await self._read(queueing.definitions)
 
-    async def define_queue(self, wanted: Definition) -> Definition:
+    async def define_queue(self, wanted: Definition, entry: AuditEntry) -> Definition:
         """See `QueueStore.define_queue`. A write like a flush, under the same fence."""
-        if self._write_thread is None or self._writer is None:
-            raise _not_open(self._path)
-        await self._write_thread.call(functools.partial(self._writer.define_queue, wanted))
+        await self._act("making a topic or a group", queue_acts.change(None, wanted), entry)
         named = (wanted.kind, wanted.name)
         return next(one for one in await self._read(queueing.definitions) if (one.kind, one.name) == named)
 

@@ -25,7 +25,6 @@ from twophase.core.audit_log import AuditEntry, TokensSeen
 from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
 from twophase.core.hooks import Clock
 from twophase.stores.batch import Batch, Finish, FlushResult, Forgotten, NotApplied
-from twophase.stores.queue_rows import Definition
 from twophase.stores.rows import Subscriber
 from twophase.stores.sqlite import auditing, queueing, reader, schema, statements
 from twophase.stores.sqlite import connection as opening
@@ -204,10 +203,6 @@ class Writer:
     def forget_entries(self, old: list[queueing.Old]) -> None:
         """Remove entries of queues in a commit of its own, see `QueueStore.purge_queues`."""
         self._alone("cleaning", lambda connection: queueing.forget(connection, old))
-
-    def define_queue(self, wanted: Definition) -> None:
-        """Make a topic or a group in a commit of its own, see `QueueStore.define_queue`."""
-        self._alone("making a topic or a group", lambda connection: queueing.define(connection, wanted))
 
     def _alone(self, doing: str, write: Callable[[sqlite3.Connection], object]) -> None:
         self._check_files()

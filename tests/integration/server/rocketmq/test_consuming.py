@@ -99,7 +99,7 @@ class _Reader:
 
 async def _receive(server: Serving, call: Any) -> None:
     assert server.port is not None
-    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions, server.port._peculiarities)
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, "", server.port._sessions, server.port._peculiarities)
     queue = kind("MessageQueue")(topic=resource(TOPIC))
     asked = {"group": resource(GROUP), "message_queue": queue, "batch_size": 2, "invisible_duration": seconds(30)}
     await server.port._consuming.receive(client, packed("ReceiveMessageRequest", **asked), call)

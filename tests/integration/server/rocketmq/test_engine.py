@@ -50,6 +50,33 @@ async def test_a_half_message_is_a_message_of_the_coordinator(tmp_path: Path) ->
         await wire.close()
 
 
+async def test_what_a_client_makes_by_its_first_use_is_a_row_with_its_token_and_address(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "shop", [Scope.PRODUCE, Scope.CONSUME])
+    async with running(tmp_path, rocketmq_port=0, tokens=tokens) as server:
+        wire = Wire(_address(server), token_of("shop"))
+        for _ in range(2):
+            assert await wire.code("SendMessage", messages=[message()]) == Code.OK
+            assert await wire.code("SendMessage", messages=[message("2", **HALF)]) == Code.OK
+            await wire.receive(invisible_duration=seconds(30))
+            assert await wire.code("QueryRoute", topic=resource("routed")) == Code.OK
+            assert await wire.code("QueryAssignment", topic=resource("assigned"), group=resource(GROUP)) == Code.OK
+        stream = wire.telemetry()
+        subscription = kind("Subscription")(group=resource("settled"))
+        settings = kind("Settings")(client_type=ClientType.SIMPLE_CONSUMER, subscription=subscription)
+        await stream.write(kind("TelemetryCommand")(settings=settings).SerializeToString())
+        await stream.read()
+        rows = [row for row in await server.server._store.audit_chain(0, 100) if row.act != "token"]
+        assert {(row.who, row.peer) for row in rows} == {("shop", "127.0.0.1")}
+        assert [(row.act, row.target) for row in rows] == [
+            ("define-topic", TOPIC),
+            ("define-group", GROUP),
+            ("define-topic", "routed"),
+            ("define-topic", "assigned"),
+            ("define-group", "settled"),
+        ]
+        await wire.close()
+
+
 async def test_messages_of_a_message_group_come_one_by_one_from_a_topic_made_on_use(tmp_path: Path) -> None:
     async with running(tmp_path, rocketmq_port=0) as server:
         wire = Wire(_address(server))

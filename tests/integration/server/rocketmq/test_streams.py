@@ -19,6 +19,7 @@ from tests.support.rocketmq_wire import (
 from twophase.coordinator.background import end
 from twophase.coordinator.queues import Question, QueueMessage
 from twophase.rocketmq_wire.codes import ClientType, Code
+from twophase.rocketmq_wire.descriptors import SERVICE
 from twophase.server.identity.caller import UNLIMITED
 from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.outbox import Outbox
@@ -91,9 +92,9 @@ class _Deaf:
 
 async def test_a_client_that_takes_no_answers_is_not_read_from(server: Serving) -> None:
     assert server.port is not None
-    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions, server.port._peculiarities)
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, "", server.port._sessions, server.port._peculiarities)
     call: Any = _Deaf()
-    serving = asyncio.ensure_future(server.port._telemetry.serve(client, call))
+    serving = asyncio.ensure_future(server.port._telemetry.serve(client, call, f"/{SERVICE}/Telemetry"))
     async with asyncio.timeout(PATIENCE_S):
         await call.answering.wait()
     for _ in range(100):
@@ -127,9 +128,9 @@ class _Idle:
 
 async def test_commands_without_settings_count_as_what_brings_nothing(server: Serving) -> None:
     assert server.port is not None
-    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, server.port._sessions, server.port._peculiarities)
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, "", server.port._sessions, server.port._peculiarities)
     call: Any = _Idle(5)
-    await asyncio.wait_for(server.port._telemetry.serve(client, call), PATIENCE_S)
+    await asyncio.wait_for(server.port._telemetry.serve(client, call, f"/{SERVICE}/Telemetry"), PATIENCE_S)
     assert call.odds == 5
 
 

@@ -19,13 +19,15 @@ from tests.support.rocketmq_wire import (
     TOPIC,
     Wire,
     message,
+    packed,
     resource,
     seconds,
+    settings_command,
 )
 from tests.support.waiting import until
 from twophase.coordinator.state.active_message import Owner
 from twophase.core.queue_message import QueueMessage
-from twophase.rocketmq_wire.codes import Code
+from twophase.rocketmq_wire.codes import ClientType, Code
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 from twophase.server.identity.gate import Gate
 from twophase.server.identity.scopes import Scope, scopes_of
@@ -138,6 +140,72 @@ async def test_a_token_that_is_revoked_during_a_long_poll_gets_nothing(closed: S
     await wire.close()
 
 
+def _revoke(closed: Serving, tmp_path: Path) -> None:
+    """Leave one other token in the file."""
+    (tmp_path / "tokens.toml").unlink()
+    write(tmp_path, "other", [Scope.PRODUCE])
+    closed.gate.reread()
+
+
+def _consumer_of(topic: str) -> bytes:
+    """Return the settings of a consumer."""
+    entry = kind("SubscriptionEntry")(topic=resource(topic))
+    subscription = kind("Subscription")(group=resource(GROUP), subscriptions=[entry])
+    settings = kind("Settings")(client_type=ClientType.SIMPLE_CONSUMER, subscription=subscription)
+    return packed("TelemetryCommand", settings=settings)
+
+
+async def test_a_revoked_token_makes_nothing_over_a_stream_that_is_open(closed: Serving, tmp_path: Path) -> None:
+    wire = Wire(closed, token_of("consume"))
+    stream = wire.telemetry()
+    await stream.write(_consumer_of(TOPIC))
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await stream.read()).status.code == Code.OK
+        _revoke(closed, tmp_path)
+        await stream.write(_consumer_of("new"))
+        assert (await stream.read()).status.code == Code.UNAUTHORIZED
+    assert TOPIC in closed.queues.kinds
+    assert "new" not in closed.queues.kinds
+    await wire.close()
+
+
+async def test_each_message_of_a_stream_counts_as_a_request(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "slow", [Scope.PRODUCE], quota=Quota(requests_per_s=1))
+    async with serving(Gate(tokens), check_s=0.05) as one:
+        wire = Wire(one, token_of("slow"))
+        stream = await wire.settle()
+        for _ in range(2):
+            await stream.write(settings_command())
+        async with asyncio.timeout(PATIENCE_S):
+            codes = [(await stream.read()).status.code for _ in range(2)]
+        await wire.close()
+    assert Code.TOO_MANY_REQUESTS in codes
+
+
+async def test_a_token_that_is_revoked_while_a_message_waits_for_room_sends_none(
+    closed: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(*_: Any) -> None:
+        waits.set()
+        await goes_on.wait()
+
+    assert closed.port is not None
+    monkeypatch.setattr(closed.port._rooms, "enter", lambda *_: False)
+    monkeypatch.setattr(closed.port._rooms, "wait", wait)
+    monkeypatch.setattr(closed.port._rooms, "leave", lambda *_: None)
+    wire = Wire(closed, token_of("produce"))
+    sending = asyncio.ensure_future(wire.code("SendMessage", messages=[message()]))
+    async with asyncio.timeout(PATIENCE_S):
+        await waits.wait()
+        _revoke(closed, tmp_path)
+        goes_on.set()
+        assert await sending == Code.UNAUTHORIZED
+    assert closed.queues.owners == []
+    await wire.close()
+
+
 @pytest.mark.parametrize("left", [(), (Scope.PRODUCE,)])
 async def test_a_token_that_may_not_consume_any_more_keeps_no_message(tmp_path: Path, left: tuple[Scope, ...]) -> None:
     tokens = write(tmp_path, "both", [Scope.PRODUCE, Scope.CONSUME])
@@ -167,11 +235,11 @@ async def test_an_owners_messages_that_wait_delay_no_other_owner_at_its_address(
 ) -> None:
     allowed, begun, send = asyncio.Event(), asyncio.Semaphore(0), closed.queues.send
 
-    async def slow(messages: Sequence[QueueMessage], caller: Owner | None) -> Any:
+    async def slow(messages: Sequence[QueueMessage], caller: Owner | None, peer: str = "") -> Any:
         if caller is not None and caller.name == "produce":
             begun.release()
             await allowed.wait()
-        return await send(messages, caller)
+        return await send(messages, caller, peer)
 
     monkeypatch.setattr(closed.queues, "send", slow)
     wires = [Wire(closed, token_of(name)) for name in ("produce", "produce", "other")]

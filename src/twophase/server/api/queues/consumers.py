@@ -145,6 +145,7 @@ class QueueConsumersApi:
             auto_renew=False,
             bytes_max=ANSWER_BYTES_MAX,
             caller=caller.owner,
+            peer=peer_of(request),
         )
         end = await polled(request, session, receiving)
         found: Sequence[Delivered] = end.result or ()
@@ -189,7 +190,7 @@ class QueueConsumersApi:
         self._require(caller, asked)
         pause_ms = asked.pause_ms
         if pause_ms is None:
-            group = await self._queues.group(asked.namespace, asked.group, caller.owner)
+            group = await self._queues.group(asked.namespace, asked.group, caller.owner, peer_of(request))
             pause_ms = group.pause_ms(asked.attempt)
         await self._queues.extend(asked.namespace, asked.group, asked.topic, asked.receipt, pause_ms, rests=True)
         return Answer(200, _encode(Nacked(pause_ms)))

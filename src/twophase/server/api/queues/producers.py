@@ -108,6 +108,7 @@ class QueueProducersApi:
             client_id=self._sessions.of(caller, asked.client).client_id,
             check_after_ms=asked.check_after_ms,
             caller=caller.owner,
+            peer=peer_of(request),
         )
         return Answer(200, _encode(Kept(transaction_id)))
 
