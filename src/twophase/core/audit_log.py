@@ -19,6 +19,8 @@ NO_HASH: Final = "0" * 64
 """The hash before the first row."""
 NAME_CHARACTERS_MAX: Final = 200
 TEXT_CHARACTERS_MAX: Final = 2_000
+_COMMON_CHARACTERS: Final = 500
+"""Characters before the first difference of two long states that stay."""
 AUDIT_LOOKED_AT_MAX: Final = 10_000
 """Rows that one search looks at."""
 
@@ -64,7 +66,8 @@ class AuditEntry(msgspec.Struct, frozen=True):
         'a\\nb'
         """
         short = (_text(value, NAME_CHARACTERS_MAX) for value in (self.who, self.peer, self.act))
-        long = (_text(value, TEXT_CHARACTERS_MAX) for value in (self.target, self.reason, self.before, self.after))
+        states = _told_apart(self.before, self.after)
+        long = (_text(value, TEXT_CHARACTERS_MAX) for value in (self.target, self.reason, *states))
         return AuditEntry(*short, *long)
 
 
@@ -195,6 +198,23 @@ def recomputed(row: AuditRow) -> str:
     """Return the hash that a row should have, from its own columns."""
     texts = (row.who, row.peer, row.act, row.target, row.reason, row.before, row.after)
     return hash_of(row.previous, row.seq, row.at_ms, row.node, texts)
+
+
+def _told_apart(before: str, after: str) -> tuple[str, str]:
+    """Return two states of which the bound leaves what differs.
+
+    A long beginning that both have is left out, so that no change stands behind the end of both.
+
+    >>> [text[:9] for text in _told_apart("a" * 3_000 + "; old", "a" * 3_000 + "; new")]
+    ['…aaaaaaaa', '…aaaaaaaa']
+    >>> _told_apart("old", "new")
+    ('old', 'new')
+    """
+    if max(len(before), len(after)) <= TEXT_CHARACTERS_MAX:
+        return before, after
+    differs = (number for number, (old, new) in enumerate(zip(before, after, strict=False)) if old != new)
+    common = next(differs, min(len(before), len(after))) - _COMMON_CHARACTERS
+    return (f"…{before[common:]}", f"…{after[common:]}") if common > 0 else (before, after)
 
 
 def _text(value: str, characters_max: int) -> str:

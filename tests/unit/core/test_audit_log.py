@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 
+import pytest
+
 from twophase.core.audit_log import (
     NO_HASH,
+    TEXT_CHARACTERS_MAX,
     AuditEntry,
     AuditHead,
     AuditPage,
@@ -52,3 +55,19 @@ def test_only_the_beginning_of_the_log_is_old() -> None:
     assert old_until([(4, 10), (5, 20), (6, 15)], 16) == 4
     assert old_until([(4, 10), (5, 12)], 16) == 5
     assert old_until([(4, 20)], 16) == 0
+
+
+@pytest.mark.parametrize("removed", [0, 30, 59])
+def test_what_a_long_state_has_lost_or_got_stands_in_the_row(removed: int) -> None:
+    known = [f"http://bank-{number}:8080/{'in' * 40}/rates" for number in range(60)]
+    left = [*known[:removed], *known[removed + 1 :]]
+    for before, after in ((known, left), (left, known)):
+        states = f"[{', '.join(before)}]", f"[{', '.join(after)}]"
+        row = AuditEntry("eve", "::1", "subscribe", "rates", "", *states).bounded()
+        assert sum(known[removed] in state for state in (row.before, row.after)) == 1
+        assert max(len(row.before), len(row.after)) <= TEXT_CHARACTERS_MAX
+
+
+def test_short_states_are_whole() -> None:
+    row = AuditEntry("eve", "::1", "subscribe", "rates", "", "[http://b/in]", "[http://b/in, http://c/in]").bounded()
+    assert (row.before, row.after) == ("[http://b/in]", "[http://b/in, http://c/in]")
