@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import stat
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 from twophase.cli.console import echo
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
+from twophase.core.shell import argument
 from twophase.server.app import EXIT_CONFIGURATION, run
 from twophase.server.setting_sources import CONFIG_VARIABLE, load
 from twophase.server.setting_table import describe
@@ -99,7 +99,7 @@ def server(
         echo(str(error), err=True)
         sys.exit(EXIT_CONFIGURATION)
     if config is not None and _shows_a_password(config):
-        name = shlex.quote(str(config))
+        name = argument(str(config))
         echo(
             f"warning: {config} holds a password, and every user of this machine may read it: chmod 600 {name}",
             err=True,

@@ -8,6 +8,7 @@ from typing import Final
 
 from twophase.core.credentials import secret_of
 from twophase.core.errors import ConfigurationError
+from twophase.core.shell import argument
 
 TOKEN_VARIABLE: Final = "TWOPHASE_TOKEN"  # noqa: S105 -- the variable's name
 _TOKEN_BYTES_MAX: Final = 4096
@@ -50,7 +51,7 @@ def token_in(file: Path) -> str:
             mode = os.fstat(opened.fileno()).st_mode & 0o777
             if mode & 0o077:
                 why = f"--token-file: others may read {file} (mode {mode:04o})."
-                raise ConfigurationError(why, remedy=f"chmod 600 {file}")
+                raise ConfigurationError(why, remedy=f"chmod 600 {argument(str(file))}")
             token = opened.read(_TOKEN_BYTES_MAX).decode("ascii", "replace").strip()
     except OSError as error:
         raise ConfigurationError(f"--token-file: {file} cannot be read: {error.strerror}.") from error

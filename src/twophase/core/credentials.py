@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
 from pathlib import Path
 from typing import Final
 
 from twophase.core.errors import ConfigurationError
+from twophase.core.shell import argument
 
 _SECRET_BYTES_MAX: Final = 8192
 _OF_OTHERS: Final = 0o007
@@ -92,7 +92,7 @@ def require_private(setting: str, file: Path) -> None:
 def _require_private(what: str, name: str, mode: int) -> None:
     if stat.S_ISREG(mode) and mode & _OF_OTHERS:
         why = f"{what}: every user of this machine may use the file (mode {mode & 0o777:04o})."
-        raise ConfigurationError(why, remedy=f"chmod 600 {shlex.quote(name)}")
+        raise ConfigurationError(why, remedy=f"chmod 600 {argument(name)}")
 
 
 def holds_password(url: str) -> bool:

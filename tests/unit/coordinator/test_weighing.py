@@ -115,6 +115,6 @@ def test_each_reason_has_its_remedy() -> None:
         " the archive has not got 30 bytes of them"
     )
     assert "twophase groups remove billing" in remedy
-    assert "twophase queues change orders --retention-bytes" in remedy
+    assert "twophase queues change --retention-bytes BYTES orders" in remedy
     assert "twophase spark archive" in remedy
     assert why_held("orders", Weighed(9, 900)) == ("", "")

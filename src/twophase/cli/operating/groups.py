@@ -24,6 +24,7 @@ from twophase.core.queue_operating import (
     ResetRequest,
     ShownGroup,
 )
+from twophase.core.shell import argument
 
 app = typer.Typer(
     name="groups",
@@ -102,7 +103,7 @@ def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: Jso
     pauses = ", ".join(f"{pause / 1000:g}" for pause in group.backoff_ms)
     limit = f"after {group.attempts_max} deliveries" if group.attempts_max else "never"
     echo(f"{group.name}: a message is a dead letter {limit}; pauses between deliveries: {pauses} s.")
-    echo(f"Dead letters: {group.letters}. See: twophase letters list {group.name}")
+    echo(f"Dead letters: {group.letters}. See: twophase letters list {argument(group.name)}")
     if group.lags:
         print_table(lag_rows(group.lags, found.now_ms))
     else:

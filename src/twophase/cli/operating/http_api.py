@@ -20,6 +20,7 @@ import typer
 from twophase.cli.console import echo, echo_json
 from twophase.core.bearer import authorization_of
 from twophase.core.errors import QueuesElsewhere
+from twophase.core.shell import argument
 from twophase.core.trust import context_of, is_tls
 from twophase.http_client.address import parse_address
 from twophase.http_client.blocking import BlockingClient
@@ -153,9 +154,9 @@ class Api:
             self._stranger("gave an unexpected answer")
 
     def _stranger(self, what: str) -> NoReturn:
+        version = f"{self._server}/api/dtmsvr/version"
         self._fail(
-            f"{self._server} {what}: is it a twophase server, of this version?\n"
-            f"See `curl {self._server}/api/dtmsvr/version`.",
+            f"{self._server} {what}: is it a twophase server, of this version?\nSee `curl {argument(version)}`.",
             EXIT_UNREACHABLE,
         )
 

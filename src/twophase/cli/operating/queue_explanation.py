@@ -60,9 +60,9 @@ def _of_half(message: ShownMessage, half: ShownHalf, now_ms: int) -> tuple[list[
         answered = clock(half.answered_ms, now_ms)
         blocked.append(f"Its producers answered 'unknown' {half.answers} times{limit}; the last time at {answered}.")
     gid = argument(message.gid)
-    stop = Remedy(f"twophase messages stop -- {gid}", "to roll it back although its producer has not said so")
+    stop = Remedy(f"twophase messages stop {gid}", "to roll it back although its producer has not said so")
     if half.situation == "parked":
-        redrive = Remedy(f"twophase messages redrive -- {gid}", "to ask its producers again, with all attempts")
+        redrive = Remedy(f"twophase messages redrive {gid}", "to ask its producers again, with all attempts")
         return blocked, ["Nothing happens by itself: a parked message waits for a person.", _DECIDES], [redrive, stop]
     then = [_DECIDES]
     if half.situation == "away":

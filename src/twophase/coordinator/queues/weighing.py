@@ -16,6 +16,7 @@ from zlib import crc32
 import msgspec
 
 from twophase.coordinator.runtime import Runtime
+from twophase.core.shell import argument
 from twophase.stores.queue_rows import Reader, Span, Weight
 
 SAMPLES_MAX: Final = 512
@@ -216,10 +217,11 @@ def why_held(name: str, weighed: Weighed) -> tuple[str, str]:
     for hold, size in weighed.held.items():
         if hold is Hold.GROUP:
             texts.append(f"group {weighed.slowest!r} has not done {size} bytes of them")
-            remedies.append(f"start its consumers, or remove it: twophase groups remove {weighed.slowest}")
+            remedies.append(f"start its consumers, or remove it: twophase groups remove {argument(weighed.slowest)}")
         elif hold is Hold.HISTORY:
             texts.append(f"history keeps {size} bytes of them (retention_ms)")
-            remedies.append(f"lower retention_ms, or raise the bound: twophase queues change {name} --retention-bytes")
+            change = f"twophase queues change --retention-bytes BYTES {argument(name)}"
+            remedies.append(f"lower retention_ms, or raise the bound: {change}")
         else:
             texts.append(f"the archive has not got {size} bytes of them")
             remedies.append("run the archive: twophase spark archive")

@@ -23,6 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from twophase.core.errors import ConfigurationError
+from twophase.core.shell import argument
 from twophase.server.identity.scopes import Scope
 
 TOKENS_MAX: Final = 1_000
@@ -141,7 +142,7 @@ def read_token_file(file: Path) -> TokenFile:
                 raise _refused(f"{file} is not a regular file.")
             mode = stat.S_IMODE(found.st_mode)
             if mode & 0o077:
-                raise _refused(f"others may read {file} (mode {mode:04o}).", remedy=f"chmod 600 {file}")
+                raise _refused(f"others may read {file} (mode {mode:04o}).", remedy=f"chmod 600 {argument(str(file))}")
             text = opened.read(_FILE_BYTES_MAX + 1)
     except OSError as error:
         raise _refused(f"{file} cannot be read: {error.strerror}.") from error
