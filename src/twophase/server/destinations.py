@@ -6,14 +6,16 @@ up at the start, and an error shows the name alone.
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
-from twophase.core.credentials import is_reference, secret_of
+from twophase.core.credentials import is_reference, require_private, secret_of
 from twophase.core.errors import ConfigurationError
 from twophase.core.headers import why_no_header, why_no_metadata
 from twophase.core.signature import key_of
@@ -86,6 +88,7 @@ def _listed(entry: AllowedDestination) -> Listed:
     if trust != NO_FILES and not is_tls(entry.url):
         raise ConfigurationError(f"{where} ca and client_certificate need an https:// or grpcs:// url.")
     try:
+        _require_private_key(trust)
         return Listed(
             entry.url,
             key_of(entry.key_id, secret_of(entry.key)) if entry.key else None,
@@ -96,6 +99,14 @@ def _listed(entry: AllowedDestination) -> Listed:
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"{where} {error.message}", remedy=error.remedy) from error
+
+
+def _require_private_key(trust: Trust) -> None:
+    """Refuse a key that every user of this machine may use; a missing file is refused where it is read."""
+    key = trust.client_key or trust.client_certificate
+    if key:
+        with contextlib.suppress(OSError):
+            require_private("client_key", Path(key))
 
 
 def _headers(url: str, references: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -31,6 +31,7 @@ class Certificates:
         own = self.authority.issue_cert("coordinator@twophase.example")
         self.certificate, self.key = folder / "own.pem", folder / "own.key"
         own.cert_chain_pems[0].write_to_path(self.certificate)
+        self.key.touch(0o600)
         own.private_key_pem.write_to_path(self.key)
         self.of_service = self.authority.issue_cert("127.0.0.1")
 
@@ -73,6 +74,13 @@ async def test_https_calls_trust_the_destinations_authority_and_show_their_certi
         state, error = await _outcome(tmp_path, certificates.destination(bank.url, named=named), f"{bank.url}/in")
         assert len(bank.requests) == int(named)
     assert (state is State.SUCCEEDED, bool(error)) == (named, not named)
+
+
+def test_a_key_that_every_user_may_use_is_refused(tmp_path: Path, certificates: Certificates) -> None:
+    certificates.key.chmod(0o644)
+    destination = certificates.destination("https://127.0.0.1:1", named=True)
+    with pytest.raises(ConfigurationError, match=r"destinations: bank: client_key: .* every user of this machine"):
+        Server(Settings(store=f"sqlite:///{tmp_path / 'store.db'}", destinations=(destination,)))
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -140,6 +148,7 @@ def test_a_file_that_cannot_be_used_stops_the_start(
     file = tmp_path / "wrong.pem"
     if content is not None:
         file.write_text(content)
+        file.chmod(0o600)
     entry = AllowedDestination("bank", "grpcs://bank:1", **{field: str(file)})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=f"destinations: {field}.*wrong.pem cannot be used"):
         Server(Settings(store=f"sqlite:///{tmp_path / 'store.db'}", destinations=(entry,)))
