@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import random
 import signal
@@ -76,7 +77,7 @@ from twophase.server.setting_sources import unknown_variables
 from twophase.server.settings import Settings
 from twophase.server.stores import is_open_to_others, open_store
 from twophase.server.tls import ServerTls, tls_of
-from twophase.server.workers.assignment import Assignment, Ready, report_ready, watch_supervisor
+from twophase.server.workers.assignment import Assignment, Ready, report_ready, rocketmq_ports, watch_supervisor
 from twophase.server.workers.metrics import MetricsExchange
 from twophase.stores.rows import Secrets
 
@@ -226,10 +227,12 @@ class Server:
             self.urls += await self._rocketmq.start(self.coordinator.gauges().epoch, named)
         elif named:
             await self.coordinator.queues.announce(named)
-        hosts = [urlsplit(url).hostname for url in self.urls if url.startswith("http")]
-        for url in self.urls:
-            for host in hosts:
-                self._guard.listens(host or "", urlsplit(url).port or 0)
+        hosts = [urlsplit(url).hostname or "" for url in self.urls if url.startswith("http")]
+        ports = {urlsplit(url).port or 0 for url in self.urls}
+        if self._exchange is not None:
+            ports |= rocketmq_ports(self.settings, self._exchange.number)
+        for host, port in itertools.product(hosts, ports):
+            self._guard.listens(host, port)
         if self._exchange is not None:
             await self._exchange.start(self._scrape)
         return self.urls

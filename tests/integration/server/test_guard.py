@@ -25,6 +25,9 @@ from twophase.core.options import Options
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.grpc import GrpcDestination
 from twophase.http_client.guard import Guard
+from twophase.server.app import Server
+from twophase.server.settings import Settings
+from twophase.server.workers.metrics import MetricsExchange
 
 
 def _names(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
@@ -68,6 +71,22 @@ async def test_a_check_back_to_a_refused_address_decides_nothing(tmp_path: Path)
         view = await one.until_logged("g")
         assert view.state is State.PREPARED
         assert "destination_refused: " in view.log[0].error
+
+
+async def test_the_ports_of_other_workers_are_the_coordinators_own(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = Settings(
+        store=f"sqlite:///{tmp_path / 'store.db'}", http_port=0, grpc_port="off", rocketmq_port=port, workers=3
+    )
+    server = Server(settings, exchange=MetricsExchange(str(tmp_path), 2))
+    try:
+        await server.start()
+        reasons = [server._guard.why_not("127.0.0.1", port + number) for number in (-2, -1, 0, 1, 2)]
+    finally:
+        await server.stop()
+    assert [bool(reason) for reason in reasons] == [False, True, True, True, False]
 
 
 async def test_a_branch_cannot_call_the_coordinator_itself(tmp_path: Path) -> None:

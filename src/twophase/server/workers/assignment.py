@@ -60,6 +60,23 @@ def of_worker(settings: Settings, number: int) -> Settings:
     return msgspec.structs.replace(settings, rocketmq_port=port + number - 1, rocketmq_address=address)
 
 
+def rocketmq_ports(settings: Settings, number: int) -> set[int]:
+    """Return the ports of all workers for RocketMQ's clients.
+
+    Arguments:
+        settings: of one worker.
+        number: this worker's, from 1.
+
+    >>> sorted(rocketmq_ports(Settings(rocketmq_port=8082, workers=3), 2))
+    [8081, 8082, 8083]
+    """
+    port = settings.rocketmq_port
+    if not isinstance(port, int) or not port:
+        return set()
+    first = port - number + 1
+    return set(range(first, first + settings.workers))
+
+
 def read_assignment() -> Assignment:
     """Read this worker's assignment from standard input."""
     return msgspec.json.decode(sys.stdin.buffer.readline(), type=Assignment)

@@ -48,7 +48,7 @@ class MetricsExchange:
 
     def __init__(self, folder: str, number: int) -> None:
         self._folder = Path(folder)
-        self._number = number
+        self.number = number
         self._server: asyncio.Server | None = None
 
     async def start(self, scrape: Scrape) -> None:
@@ -60,7 +60,7 @@ class MetricsExchange:
                 await writer.drain()
             writer.close()
 
-        path = self._folder / str(self._number)
+        path = self._folder / str(self.number)
         path.unlink(missing_ok=True)  # of the worker that was this one before
         self._server = await asyncio.start_unix_server(answer, path)
 
@@ -68,14 +68,14 @@ class MetricsExchange:
         """Answer no more. Safe to call twice."""
         if self._server is not None:
             self._server.close()
-            (self._folder / str(self._number)).unlink(missing_ok=True)
+            (self._folder / str(self.number)).unlink(missing_ok=True)
 
     async def of_all(self, own: bytes) -> bytes:
         """Return one scrape, of this worker's and those of all others that answer in time."""
         numbers = [int(path.name) for path in self._folder.iterdir() if path.name.isdecimal()]
-        others = sorted(set(numbers) - {self._number})
+        others = sorted(set(numbers) - {self.number})
         answers = await asyncio.gather(*(self._ask(number) for number in others))
-        scrapes = {self._number: own}
+        scrapes = {self.number: own}
         scrapes.update((number, text) for number, text in zip(others, answers, strict=True) if text)
         return merged({number: text.decode() for number, text in sorted(scrapes.items())})
 
