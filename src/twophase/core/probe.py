@@ -13,6 +13,13 @@ from typing import Final
 
 import msgspec
 
+from twophase.core.errors import (
+    BarrierTableMissing,
+    BarrierTableUnusable,
+    DatabaseIsReplica,
+    UnsafeDatabase,
+    WrongDatabase,
+)
 from twophase.core.gid import PROBE_GID
 
 PROBE_OP: Final = "probe"
@@ -52,6 +59,13 @@ _LOGIN_ASKED: Final = (
     "destination the key by which the route verifies calls."
 )
 _NO_REDIRECTS: Final = "Redirects are not followed: write the address that they lead to as `check`."
+_UNCOMPARED: Final = "the route reports something beside: no database may have been compared"
+_LOOK_THERE: Final = "Look at the service's database and its log; `twophase doctor` with the scope payload shows more."
+_KNOWN: Final = {
+    error.code: error()
+    for error in (BarrierTableMissing, BarrierTableUnusable, DatabaseIsReplica, UnsafeDatabase, WrongDatabase)
+}
+_CODE_CHARACTERS: Final = len("TP-0000")
 _LOGIN_STATUSES: Final = frozenset({401, 403, 407})
 
 
@@ -83,6 +97,26 @@ class Probed(msgspec.Struct, frozen=True):
     def well(self) -> bool:
         """True when a check-back can be answered at this address, as far as a probe shows."""
         return self.state in _WELL
+
+    @property
+    def told(self) -> Probed:
+        """The same without a text of the answer, which a log, an alert and not every client may see.
+
+        Of a report it has the state, and the code of an error.
+
+        >>> Probed(ProbeState.NO_BARRIER, "TP-6001: secret", "secret", ProbeReport(ProbeState.NO_BARRIER)).told.message
+        'TP-6001: The barrier table does not exist in this database.'
+        """
+        if self.report is None:
+            return self
+        report = ProbeReport(self.state, now_ms=self.report.now_ms, lock_timeout_ms=self.report.lock_timeout_ms)
+        if self.state is ProbeState.READY:
+            return Probed(self.state, _UNCOMPARED if self.message else "", "", report)
+        known = _KNOWN.get(self.message[:_CODE_CHARACTERS])
+        if known is None:
+            remedy = "" if self.well else _LOOK_THERE
+            return Probed(self.state, f"the route reports: {self.state.value}", remedy, report)
+        return Probed(self.state, f"{known.code}: {known.message}", known.remedy, report)
 
 
 _decode = msgspec.json.Decoder(ProbeReport).decode

@@ -45,6 +45,24 @@ async def test_texts_of_answers_need_the_scope_payload(tmp_path: Path, path: str
     assert b"card 4111" in shown.body
 
 
+async def test_texts_of_a_probes_report_need_the_scope_payload(tmp_path: Path) -> None:
+    tokens = write(tmp_path, "produce", [Scope.OBSERVE, Scope.OPERATE])
+    write(tmp_path, "reader", [Scope.OBSERVE, Scope.OPERATE, Scope.PAYLOAD])
+    body = b'{"probe":"no_barrier","message":"TP-6001: Bearer 7","remedy":"Bearer 7"}'
+    answer = b"HTTP/1.1 200 X\r\nX-Twophase-Verdict: probe\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+    async with serving(answering(answer)).running() as route, running(tmp_path, tokens=tokens) as server:
+        api = Api(server)
+        asked = json.dumps({"url": f"{route.url}/check"}).encode()
+        masked, shown = [
+            json.loads((await api.http(post("/api/twophase/check-addresses/probe", asked, *bearer(name)))).body)
+            for name in ("produce", "reader")
+        ]
+    assert (masked["state"], shown["state"]) == ("no_barrier", "no_barrier")
+    assert "Bearer" not in json.dumps(masked)
+    assert masked["message"].startswith("TP-6001: ")
+    assert (shown["message"], shown["remedy"]) == ("TP-6001: Bearer 7", "Bearer 7")
+
+
 @pytest.mark.parametrize("door", ["http", "base url", "json-rpc", "grpc"])
 async def test_a_refusal_of_wait_result_needs_the_scope_payload_too(tmp_path: Path, door: str) -> None:
     tokens = write(tmp_path, "produce", [Scope.PRODUCE])

@@ -84,6 +84,24 @@ async def test_an_address_that_cannot_answer_is_reported_once_and_again_when_it_
     assert probing.coordinator.gauges().check_addresses_failing == 0
 
 
+async def test_a_report_tells_the_log_and_the_webhook_nothing_that_an_answer_says(
+    probing: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[tuple[str, ...]] = []
+    monkeypatch.setattr(probing.watcher, "check_address_failing", lambda *told: logged.append(told))
+    text = "TP-6001: Bearer 7 was sent"
+    report = msgspec.json.encode({"probe": "no_barrier", "message": text, "remedy": text})
+    probing.destination.script[ASKED].extend([Answer(200, report, "probe")] * 2)
+    await bring(probing, "a")
+    await pass_until(probing, FIRST_MS, 1)
+    await pass_until(probing, AGAIN_MS, 2)
+    [(target, state, what, remedy)], [alert] = logged, told(probing)
+    assert (target, state) == (CHECK, "no_barrier")
+    assert "twophase barrier install" in remedy
+    assert alert["error"] == f"no_barrier: {what}"
+    assert "Bearer" not in f"{what} {remedy} {alert}"
+
+
 async def test_a_first_failure_alone_is_not_reported(probing: Harness) -> None:
     """One failure may come from a service that answers one request at a time.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from twophase.barrier.asking import CheckBackQuestion
@@ -12,6 +13,19 @@ from twophase.core.probe import PROBE_QUERY, Probed, ProbeState, interpret_probe
 from twophase.core.verdict import Verdict, interpret_check_back
 
 REFUSED = b'{"code":"TP-1000","message":"A check-back has op=msg and branch_id=00."}'
+
+
+@pytest.mark.parametrize("state", ProbeState)
+@pytest.mark.parametrize("text", ["card 4711", "TP-6001: card 4711", "TP-0000: card 4711"])
+def test_what_is_told_of_a_report_has_no_text_of_it(state: ProbeState, text: str) -> None:
+    body = msgspec.json.encode({"probe": state, "message": text, "remedy": text, "now_ms": 17})
+    probed = interpret_probe(200, "probe", body, "")
+    assert (probed.message, probed.remedy) == (text, text)
+    told = probed.told
+    assert told.report is not None
+    assert (told.state, told.well, told.report.now_ms) == (state, probed.well, 17)
+    assert "4711" not in f"{told.message} {told.remedy} {told.report}"
+    assert told.message
 
 
 @pytest.mark.parametrize(

@@ -279,9 +279,10 @@ class Probing:
             return
         is_new = known.reported is None
         known.reported = probed.state
-        self._observer.check_address_failing(known.target, probed.state.value, probed.message, probed.remedy)
+        told = probed.told
+        self._observer.check_address_failing(known.target, told.state.value, told.message, told.remedy)
         if is_new:
-            self._alert(known, AlertEvent.CHECK_ADDRESS_FAILING, f"{probed.state.value}: {probed.message}")
+            self._alert(known, AlertEvent.CHECK_ADDRESS_FAILING, f"{told.state.value}: {told.message}")
 
     def _alert(self, known: _Known, event: AlertEvent, error: str) -> None:
         age_ms = max(0, known.probed_ms - known.failing_since_ms)

@@ -83,8 +83,9 @@ class ProbesApi:
         """Return the operations with their handlers."""
         return [Served(LIST, self._list), Served(PROBE, self._probe)]
 
-    async def _list(self, _request: Request) -> Answer:
-        addresses = [_shown(address) for address in self._probing.addresses()]
+    async def _list(self, request: Request) -> Answer:
+        reads_answers = caller_of(request).reads_answers
+        addresses = [_shown(address, reads_answers=reads_answers) for address in self._probing.addresses()]
         return _json(ShownAddresses(addresses, self._probing.on, self._clock.now_ms()))
 
     async def _probe(self, request: Request) -> Answer:
@@ -101,6 +102,8 @@ class ProbesApi:
         actor = actor_of(request)
         await self._note_act(AuditEntry(actor.who, actor.peer, "probe", url.partition("?")[0]))
         probed, latency_ms = await self._probing.probe(url)
+        if not caller_of(request).reads_answers:
+            probed = probed.told
         report = probed.report or ProbeReport(probed.state)
         return _json(
             ProbeShown(
@@ -118,8 +121,10 @@ class ProbesApi:
         )
 
 
-def _shown(one: CheckAddress) -> ShownAddress:
+def _shown(one: CheckAddress, *, reads_answers: bool) -> ShownAddress:
     probed = one.probed
+    if probed is not None and not reads_answers:
+        probed = probed.told
     if probed is None:
         return ShownAddress(one.target, "", one.failing, "", "", 0)
     return ShownAddress(one.target, probed.state.value, one.failing, probed.message, probed.remedy, one.probed_ms)
