@@ -41,7 +41,8 @@ _NAME: Final = re.compile(rf"(?:{DEAD_LETTERS})?[%|a-zA-Z0-9_-]{{1,255}}")
 _OWN_GID: Final = re.compile(rf"{GID_PREFIX}[0-9a-f]{{32}}")
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_.~-]*", re.ASCII)
 """Text that an address has as it is; looking costs a tenth of quoting."""
-_PROPERTY: Final = "p."
+PROPERTY: Final = "p."
+"""Begins the name of a property in the query of a `queue://` address."""
 _TIME_MS_MAX: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, behind which no wire format has a time."""
 _KINDS: Final = frozenset({"normal", "fifo", "delay", "transaction"})
@@ -194,7 +195,7 @@ def address_of(message: QueueMessage) -> str:
         parts.append("trace=" + _quoted(message.trace_context))
     if message.only_group:
         parts.append("only=" + _quoted(message.only_group))
-    parts += [f"{_PROPERTY}{_quoted(name)}={_quoted(value)}" for name, value in message.properties]
+    parts += [f"{PROPERTY}{_quoted(name)}={_quoted(value)}" for name, value in message.properties]
     query = "?" + "&".join(parts) if parts else ""
     namespace = f"{_name_in(message.namespace)}/" if message.namespace else ""
     return f"{QUEUE_PREFIX}{namespace}{_name_in(message.topic)}{query}"
@@ -270,8 +271,8 @@ def message_of(url: str, body: bytes) -> QueueMessage:
     for name, value in _pairs(url.partition("?")[2]):
         if name == "key":
             keys.append(value)
-        elif name.startswith(_PROPERTY):
-            properties.append((name[len(_PROPERTY) :], value))
+        elif name.startswith(PROPERTY):
+            properties.append((name[len(PROPERTY) :], value))
         else:
             one[name] = value
     kind = one.get("kind", "normal")

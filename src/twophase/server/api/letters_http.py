@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 
 from twophase.coordinator.coordinator import Coordinator
@@ -140,9 +141,14 @@ class LettersApi:
         if not caller.crosses or caller.gid_prefix:
             return answer_of(ManyLetters(name, [], 0, self._clock.now_ms()))
         position_number, allowed = int(position or "0"), allowed_by(caller)
-        return answer_of(
-            await self._operator.letters(name, position_number, limit, allowed, caller.name, with_bodies=with_bodies)
+        found = await self._operator.letters(
+            name, position_number, limit, allowed, caller.name, with_bodies=with_bodies
         )
+        letters = [
+            msgspec.structs.replace(letter, properties=caller.sight.headers(letter.properties.items()))
+            for letter in found.letters
+        ]
+        return answer_of(msgspec.structs.replace(found, letters=letters))
 
     async def _redrive(self, request: Request) -> Answer:
         name, caller = name_in(request), caller_of(request)

@@ -51,7 +51,7 @@ def shown(
         prepared_check_url=message.prepared_check_url,
         protocol=message.protocol,
         check_back_durability=bool(message.options.durability),
-        branches=_branches(view, with_payloads=with_payloads),
+        branches=_branches(view, sight, with_payloads=with_payloads),
         log=[
             ShownAttempt(
                 one.at_ms,
@@ -68,7 +68,7 @@ def shown(
     )
 
 
-def _branches(view: MessageView, *, with_payloads: bool) -> list[ShownBranch]:
+def _branches(view: MessageView, sight: Sight, *, with_payloads: bool) -> list[ShownBranch]:
     message = view.message
     shown_ones: list[ShownBranch] = []
     for number, branch in enumerate(message.branches):
@@ -78,7 +78,7 @@ def _branches(view: MessageView, *, with_payloads: bool) -> list[ShownBranch]:
         for id_, url in zip(ids, urls, strict=True):
             one = ShownBranch(
                 id_,
-                url,
+                sight.address(url),
                 len(branch.payload),
                 bool(view.done >> len(shown_ones) & 1),
                 branch.url if is_redirected else "",

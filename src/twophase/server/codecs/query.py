@@ -175,7 +175,7 @@ def _branches(view: MessageView, sight: Sight) -> list[Branch]:
             create_time=timestamp(view.created_ms),
             update_time=timestamp(_last_change_ms(view)),
             gid=message.gid,
-            url=branch.url,
+            url=sight.address(branch.url),
             bin_data=base64.b64encode(branch.payload).decode() if sight.payloads else "",
             branch_id=message.branch_id(index) if expansion is None else expansion.ids[index],
             op="action",

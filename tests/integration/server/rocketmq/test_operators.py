@@ -18,6 +18,7 @@ from twophase.rocketmq_wire.codes import Code
 from twophase.server.identity.scopes import Scope
 
 OWN = "/api/twophase"
+PROPERTIES = {"shop": "7", "authorization": "Bearer s3"}
 REDRIVE = b'{"numbers":[0]}'
 
 
@@ -28,13 +29,14 @@ async def server(tmp_path: Path) -> AsyncIterator[Running]:
     write(tmp_path, "billing", [Scope.CONSUME])
     write(tmp_path, "eve", [Scope.PRODUCE, Scope.OBSERVE])
     write(tmp_path, "desk", [Scope.OBSERVE, Scope.OPERATE, Scope.PAYLOAD])
+    write(tmp_path, "watch", [Scope.OBSERVE, Scope.OPERATE])
     write(tmp_path, "bills", [Scope.OBSERVE, Scope.OPERATE], destinations=("queue://bills",))
     write(tmp_path, "some", [Scope.OBSERVE, Scope.OPERATE], gid_prefix="order-")
     async with running(tmp_path, rocketmq_port=0, tokens=tokens) as made:
         (url,) = [url for url in made.server.urls if url.startswith("rocketmq://")]
         shop, billing = (Wire(url.removeprefix("rocketmq://"), token_of(name)) for name in ("shop", "billing"))
         assert await shop.code("SendMessage", messages=[message("half", **HALF)]) == Code.OK
-        assert await shop.code("SendMessage", messages=[message("1", b"secret")]) == Code.OK
+        assert await shop.code("SendMessage", messages=[message("1", b"secret", properties=PROPERTIES)]) == Code.OK
         _, delivery, _ = await billing.receive()
         system = delivery.message.system_properties
         given_up = {"group": resource(GROUP), "topic": resource(TOPIC), "message_id": "1"}
@@ -63,6 +65,22 @@ async def test_a_half_message_is_shown_to_its_owner_and_to_operators(server: Run
     (half,) = (await ask(server, "shop", "halves"))[1]["halves"]
     for who, status in (("shop", 200), ("eve", 404), ("desk", 200), ("some", 404)):
         assert (await ask(server, who, f"places/{half['gid']}"))[0] == status, who
+
+
+@pytest.mark.parametrize(("who", "shop"), [("watch", "***"), ("desk", "7")])
+async def test_properties_need_the_scope_payload_and_some_are_shown_to_nobody(
+    server: Running, who: str, shop: str
+) -> None:
+    (letter,) = (await ask(server, who, f"letters/{GROUP}"))[1]["letters"]
+    assert {name: letter["properties"][name] for name in PROPERTIES} == {"shop": shop, "authorization": "***"}
+    client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+    paths = (f"{OWN}/messages?limit=100", f"{OWN}/messages/{letter['gid']}", "/api/dtmsvr/all?limit=100")
+    for path in (*paths, f"/api/dtmsvr/query?gid={letter['gid']}"):
+        answer = (await client.ask(get(path, *bearer(who)))).body.decode()
+        assert "s3" not in answer, path
+        assert ("p.shop=7" in answer) is (who == "desk" and "/all" not in path), path
+        assert "p.authorization=***" in answer or "/all" in path, path
+    client.close()
 
 
 async def test_dead_letters_are_shown_to_operators_alone(server: Running) -> None:
