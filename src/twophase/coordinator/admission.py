@@ -7,6 +7,8 @@ for it. A gid has at most one message in memory, because every requested one is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Protocol
 
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, OnReply, Owner, Reply, deliver
@@ -14,10 +16,28 @@ from twophase.coordinator.state.active_set import ActiveSet, held_bytes
 from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.topics import Topics
-from twophase.core.errors import Overloaded, ShuttingDown, StoreFenced, TwophaseError
+from twophase.core.audit_log import Actor
+from twophase.core.errors import InvalidRequest, Overloaded, ShuttingDown, StoreFenced, TwophaseError
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.core.topic import TOPIC_PREFIX
+
+
+class QueueTopics(Protocol):
+    """The part of the definitions of queues that new messages need."""
+
+    def unmade(self, message: Message) -> Sequence[tuple[str, str]]:
+        """Return namespace and name of each topic of its branches that there is not yet."""
+        ...
+
+    async def make(self, topics: Sequence[tuple[str, str]], actor: Actor) -> None:
+        """Make topics by their first use.
+
+        Raises:
+            InvalidRequest: one is not made. StoreError.
+        """
+        ...
 
 
 class Admission:
@@ -39,6 +59,8 @@ class Admission:
         self._machine = machine
         self._group_commit = machine.group_commit
         self._topics = topics
+        self.queue_topics: QueueTopics | None = None
+        """Set where there are queues."""
         self._lookups: set[asyncio.Task[None]] = set()
         self._is_open = False
         self._draining = False
@@ -97,11 +119,16 @@ class Admission:
                 return None
         # Where no new message is taken, one that is in the store still is.
         if self._owners.store_full is not None or (is_submit and message.check_url and self._store.shared):
-            return self.look_up(gid, holder)
+            return self.look_up(gid, holder, self._unmade(message))
+        goes_to_queue = False
         for branch in message.branches:
             if TOPIC_PREFIX in branch.url and not self._topics.can_expand(message):
                 # A new message cannot be expanded, but one in the store was expanded when it was inserted.
                 return self.look_up(gid, holder)
+            if not goes_to_queue and branch.url.startswith(QUEUE_PREFIX):
+                goes_to_queue = True
+        if goes_to_queue and (unmade := self._unmade(message)):
+            return self.look_up(gid, holder, unmade)
         if owner is not None:
             held = held_bytes(message)
             if not owner.take_room(held):
@@ -123,17 +150,20 @@ class Admission:
         self._observer.refused(error.code)
         deliver(on_reply, Reply(error, State.ABSENT))
 
-    def look_up(self, gid: str, holder: str = "") -> ActiveMessage:
+    def look_up(self, gid: str, holder: str = "", unmade: Sequence[tuple[str, str]] = ()) -> ActiveMessage:
         """Add a message that is busy until the store has answered for its gid.
 
-        `holder`: the owner in whose share it counts until then.
+        `holder`: the owner in whose share it counts until then. `unmade`: topics of queues that it makes if it is new.
         """
         active = self._memory.add(Message(gid, ()), holder)
         active.busy = True
-        task = asyncio.get_running_loop().create_task(self._fill(active))
+        task = asyncio.get_running_loop().create_task(self._fill(active, unmade, holder))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
         return active
+
+    def _unmade(self, message: Message) -> Sequence[tuple[str, str]]:
+        return () if self.queue_topics is None else self.queue_topics.unmade(message)
 
     async def cancel(self) -> None:
         """End the look-ups under way; their messages are still in memory, busy."""
@@ -158,14 +188,27 @@ class Admission:
         self.refuse(error, on_reply)
         return True
 
-    async def _fill(self, active: ActiveMessage) -> None:
+    async def _fill(self, active: ActiveMessage, unmade: Sequence[tuple[str, str]], holder: str) -> None:
         gid = active.message.gid
         try:
             row = await self._store.get(gid)
+            refusal = await self._why_not_made(unmade, holder) if row is None and unmade else None
             self._memory.load_row(active, row)
         except Exception as cause:  # noqa: BLE001 -- whatever it is, every requester gets an answer
             active.busy = False
             self._machine.fail_and_evict(active, None, as_store_error(cause))
             return
         active.busy = False
+        if refusal is not None:
+            self._machine.refuse_requests(active, refusal)
         self._machine.handle_queue(active)
+
+    async def _why_not_made(self, unmade: Sequence[tuple[str, str]], holder: str) -> InvalidRequest | None:
+        """Make the topics of a new message; return the reason why one of them is not made."""
+        if self._owners.store_full is not None or self.queue_topics is None:
+            return None  # the message is not taken
+        try:
+            await self.queue_topics.make(unmade, Actor(holder))
+        except InvalidRequest as refusal:
+            return refusal
+        return None

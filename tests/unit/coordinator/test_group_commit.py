@@ -188,6 +188,8 @@ async def test_entries_of_queues_go_with_their_own_change_when_a_flush_takes_a_p
 ) -> None:
     """Also when one change is refused, and the flush of some fails."""
     harness = await make_harness(CoordinatorSettings(flush_items_max=40))
+    for name in ("eve", "stock"):
+        await harness.coordinator.queues.topic("", f"of-{name}")
     assert (await harness.submit(message("eve3", "http://bank-b/in", check_url=""))).error is None
     await harness.until_state("eve3", State.SUCCEEDED)
     harness.store.batches.clear()

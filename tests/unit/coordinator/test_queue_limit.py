@@ -13,10 +13,11 @@ import msgspec
 import pytest
 
 from tests.support.items import MADE
-from tests.unit.coordinator.harness import PATIENCE_S, Harness
+from tests.unit.coordinator.harness import PATIENCE_S, Harness, message
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from tests.unit.coordinator.test_queue_operator_nodes import ACT
 from twophase.core.errors import StoreUnavailable, TooManyTopics
+from twophase.core.lifecycle import State
 from twophase.core.limits import TOPICS_MAX
 from twophase.core.queue_operating import DefineGroup
 from twophase.stores.queue_rows import Definition
@@ -121,6 +122,44 @@ async def test_a_client_leaves_as_many_rows_as_it_makes_topics_and_groups(
         ("eve", "10.0.0.7", "define-topic", "name-0"),
         ("eve", "10.0.0.7", "define-group", "name-0"),
     ]
+
+
+async def test_topics_that_messages_name_by_address_are_made_with_a_row_and_count(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 20)
+    eve: Any = Named("eve")
+    eve.take_room = lambda _: True
+    replies = [
+        await asyncio.wait_for(
+            harness.prepare_soon(message(gid, f"queue://{gid}", "queue://shared?tag=1"), eve), PATIENCE_S
+        )
+        for gid in ("a", "b", "c")
+    ]
+    assert [type(reply.error) for reply in replies] == [type(None), TooManyTopics, TooManyTopics]
+    assert replies[1].state is State.ABSENT
+    assert await harness.coordinator.query("b") is None
+
+    rows = await harness.store.audit_chain(0, 1_000)
+    assert [(row.who, row.act, row.target) for row in rows] == [
+        ("eve", "define-topic", "a"),
+        ("eve", "define-topic", "shared"),
+    ]
+    again = message("a", "queue://a", "queue://shared?tag=1")
+    assert (await asyncio.wait_for(harness.prepare_soon(again, eve), PATIENCE_S)).error is None
+    assert (await harness.submit(again)).error is None
+    assert [span.topic for span in await harness.store.queue_spans()] == ["a", "shared"]
+
+
+async def test_a_stranger_of_a_message_that_is_refused_is_told_of_none(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit(monkeypatch, 1)
+    await harness.coordinator.queues.topic("", "full")
+    refused = harness.submit_soon(message("g", "queue://new", check_url=""))
+    abort = asyncio.ensure_future(harness.abort("g"))
+    assert isinstance((await asyncio.wait_for(refused, PATIENCE_S)).error, TooManyTopics)
+    assert (await asyncio.wait_for(abort, PATIENCE_S)).state is State.ABSENT
 
 
 async def test_a_topic_of_dead_letters_is_a_row(harness: Harness, queueing: Queueing) -> None:

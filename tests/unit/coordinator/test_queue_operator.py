@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.support.items import MADE
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from tests.unit.coordinator.queueing import GROUP, NAME, TOPIC, Asked, Queueing, order
@@ -103,6 +104,9 @@ async def test_topics_and_groups_come_in_pages_by_name(queueing: Queueing) -> No
 
 async def test_a_topic_with_messages_that_nobody_has_made_is_shown(harness: Harness, queueing: Queueing) -> None:
     await harness.submit(Message("g", (Branch("queue://bills", b"{}"),)))
+    # As of a version before, which made a topic when a client of queues named it.
+    (made,) = await harness.store.queue_definitions()
+    await harness.store.change_queue(made, None, MADE)
 
     (topic,) = (await operator(queueing).topics("", 10, lambda _: True, "")).topics
     assert (topic.name, topic.is_defined, topic.queues) == ("bills", False, 1)

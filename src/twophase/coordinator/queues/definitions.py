@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -29,7 +29,8 @@ from twophase.coordinator.runtime import Runtime
 from twophase.core.audit_log import NOBODY, Actor, AuditEntry
 from twophase.core.errors import InvalidRequest, QueueNotFound, StoreError, TooManyTopics, WrongMessageKind
 from twophase.core.limits import TOPICS_MAX
-from twophase.core.queue_message import full_name, group_of_letters, message_of
+from twophase.core.message import Message
+from twophase.core.queue_message import QUEUE_PREFIX, full_name, group_of_letters, message_of, topic_of
 from twophase.stores.queue_rows import Definition
 
 KINDS: Final = ("normal", "fifo", "delay", "transaction")
@@ -147,6 +148,23 @@ class Definitions:
         )
         return GroupInfo(name, namespace, settings.attempts_max, settings.backoff_ms)
 
+    def unmade(self, message: Message) -> Sequence[tuple[str, str]]:
+        """See `QueueTopics.unmade`: as far as this node knows."""
+        names: dict[tuple[str, str], None] = {}
+        for branch in message.branches:
+            if branch.url.startswith(QUEUE_PREFIX) and branch.subscribers is None:
+                with contextlib.suppress(InvalidRequest):  # it is appended to no queue
+                    topic = topic_of(branch.url)
+                    if ("topic", full_name(*topic)) not in self._known:
+                        names[topic] = None
+        return tuple(names)
+
+    async def make(self, topics: Sequence[tuple[str, str]], actor: Actor) -> None:
+        """See `QueueTopics.make`."""
+        await self.load()
+        for topic in topics:
+            await self._made("topic", full_name(*topic), TopicSettings(made_by=actor.who or UNSET), actor)
+
     async def require(self, namespace: str, topic: str, kind: str, actor: Actor = NOBODY) -> None:
         """Refuse a message of a kind that the topic does not take. `actor`: as of `topic`.
 
@@ -212,17 +230,21 @@ class Definitions:
             await self.load()
             found = self._known.get((kind, name))
         if found is None:
-            if not self._is_made(kind, name):
-                raise QueueNotFound(_no_such(kind, name))
-            # One at a time: each is a commit, and thousands of calls with a new name would hold up every flush.
-            async with self._making:
-                if (kind, name) not in self._known:
-                    self._require_room_for(kind, name, default)
-                    wanted = definition(kind, name, default)
-                    self.take(await self._store.define_queue(wanted, _first_use(wanted, actor)))
-            found = self._known[kind, name]
+            found = await self._made(kind, name, default, actor)
         assert isinstance(found, type(default)), "kinds have their own settings"
         return found
+
+    async def _made(self, kind: str, name: str, default: S, actor: Actor) -> TopicSettings | GroupSettings:
+        """Return the settings of a name that this use makes, unless another one does."""
+        # One at a time: each is a commit, and thousands of calls with a new name would hold up every flush.
+        async with self._making:
+            if (kind, name) not in self._known:
+                if not self._is_made(kind, name):
+                    raise QueueNotFound(_no_such(kind, name))
+                self._require_room_for(kind, name, default)
+                wanted = definition(kind, name, default)
+                self.take(await self._store.define_queue(wanted, _first_use(wanted, actor)))
+        return self._known[kind, name]
 
     def _is_made(self, kind: str, name: str) -> bool:
         """Return True for a name that its first use creates.

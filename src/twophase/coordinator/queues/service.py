@@ -87,7 +87,7 @@ class Queues:
         self._admission = admission
         self._machine = machine
         self._producers = producers
-        self.definitions = self._definitions = Definitions(runtime)
+        self.definitions = self._definitions = admission.queue_topics = Definitions(runtime)
         self._owners = TopicOwners(runtime, lease)
         self.serving = Serving(runtime, machine.group_commit, self._owners)
         self._moving = Moving(runtime, self._owners, self.serving, producers, self._definitions)

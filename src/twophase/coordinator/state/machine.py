@@ -34,7 +34,7 @@ from twophase.coordinator.state.context import Context, Listener
 from twophase.coordinator.state.deferral import DeferralSlots
 from twophase.coordinator.state.group_commit import GroupCommit
 from twophase.coordinator.topics import Topics
-from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced
+from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, StoreFenced, TwophaseError
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, ReplyKind, State
 from twophase.core.message import same_content, same_prepared
 from twophase.core.verdict import BranchResult
@@ -218,6 +218,15 @@ class StateMachine:
         for one in waiting:
             self._context.refuse(one, Reply(error, active.state))
         self.answer_waiters(active, Reply(error, active.state))
+
+    def refuse_requests(self, active: ActiveMessage, error: TwophaseError) -> None:
+        """Refuse the waiting requests that bring a new message; all others still wait."""
+        waiting, active.queue = active.queue or deque(), deque()
+        for trigger in waiting:
+            if trigger.request is None:
+                active.queue.append(trigger)
+            else:
+                self._context.refuse(trigger, Reply(error, active.state))
 
     def fenced(self, error: StoreFenced) -> None:
         """Report that this node has lost its slot on the store."""
