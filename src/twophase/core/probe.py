@@ -100,8 +100,9 @@ class Probed(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> Probed:
-        """The same without a text of the answer, which a log, an alert and not every client may see.
+        """The same without a text of the answer.
 
+        A log, an alert and every client that sees addresses may have it.
         Of a report it has the state, and the code of an error.
 
         >>> Probed(ProbeState.NO_BARRIER, "TP-6001: secret", "secret", ProbeReport(ProbeState.NO_BARRIER)).told.message

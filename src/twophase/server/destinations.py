@@ -102,7 +102,10 @@ def _listed(entry: AllowedDestination) -> Listed:
 
 
 def _require_private_key(trust: Trust) -> None:
-    """Refuse a key that every user of this machine may use; a missing file is refused where it is read."""
+    """Refuse a key that every user of this machine may use.
+
+    A missing file is refused where it is read.
+    """
     key = trust.client_key or trust.client_certificate
     if key:
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Commands that are printed to be pasted: what stands in one from outside is quoted.
+"""Commands that are printed to be pasted quote what stands in them.
 
 A new one fails until it is quoted, or is in the list with the reason.
 """
@@ -35,7 +35,7 @@ QUOTED: Final = {
 
 
 def _unquoted(tree: ast.Module) -> Iterator[str]:
-    """Yield each expression that stands in a command, and is not a call that quotes it."""
+    """Yield each expression in a command that no call quotes."""
     for text in ast.walk(tree):
         if not isinstance(text, ast.JoinedStr):
             continue

@@ -59,7 +59,7 @@ async def lag(queueing: Queueing) -> ShownLag:
 
 
 async def acts(harness: Harness) -> list[tuple[str, str, str]]:
-    """Return (act, target, reason) of the operators' acts in the audit log, oldest first."""
+    """Return (act, target, reason) of operators' acts in the audit log, oldest first."""
     rows = (await harness.store.audit_search(AuditSearch(), 0, 100)).rows
     return [(row.act, row.target, row.reason) for row in reversed(rows) if row.reason != "made by its first use"]
 

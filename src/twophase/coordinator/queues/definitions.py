@@ -366,7 +366,7 @@ def definition(kind: str, name: str, settings: TopicSettings | GroupSettings) ->
 
 
 def _first_use(wanted: Definition, actor: Actor) -> AuditEntry:
-    """Return the row of a definition that nobody asked for by name."""
+    """Return the row of a definition that no operator made."""
     act = f"define-{wanted.kind}"
     return AuditEntry(actor.who, actor.peer, act, wanted.name, "made by its first use", after=wanted.text)
 

@@ -35,8 +35,9 @@ class Sight(msgspec.Struct, frozen=True):
         return {name: value if self.payloads and name.lower() not in self.hidden else MASK for name, value in headers}
 
     def address(self, url: str) -> str:
-        """Return an address; one of a queue with a mask for each property's value that is not shown.
+        """Return an address as it is shown.
 
+        One of a queue has a mask for each property's value that is not shown.
         The properties of a queue's message are what headers are to a call.
 
         >>> Sight(payloads=False).address("queue://orders?id=7&p.card=4111"), Sight().address("http://b/in?p.a=1")
