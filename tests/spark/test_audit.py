@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
 from twophase_spark.reports.report import Verdict
+from twophase_spark.rules import comparison
 from twophase_spark.rules.comparison import Again, AuditResult, compare
 from twophase_spark.rules.facts import Inputs
 from twophase_spark.rules.remembered import SEEN_SCHEMA
@@ -58,24 +58,38 @@ class Databases:
         self.order.append("wait")
 
     def audit(self, seen: DataFrame | None = None) -> AuditResult:
+        return self.looked(seen)[0]
+
+    def looked(self, seen: DataFrame | None = None) -> tuple[AuditResult, dict[str, list[str]]]:
+        """Return the result, and the classes of every finding."""
         again = Again(self.rows, lambda: SCOPE)
-        return told(inputs_of(self.spark, self.saying[0]), SCOPE, again, self.wait, seen)
+        audited = compare(inputs_of(self.spark, self.saying[0]), SCOPE, again, self.wait, grace_ms=GRACE_MS, seen=seen)
+        found = {row["gid"]: row["flags"] for row in audited.findings.select("gid", "flags").collect()}
+        audited.release()
+        return audited.result, found
 
 
 def told(
     inputs: Inputs,
     scope: Scope,
     again: Again | None = None,
-    wait: Callable[[], None] = lambda: None,
-    seen: DataFrame | None = None,
 ) -> AuditResult:
-    audited = compare(inputs, scope, again, wait, grace_ms=GRACE_MS, seen=seen)
+    audited = compare(inputs, scope, again, grace_ms=GRACE_MS)
     audited.release()
     return audited.result
 
 
-def test_counts_of_all_classes(spark: SparkSession) -> None:
-    result = told(inputs_of(spark, ALL), SCOPE)
+@pytest.fixture(scope="module")
+def of_all(spark: SparkSession) -> tuple[AuditResult, dict[str, Any]]:
+    """The result of an audit of every case, and the findings by gid."""
+    audited = compare(inputs_of(spark, ALL), SCOPE)
+    findings = {row["gid"]: row for row in audited.findings.collect()}
+    audited.release()
+    return audited.result, findings
+
+
+def test_counts_of_all_classes(of_all: tuple[AuditResult, dict[str, Any]]) -> None:
+    result, _ = of_all
 
     expected = Counter(flag for case in ALL for flag in case.flags)
     assert result.counts == {flag.value: expected[flag.value] for flag in Flag}
@@ -85,24 +99,45 @@ def test_counts_of_all_classes(spark: SparkSession) -> None:
     assert result.primary == Counter(case.flags[0] for case in BROKEN)
 
 
-def test_counts_the_rows_of_every_source(spark: SparkSession) -> None:
-    result = told(inputs_of(spark, IN_ORDER), SCOPE)
+def test_counts_the_rows_of_every_source(of_all: tuple[AuditResult, dict[str, Any]]) -> None:
+    result, _ = of_all
+    at = Counter(service for case in ALL for service, _ in case.barriers)
 
     assert {(row.role, row.source): row.rows for row in result.rows} == {
-        ("coordinator", "coordinator"): sum(case.state is not None for case in IN_ORDER),
-        ("producer", "bank-a"): sum(case.producer is not None for case in IN_ORDER),
-        ("consumer", "bank-b"): sum(service == "bank-b" for case in IN_ORDER for service, _ in case.barriers),
-        ("consumer", "bank-c"): 1,
-        ("ledger", "bank-b"): sum(len(case.ledger) for case in IN_ORDER),
+        ("coordinator", "coordinator"): sum(case.state is not None or bool(case.entries) for case in ALL),
+        ("producer", "bank-a"): sum(case.producer is not None for case in ALL),
+        ("consumer", "bank-b"): at["bank-b"],
+        ("consumer", "bank-c"): at["bank-c"],
+        ("ledger", "bank-b"): sum(len(case.ledger) for case in ALL),
     }
+    assert at["bank-b"] != at["bank-c"] > 0
 
 
-def test_a_sample_tells_what_each_side_says(spark: SparkSession) -> None:
-    lost = Case("lost", "lost contrary_verdict", State.FAILED, "msg", NONE, (), decided_by="abort")
+def test_all_findings_are_a_frame_with_a_primary_class(of_all: tuple[AuditResult, dict[str, Any]]) -> None:
+    _, findings = of_all
 
-    [sample] = told(inputs_of(spark, [lost]), SCOPE).samples
+    found = {gid: (row["primary"], row["flags"]) for gid, row in findings.items()}
+    assert found == {case.gid: (case.flags[0], case.flags) for case in ALL if case.flags}
 
-    assert sample.gid == "lost"
+
+MANY = [Case(f"g{number:03}", "lost", None, "msg", NONE, ()) for number in range(SAMPLES_PER_FLAG + 5)]
+TWO = (("01", "http://bank-b/in"), ("02", "http://bank-b/in"))
+TO_REPAIR = [
+    Case("a", "missing_effect", branches=TWO),
+    Case("b", "missing_effect", barriers=(("bank-b", "01"), ("bank-b", "02")), branches=TWO),
+    Case("c", "unguarded_effect", ledger=("01", "02"), branches=TWO),
+]
+DENIED = Case("z-denied", "lost contrary_verdict", State.FAILED, "msg", NONE, (), decided_by="abort")
+
+
+@pytest.fixture(scope="module")
+def sampled(spark: SparkSession) -> AuditResult:
+    return told(inputs_of(spark, [*MANY, *TO_REPAIR, DENIED]), SCOPE)
+
+
+def test_a_sample_tells_what_each_side_says(sampled: AuditResult) -> None:
+    [sample] = [one for one in sampled.samples if one.gid == DENIED.gid]
+
     assert sample.flags == ("lost", "contrary_verdict")
     assert sample.message is not None
     assert (sample.message["state"], sample.message["decided_by"]) == (State.FAILED, "abort")
@@ -110,24 +145,17 @@ def test_a_sample_tells_what_each_side_says(spark: SparkSession) -> None:
     assert (sample.barriers, sample.ledger) == ((), ())
 
 
-def test_a_sample_names_the_branches_to_repair(spark: SparkSession) -> None:
-    two = (("01", "http://bank-b/in"), ("02", "http://bank-b/in"))
-    both = (("bank-b", "01"), ("bank-b", "02"))
-    cases = [
-        Case("a", "missing_effect", branches=two),
-        Case("b", "missing_effect", barriers=both, branches=two),
-        Case("c", "unguarded_effect", ledger=("01", "02"), branches=two),
-    ]
+def test_a_sample_names_the_branches_to_repair(sampled: AuditResult) -> None:
+    repairs = {
+        one.gid: [re.findall("curl|delete|insert|'0[12]'|=0[12]&", step.command) for step in one.repairs]
+        for one in sampled.samples
+    }
 
-    samples = told(inputs_of(spark, cases), SCOPE).samples
-
-    assert [
-        [re.findall("curl|delete|insert|'0[12]'|=0[12]&", one.command) for one in each.repairs] for each in samples
-    ] == [
-        [["curl", "=02&"]],
-        [["delete", "'02'"], ["curl", "=02&"]],
-        [["insert", "'02'", "'01'"]],
-    ]
+    assert {case.gid: repairs[case.gid] for case in TO_REPAIR} == {
+        "a": [["curl", "=02&"]],
+        "b": [["delete", "'02'"], ["curl", "=02&"]],
+        "c": [["insert", "'02'", "'01'"]],
+    }
 
 
 def test_no_branch_is_called_again_whose_barrier_may_have_been_cleaned(spark: SparkSession) -> None:
@@ -154,13 +182,12 @@ def test_no_branch_is_called_again_whose_barrier_may_have_been_cleaned(spark: Sp
     assert called == {"old": ["01"], "young": ["02", "01"]}
 
 
-def test_samples_are_bounded(spark: SparkSession) -> None:
-    many = [Case(f"g{number:03}", "lost", None, "msg", NONE, ()) for number in range(SAMPLES_PER_FLAG + 5)]
+def test_samples_are_bounded(sampled: AuditResult) -> None:
+    first = [one.gid for one in sampled.samples if one.flags == ("lost",)]
 
-    result = told(inputs_of(spark, many), SCOPE)
-
-    assert result.counts["lost"] == len(many)
-    assert len(result.samples) == SAMPLES_PER_FLAG
+    assert sampled.counts["lost"] == len(MANY) + 1
+    assert first == [case.gid for case in MANY[:SAMPLES_PER_FLAG]]
+    assert len(sampled.samples) == SAMPLES_PER_FLAG + len(TO_REPAIR) + 1
 
 
 def test_of_nothing_nothing_is_wrong(spark: SparkSession) -> None:
@@ -178,32 +205,44 @@ def test_a_clean_first_pass_needs_no_second(spark: SparkSession) -> None:
     assert (result.violations, result.suspects) == (0, 0)
 
 
-def test_what_the_second_pass_finds_in_order_does_not_count(spark: SparkSession) -> None:
-    """The producer was read before its commit, the coordinator after its decision."""
-    skewed = Case("g", "", State.SUBMITTED, None, NONE, ())
-    result = Databases(spark, [skewed], [Case("g", "", State.SUBMITTED, "msg", NONE, ())]).audit()
+def test_what_both_passes_do_not_find_does_not_count(spark: SparkSession) -> None:
+    """A message that is still moving, and one whose rows are cleaned meanwhile, are not broken."""
+    first = [
+        # The producer was read before its commit, the coordinator after its decision.
+        Case("skewed", "", State.SUBMITTED, None, NONE, ()),
+        Case("another class", "lost", None, "msg", NONE, ()),
+        Case("cleaned", "lost", None, "msg", NONE, ()),
+    ]
+    second = [
+        Case("skewed", "in_flight", State.SUBMITTED, "msg", NONE, ()),
+        Case("another class", "missing_effect", State.SUCCEEDED, "msg", NONE, ()),
+    ]
 
-    assert (result.suspects, result.settled, result.violations) == (1, 1, 0)
-    assert (result.counts["ghost"], result.counts["in_flight"]) == (0, 1)
+    result, found = Databases(spark, first, second).looked()
+
+    assert found == {"skewed": ["in_flight"], "another class": ["in_flight"], "cleaned": ["unchecked"]}
+    assert (result.suspects, result.settled, result.violations, result.clean) == (3, 3, 0, 0)
+    assert {flag: count for flag, count in result.counts.items() if count} == {"in_flight": 2, "unchecked": 1}
+    assert result.unknown == {"cleaned meanwhile": 1}
 
 
-def test_what_both_passes_find_counts_once(spark: SparkSession) -> None:
+@pytest.mark.parametrize("kept", ["on the driver", "by Spark"])
+def test_what_both_passes_find_counts_once(
+    spark: SparkSession,
+    of_all: tuple[AuditResult, dict[str, Any]],
+    kept: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if kept == "by Spark":
+        monkeypatch.setattr(comparison, "GIDS_NEAR_MAX", 0)
     databases = Databases(spark, ALL, ALL)
 
-    result = databases.audit()
+    result, found = databases.looked()
 
+    once, findings = of_all
     assert databases.asked[1] == sorted(case.gid for case in BROKEN)
-    assert result.counts == told(inputs_of(spark, ALL), SCOPE).counts
-
-
-def test_a_class_only_the_second_pass_finds_is_still_moving(spark: SparkSession) -> None:
-    first = Case("g", "lost", None, "msg", NONE, ())
-    second = Case("g", "missing_effect", State.SUCCEEDED, "msg", NONE, ())
-
-    result = Databases(spark, [first], [second]).audit()
-
-    assert result.violations == 0
-    assert result.counts["in_flight"] == 1
+    assert result == msgspec.structs.replace(once, suspects=len(BROKEN), waited=True)
+    assert found == {gid: row["flags"] for gid, row in findings.items()}
 
 
 def test_waits_before_reading_again_when_something_is_in_flight(spark: SparkSession) -> None:
@@ -263,15 +302,6 @@ def test_a_message_read_live_and_final_is_final(spark: SparkSession) -> None:
     assert (result.messages, result.clean) == (1, 1)
 
 
-def test_a_suspect_whose_rows_are_cleaned_meanwhile_is_not_clean(spark: SparkSession) -> None:
-    lost = Case("lost", "lost", None, "msg", NONE, ())
-
-    result = Databases(spark, [lost], []).audit()
-
-    assert (result.violations, result.clean) == (0, 0)
-    assert result.unknown == {"cleaned meanwhile": 1}
-
-
 def test_what_was_reported_before_is_missed_when_nothing_reports_it(spark: SparkSession) -> None:
     """A booking for no branch proves nothing about a message.
 
@@ -297,15 +327,6 @@ def test_bookings_for_no_branch_are_no_messages(spark: SparkSession) -> None:
     assert (result.messages, result.clean, result.rows[-1].rows) == (0, 0, 3)
 
 
-def test_all_findings_are_a_frame_with_a_primary_class(spark: SparkSession) -> None:
-    audited = compare(inputs_of(spark, ALL), SCOPE)
-
-    found = {row["gid"]: (row["primary"], row["flags"]) for row in audited.findings.collect()}
-    audited.release()
-
-    assert found == {case.gid: (case.flags[0], case.flags) for case in ALL if case.flags}
-
-
 def test_rows_without_a_gid_are_refused(spark: SparkSession) -> None:
     inputs = inputs_of(spark, IN_ORDER)
     nameless = inputs.producers.selectExpr("source", "cast(null as string) as gid", "reason", "prepared_ms")
@@ -320,7 +341,10 @@ def kept_by(spark: SparkSession) -> set[int]:
     return set(context.getPersistentRDDs().keySet())
 
 
-def test_a_notebook_gets_a_report_and_the_findings(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_notebook_gets_a_report_and_the_findings(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "GIDS_NEAR_MAX", 0)  # fewer are kept without Spark
     system = make_system(tmp_path)
     plant(system, nowadays([case for case in (*IN_ORDER, *BROKEN) if one_service(case)]))
     _, producer, consumer, ledger = (argument.partition("=")[2] for argument in system.arguments)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pyspark
 import pyspark.util
 import pytest
+from py4j.java_gateway import JVMView
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 
 @pytest.mark.spark
@@ -58,3 +60,17 @@ def test_ports_of_java_demand_a_secret_that_no_option_shows(spark: SparkSession)
     assert options["spark.driver.bindAddress"] == "127.0.0.1"
     assert options["spark.ui.enabled"] == "false"
     assert [name for name in options if "secret" in name] == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_columns_are_made_without_a_search_for_java_classes(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java searches all of Spark's jars for a name without its package."""
+    asked: list[str] = []
+    monkeypatch.setattr(JVMView, "__getattr__", lambda _, name: asked.append(name))
+
+    F.filter(F.array(F.col("a"), F.lit(1)), lambda one: (one == 1) & one.isin(1, 2)).alias("b")
+
+    assert asked == []
