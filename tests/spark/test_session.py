@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pyspark.util
 import pytest
-from py4j.java_gateway import JVMView
+from py4j.java_gateway import JVMView  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 

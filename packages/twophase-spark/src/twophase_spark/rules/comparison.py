@@ -208,12 +208,12 @@ def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None)
 
 
 def _held(findings: DataFrame, count: int) -> DataFrame:
-    """Return these rows, to be used several times: on the driver while they are few, else persisted."""
+    """Return these rows for several uses: on the driver while few, else persisted."""
     return _near(findings, count) if count <= GIDS_NEAR_MAX else findings.persist(_KEPT)
 
 
 def _near(frame: DataFrame, count: int) -> DataFrame:
-    """Return these rows as they are now, on the driver; the same DataFrame when they are many."""
+    """Return these rows as they are now, on the driver; the same frame when many."""
     if count > GIDS_NEAR_MAX:
         return frame
     if not count:
