@@ -8,7 +8,7 @@ import pytest
 
 from twophase.core.errors import ConfigurationError
 from twophase_spark.fleet import options_of, read_fleet
-from twophase_spark.inputs.plan import plan_of
+from twophase_spark.inputs.plan import plan_of, require_folders
 from twophase_spark.locations import Role
 
 WHOLE = """
@@ -145,6 +145,17 @@ def test_an_overlap_means_nothing_without_a_state(tmp_path: Path, asked: bool) -
     with pytest.raises(ConfigurationError, match="Option overlap is not one of an audit without state"):
         plan_of(given, {}, config, cores=1)
     assert plan_of({**given, "state": tmp_path / "state"}, {}, config, cores=1).overlap_s == 900
+
+
+def test_findings_go_to_a_folder_that_is_there_or_to_an_object_store(tmp_path: Path) -> None:
+    def folders_of(place: str) -> None:
+        (tmp_path / "audit.toml").write_text(f'[audit]\nfindings = "{place}"\n' + SOUND)
+        require_folders(plan_of({}, {}, tmp_path / "audit.toml", cores=1))
+
+    folders_of(str(tmp_path / "findings"))
+    folders_of("s3://bucket/audits/findings")
+    with pytest.raises(ConfigurationError, match="there is no folder"):
+        folders_of(str(tmp_path / "none" / "findings"))
 
 
 @pytest.mark.parametrize(("name", "value"), [("grace", -1), ("cores", 0), ("since", "soon"), ("every", "x")])

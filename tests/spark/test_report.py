@@ -179,6 +179,19 @@ def test_where_nothing_could_be_determined_nothing_is_clean() -> None:
     assert report_of(unchecked).verdict.exit_code == 2
 
 
+def test_a_baseline_makes_no_proof_of_what_could_not_be_compared() -> None:
+    counts = RESULT.counts | {"unchecked": 8}
+    known = msgspec.structs.replace(RESULT, clean=0, acknowledged=1, counts=counts)
+    all_known = msgspec.structs.replace(RESULT, clean=0, acknowledged=9)
+
+    assert report_of(known).verdict is Verdict.UNCHECKED
+    assert report_of(known).sentence.startswith("None of the 8 messages could be checked completely")
+    assert report_of(known).sentence.endswith("1 more is broken and acknowledged.")
+    assert report_of(all_known).verdict is Verdict.CLEAN
+    assert "broken and acknowledged: 9 (100 %)" in to_html(report_of(all_known))
+    assert "not done, or not checkable:" not in to_html(report_of(all_known))
+
+
 def test_who_asks_for_completeness_gets_no_clean_without_it() -> None:
     partly = make_report(RESULT, SOURCES, Terms(), duration_s=1)
     wholly = make_report(RESULT, SOURCES, Terms(complete=True), duration_s=1)

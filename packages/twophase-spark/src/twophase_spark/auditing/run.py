@@ -182,7 +182,9 @@ def _held(state: VerifiedPoint | None, after: VerifiedPoint, report: Report) -> 
     verdict = report.verdict
     result = report.result
     broken_only = bool(report.queues.broken) and not result.violations  # of messages it may have proven nothing
-    untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED} or (broken_only and result.unchecked == result.messages)
+    untold = verdict in {Verdict.NOTHING, Verdict.UNCHECKED} or (
+        broken_only and (result.proves_nothing or not result.messages)
+    )
     if not (untold or (verdict is Verdict.INCOMPLETE and result.unchecked)):
         return after
     # This run looked for the carried messages: those still open or broken are among the ones that it carries itself.

@@ -59,6 +59,7 @@ def require_folders(plan: Plan) -> None:
     Raises:
         ConfigurationError: naming the first such file.
     """
-    for path in (plan.html, plan.json, plan.junit, plan.state, plan.findings, plan.write_baseline):
+    findings = None if plan.findings is None or "://" in plan.findings else plan.findings
+    for path in (plan.html, plan.json, plan.junit, plan.state, findings, plan.write_baseline):
         if path is not None and not Path(path).absolute().parent.is_dir():
             raise ConfigurationError(f"{path}: there is no folder {Path(path).absolute().parent}; make it first.")

@@ -71,11 +71,12 @@ def _state_name(number: int) -> str:
 
 
 def _whole(result: AuditResult) -> tuple[Share, ...]:
-    rest = result.messages - result.clean - result.violations
+    rest = result.messages - result.clean - result.violations - result.acknowledged
     return shares(
         (
             ("in order", result.clean, "good"),
             ("not done, or not checkable", rest, "wait"),
+            ("broken and acknowledged", result.acknowledged, "wait"),
             ("broken", result.violations, "bad"),
         )
     )

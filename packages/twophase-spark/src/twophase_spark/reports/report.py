@@ -144,7 +144,7 @@ def _verdict(result: AuditResult, terms: Terms, coverage: tuple[Coverage, ...]) 
         return Verdict.VIOLATIONS
     if not result.messages and terms.since_ms is None and not terms.allow_empty:
         return Verdict.NOTHING
-    if result.messages and result.unchecked == result.messages:
+    if result.proves_nothing:
         return Verdict.UNCHECKED
     if terms.complete and not all(line.checked for line in coverage):
         return Verdict.INCOMPLETE
@@ -161,14 +161,19 @@ def _sentence(verdict: Verdict, result: AuditResult, terms: Terms, queues: Queue
     if verdict is Verdict.NOTHING:
         return "There are no messages in any of these databases, so nothing is proven. Are they the right ones?"
     if verdict is Verdict.UNCHECKED:
-        return f"None of the {result.messages} messages could be checked completely, so nothing is proven."
+        many = result.unchecked
+        return f"None of the {many} messages could be checked completely, so nothing is proven.{_acknowledged(result)}"
     if verdict is Verdict.INCOMPLETE:
         return "Nothing is broken as far as it was checked, and not everything was."
     if not result.messages:
         return "There are no messages yet." if terms.since_ms is None else "There is no new message since the last run."
-    rest = f" {result.acknowledged} more are broken and acknowledged." if result.acknowledged else ""
     held = result.messages - result.acknowledged
-    return f"Every promise held for {held} messages, as far as they could be checked.{rest}"
+    return f"Every promise held for {held} messages, as far as they could be checked.{_acknowledged(result)}"
+
+
+def _acknowledged(result: AuditResult) -> str:
+    many = "1 more is" if result.acknowledged == 1 else f"{result.acknowledged} more are"
+    return f" {many} broken and acknowledged." if result.acknowledged else ""
 
 
 def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queues: Queues) -> tuple[Coverage, ...]:

@@ -110,6 +110,11 @@ class AuditResult(msgspec.Struct, frozen=True):
         """The number of messages of which something could not be compared."""
         return self.counts[Flag.UNCHECKED.value]
 
+    @property
+    def proves_nothing(self) -> bool:
+        """True when no message could be compared completely, but for those of the baseline."""
+        return 0 < self.unchecked == self.messages - self.acknowledged
+
 
 class Audited(NamedTuple):
     """The result and the findings.
