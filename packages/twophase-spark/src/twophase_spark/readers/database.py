@@ -22,6 +22,8 @@ from twophase_spark.mysql_url import parameters_of
 ROWS_PER_LOT = 10_000
 CONNECT_SECONDS_MAX = 10
 BUSY_SECONDS_MAX = 30
+_MAY_NOT_SELECT = "(1142,"
+"""The number of MySQL's refusal, as its driver writes it; it is the same whether there is such a table or not."""
 
 
 class Database:
@@ -84,6 +86,44 @@ class Database:
                 (schema, name),
             )
         return frozenset(str(row[0]).lower() for row in found)
+
+    def is_hidden(self, table: str) -> bool:
+        """Return True when this user may not know whether a table exists.
+
+        MySQL shows no table without a right to it.
+        """
+        if self._location.engine != "mysql":
+            return False
+        try:
+            self.rows(f"select 1 from {table} limit 0")  # noqa: S608 -- validated
+        except CannotRead as error:
+            return _MAY_NOT_SELECT in error.message
+        return False
+
+    def hides_rows(self, table: str) -> bool:
+        """Return True when a policy of PostgreSQL may hide rows of a table from this user."""
+        if self._location.engine != "postgresql":
+            return False
+        found = self.rows("select row_security_active(to_regclass(?))", (table.lower(),))
+        return bool(found[0][0])
+
+    def charset_of(self, table: str, column: str) -> str:
+        """Return the lower-case name of a column's character set.
+
+        It is empty on SQLite, and for a column that is no text.
+        """
+        schema, _, name = table.rpartition(".")
+        if self._location.engine == "sqlite":
+            return ""
+        if self._location.engine == "postgresql":
+            found = self.rows("select current_setting('server_encoding')")
+        else:
+            found = self.rows(
+                "select character_set_name from information_schema.columns "
+                "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ? and column_name = ?",
+                (schema, name, column),
+            )
+        return str(found[0][0] or "").lower() if found else ""
 
     def type_of(self, table: str, column: str) -> str:
         """Return the lower-case name of a column's type; empty for an unknown column.

@@ -7,6 +7,7 @@ of that type cannot hold is not asked for: it cannot be there.
 
 from __future__ import annotations
 
+import codecs
 import enum
 import re
 import uuid
@@ -81,7 +82,61 @@ def is_typed(location: Location, database: Database, column: str) -> bool:
     return _KINDS.get(declared) in {Kind.TEXT, Kind.CHAR, Kind.INTEGER, Kind.UUID}
 
 
-def asked_for(gids: Sequence[str], kind: Kind, engine: str) -> list[object]:
+_BASIC = "basic"
+"""Instead of a codec: every character of Unicode's first plane."""
+_CODECS = {
+    "utf8": "", "utf8mb3": _BASIC, "utf8mb4": "", "ucs2": _BASIC, "utf16le": "", "sql_ascii": "",
+    "latin1": "cp1252", "latin2": "iso8859_2", "latin5": "iso8859_9", "latin7": "iso8859_13", "greek": "iso8859_7",
+    "hebrew": "iso8859_8", "koi8r": "koi8_r", "koi8u": "koi8_u", "sjis": "shift_jis", "ujis": "euc_jp",
+    "macroman": "mac_roman", "tis620": "tis_620",
+}  # fmt: skip
+"""Python's codecs by the databases' names of character sets, where the two differ."""
+
+
+def codec_of(location: Location, database: Database) -> str:
+    """Return Python's name of the characters that this location's gids may have.
+
+    A database refuses to compare a text with a column that cannot hold it. The name is empty where all can be held,
+    and where Python does not know the character set.
+    """
+    column = location.gid_column if location.role is Role.LEDGER else "gid"
+    charset = database.charset_of(location.table, column)
+    if location.engine == "postgresql":
+        if charset.startswith("latin"):
+            return charset
+        charset = charset.replace("win", "cp")
+    elif charset == "utf8":
+        charset = "utf8mb3"
+    codec = _CODECS.get(charset, charset)
+    try:
+        return codec if codec in {"", _BASIC} else codecs.lookup(codec).name
+    except LookupError:
+        return ""
+
+
+def holdable(gids: Sequence[str], codec: str, engine: str) -> list[str]:
+    """Return those of these gids that texts of such a database can be.
+
+    >>> holdable(["g1", "über", "💶"], "cp1252", "mysql"), holdable(["g1", "a\\0b"], "", "postgresql")
+    (['g1', 'über'], ['g1'])
+    """
+    found = [gid for gid in gids if "\0" not in gid] if engine == "postgresql" else [*gids]
+    if codec == _BASIC:
+        return [gid for gid in found if max(gid, default="") <= "\uffff"]
+    return [gid for gid in found if _is_in(codec, gid)] if codec else found
+
+
+def _is_in(codec: str, gid: str) -> bool:
+    if gid.isascii():
+        return True
+    try:
+        gid.encode(codec)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def asked_for(gids: Sequence[str], kind: Kind, engine: str, codec: str = "") -> list[object]:
     """Return these gids as values of such a column, those it can hold.
 
     >>> asked_for(["g1", "7", "07"], Kind.INTEGER, "postgresql"), asked_for(["7"], Kind.ANY, "sqlite")
@@ -95,7 +150,7 @@ def asked_for(gids: Sequence[str], kind: Kind, engine: str) -> list[object]:
         return [gid.encode() for gid in gids]
     if kind is Kind.ANY:
         return [*gids, *(gid.encode() for gid in gids), *_integers(gids, engine)]
-    return [*gids]
+    return [*holdable(gids, codec, engine)]
 
 
 def is_given(column: str, kind: Kind) -> str:

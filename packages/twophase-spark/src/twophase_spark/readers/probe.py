@@ -25,12 +25,20 @@ from twophase.barrier.dialect import (
 from twophase.core.errors import CannotRead
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.database import Database, counting, open_database
-from twophase_spark.readers.ids import Kind, is_typed, kind_of
+from twophase_spark.readers.ids import Kind, codec_of, is_typed, kind_of
 
 ROWS_PER_SLICE_MIN = 20_000
+LOCAL_TIME_BEHIND_MS = 12 * 3600 * 1000
+"""The largest difference by which a local time is behind UTC.
+
+Barrier rows of branches are cleaned by their own times, which MySQL, and a table that dtm made on PostgreSQL, keep in
+the local time of their writer. So rows may be gone that were written as long after the horizon.
+"""
 _BARRIER_COLUMNS = {"trans_type", "gid", "branch_id", "op", "barrier_id", "reason"}
 _MESSAGE_COLUMNS = {"gid", "state", "created_ms", "decided_ms", "decided_by", "attempts", "parked", "body"}
 ENTRIES = "queue_entry"
+_STORE_TABLES = ("message", "history", "node", "store_meta")
+_QUEUE_TABLES = (ENTRIES, "queue_counter", "queue_progress")
 _HISTORY_COLUMNS = (_MESSAGE_COLUMNS - {"parked"}) | {"node", "seq", "finished_ms", "reason"}
 
 HORIZON_SQL = "select max(value) from store_meta where name in ('history_horizon_ms', 'taken_over_ms')"
@@ -86,7 +94,8 @@ class Source(msgspec.Struct, frozen=True):
     `bounds`: the extent of its growing tables, empty when they have no key to follow; `gids`: the form of its gids;
     `is_typed`: each column that is read holds values of one type;
     `has_batches`: the Spark sink publishes from this database; `unspells`: a ledger of the audit keeps its gids as
-    UUIDs, so that every side's are read in one spelling; `has_queues`: the store has queues.
+    UUIDs, so that every side's are read in one spelling; `has_queues`: the store has queues; `codec`: the characters
+    that its gids may have (`ids.codec_of`).
     """
 
     location: Location
@@ -102,6 +111,7 @@ class Source(msgspec.Struct, frozen=True):
     unspells: bool = False
     is_typed: bool = False
     has_queues: bool = False
+    codec: str = ""
 
 
 def probe(location: Location, slices_max: int) -> Source:
@@ -154,6 +164,7 @@ def _coordinator(location: Location, database: Database, slices_max: int) -> Sou
     _require(location, database, "history", _HISTORY_COLUMNS)
     bounds = _history_bounds(database)
     has_queues = bool(database.columns(ENTRIES))
+    _require_all_rows(location, database, *_STORE_TABLES, *(_QUEUE_TABLES if has_queues else ()))
     slices = [Slice("message"), *([Slice(ENTRIES)] if has_queues else [])]
     for bound in bounds:
         slices += history_slices(bound, slices_max)
@@ -166,6 +177,7 @@ def _coordinator(location: Location, database: Database, slices_max: int) -> Sou
         bounds=bounds,
         is_typed=True,
         has_queues=has_queues,
+        codec=codec_of(location, database),
     )
 
 
@@ -205,6 +217,7 @@ def _history_bounds(database: Database) -> tuple[Bound, ...]:
 def _business(location: Location, database: Database, slices_max: int) -> Source:
     expected = _ledger_columns(location) if location.role is Role.LEDGER else _BARRIER_COLUMNS
     columns = _require(location, database, location.table, expected)
+    _require_all_rows(location, database, location.table)
     if location.where:
         database.rows(f"select 1 from {location.table} where 1 = 1{counting(location)} limit 1")  # noqa: S608 -- the user's
     identity, horizon = _meta(location, database)
@@ -232,6 +245,7 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
         has_body="body" in columns,
         has_batches=_has_batches(location, database),
         is_typed=all(is_typed(location, database, column) for column in _ids_of(location)),
+        codec=codec_of(location, database),
     )
 
 
@@ -272,6 +286,15 @@ def _require(location: Location, database: Database, table: str, expected: set[s
     return columns
 
 
+def _require_all_rows(location: Location, database: Database, *tables: str) -> None:
+    """Refuse tables of which this user sees some rows only; the others would look like lost messages."""
+    for table in filter(database.hides_rows, tables):
+        raise CannotRead(
+            f"{location.role} {location.name}, {location.shown}: row-level security hides rows of {table} from this "
+            "user; read as a user with BYPASSRLS."
+        )
+
+
 def _skew_ms(location: Location, database: Database) -> int:
     sql = _CLOCKS.get(location.engine)
     if sql is None:
@@ -291,16 +314,32 @@ def _store_horizon(database: Database) -> int:
 
 def _meta(location: Location, database: Database) -> tuple[str | None, int]:
     meta = meta_table(location.table)
-    if location.role is Role.LEDGER or not database.columns(meta):
+    if location.role is Role.LEDGER:
         return None, 0
+    if not database.columns(meta):
+        if database.is_hidden(meta):
+            raise CannotRead(
+                f"{location.role} {location.name}, {location.shown}: this user may not read {meta}, which has the "
+                "horizon up to which rows were cleaned; grant SELECT on it, or on the whole schema if there is none."
+            )
+        return None, 0
+    _require_all_rows(location, database, meta)
     found: dict[str, str] = {
         str(name): str(value)
         for name, value in database.rows(f"select name, value from {meta}")  # noqa: S608 -- validated
     }
     dialect = dialect_named(location.engine)
     assert dialect is not None, "what is no barrier's database has no meta table"
-    identity, *horizons = (meta_row(row, location.table, dialect.name) for row in (IDENTITY, HORIZON, BRANCH_HORIZON))
-    return found.get(identity), max(int(found.get(name, 0)) for name in horizons)
+    identity, *names = (meta_row(row, location.table, dialect.name) for row in (IDENTITY, HORIZON, BRANCH_HORIZON))
+    of_producers, of_branches = (int(found.get(name, 0)) for name in names)
+    if of_branches and _has_local_times(location, database):
+        of_branches += LOCAL_TIME_BEHIND_MS
+    return found.get(identity), max(of_producers, of_branches)
+
+
+def _has_local_times(location: Location, database: Database) -> bool:
+    is_local = location.engine == "postgresql" and database.type_of(location.table, "create_time") == "timestamp"
+    return location.engine == "mysql" or is_local
 
 
 def _key(location: Location, database: Database, columns: frozenset[str]) -> str:

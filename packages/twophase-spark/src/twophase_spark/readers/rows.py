@@ -152,7 +152,7 @@ def values_of(source: Source, gids: Sequence[str]) -> Iterator[list[object]]:
         chosen = gids[start : start + GIDS_PER_STATEMENT]
         if source.unspells and source.gids is not Kind.UUID:
             chosen = spellings_of(chosen)
-        if some := asked_for(chosen, source.gids, source.location.engine):
+        if some := asked_for(chosen, source.gids, source.location.engine, source.codec):
             yield some
 
 
