@@ -18,8 +18,10 @@ from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.cli.audit import perform, read_plan
+from twophase_spark.inputs.found_again import find_again
 from twophase_spark.inputs.increment import (
     CARRIED_MAX,
+    Increment,
     Run,
     VerifiedPoint,
     advanced,
@@ -29,7 +31,7 @@ from twophase_spark.inputs.increment import (
 )
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Location, Role, parse_coordinator, parse_named
-from twophase_spark.readers.probe import Bound, Slice, Source
+from twophase_spark.readers.probe import Bound, Slice, Source, probe
 from twophase_spark.reports.report import Report, Verdict
 from twophase_spark.reports.unmade import ReportFiles
 
@@ -43,9 +45,9 @@ def store(*bounds: Bound) -> Source:
     return Source(parse_coordinator("sqlite:///tp.db"), None, 0, has_prepared_at=False, slices=slices, bounds=bounds)
 
 
-def bank(*bounds: Bound) -> Source:
+def bank(*bounds: Bound, identity: str | None = None) -> Source:
     location = parse_named(Role.CONSUMER, "b=sqlite:///b.db")
-    return Source(location, None, 0, has_prepared_at=True, slices=(Slice("barrier", "id"),), bounds=bounds)
+    return Source(location, identity, 0, has_prepared_at=True, slices=(Slice("barrier", "id"),), bounds=bounds)
 
 
 def test_only_what_came_since_is_read() -> None:
@@ -166,6 +168,95 @@ def test_a_service_from_a_backup_makes_the_run_a_whole_one_and_is_followed_from_
     )
     assert not increment_of([bank(Bound(1, 85, "id"))], after, 500, 1).whole
     assert increment_of([bank(Bound(1, 85, "id"))], after, 500, 1).sources[0].slices[0].first == 81
+
+
+def test_another_database_at_an_old_address_makes_the_run_a_whole_one() -> None:
+    first = advanced(None, [bank(Bound(1, 70, "id"), identity="a1")], 1_000, 0, [], RUN)
+    other = [bank(Bound(1, 90, "id"), identity="b2")]
+
+    increment = increment_of(other, first, 0, 1)
+    after = advanced(first, other, 2_000, 500, [], RUN, None, increment.others)
+
+    assert (increment.whole, increment.sources) == (True, tuple(other))
+    assert [remark.what for remark in increment.remarks] == ["consumer b is another database than it was"]
+    assert [mark.keys for mark in after.marks] == [{}, {"consumer b": 90}], "keys of the other one mean nothing"
+    assert not increment_of(other, after, 0, 1).whole
+    assert not increment_of([bank(Bound(1, 90, "id"))], first, 0, 1).whole, (
+        "of a table without identity that is unknown"
+    )
+
+
+def test_an_earlier_since_makes_the_run_a_whole_one() -> None:
+    """Older messages were not expected to be known, and no row of them is new."""
+    both = [store(Bound(1, 100, "seq", 1)), bank(Bound(1, 70, "id"))]
+    first = advanced(None, both, 1_000, 0, [], RUN, since_ms=900)
+
+    assert not increment_of(both, first, 0, 1, since_ms=950).whole
+    for since_ms in (0, 800):
+        increment = increment_of(both, first, 0, 1, since_ms=since_ms)
+        assert (increment.whole, increment.sources) == (True, tuple(both))
+        assert [remark.what for remark in increment.remarks] == ["--since is earlier than it was"]
+
+
+def found_by(system: System, state: VerifiedPoint) -> Increment:
+    sources = [probe(location, 1) for location in locations(system)]
+    return increment_of(sources, state, 0, 1, None, find_again(sources, state.ends, state.verified))
+
+
+def state_of(system: System) -> VerifiedPoint:
+    return advanced(None, [probe(location, 1) for location in locations(system)], 1_000, 0, [], RUN)
+
+
+def test_a_service_from_a_backup_that_has_grown_beyond_its_end_makes_the_run_a_whole_one(tmp_path: Path) -> None:
+    """What it lost was compared before."""
+    system = make_system(tmp_path)
+    plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid=f"g{number}") for number in range(5)]))
+    state = state_of(system)
+    plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid="new")]))
+    assert not found_by(system, state).whole
+
+    system.execute(system.bank_b, "update barrier set gid = 'other' where id = 5")
+    system.execute(system.bank_b, "delete from ledger where id = 5")
+    increment = found_by(system, state)
+
+    assert (increment.whole, increment.others) == (True, frozenset({"consumer bank-b"}))
+    [remark] = increment.remarks
+    assert remark.what == "consumer bank-b has other rows than it had"
+    assert remark.note.startswith("another row stands at id 5")
+
+
+def test_a_store_from_a_backup_that_has_grown_beyond_its_end_is_refused(tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid=f"g{number}") for number in range(5)]))
+    state = state_of(system)
+    plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid="new")]))
+    system.execute(system.coordinator, "update history set gid = 'other' where seq = 5")
+
+    with pytest.raises(CannotRead, match="another message at seq 5 of node 1 than was verified"):
+        found_by(system, state)
+
+
+def test_history_that_was_cleaned_around_what_stays_is_reported(tmp_path: Path) -> None:
+    """A message of a queue stays with its entry, and so may be older than what was cleaned."""
+    system = make_system(tmp_path)
+    plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid=f"g{number}") for number in range(5)]))
+    state = state_of(system)
+    plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid=f"new{number}") for number in range(5)]))
+    system.execute(system.coordinator, "delete from history where seq between 2 and 9 and seq <> 7")
+    system.execute(system.coordinator, "update store_meta set value = 5 where name = 'history_horizon_ms'")
+
+    [gap] = found_by(system, state).remarks
+
+    assert (gap.what, gap.checked) == ("coordinator coordinator: 3 messages of node 1", False)
+    assert gap.note == "so many of history 6 to 10 were cleaned before this audit read them"
+
+
+def test_history_of_a_node_that_came_and_was_cleaned_is_reported() -> None:
+    state = advanced(None, [store(Bound(1, 100, "seq", 1))], 1_000, 0, [], RUN)
+
+    [gap] = increment_of([store(Bound(1, 100, "seq", 1), Bound(21, 30, "seq", 2))], state, 0, 2).remarks
+
+    assert (gap.what, gap.checked) == ("coordinator coordinator: 20 messages of node 2", False)
 
 
 LEDGER = "b=sqlite:///b.db#booking"

@@ -21,6 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase_spark.coverage import Coverage
 from twophase_spark.inputs.agreement import agreements_of, checked, differences_of
 from twophase_spark.inputs.baseline import baseline_frame, read_baseline, write_baseline
+from twophase_spark.inputs.found_again import find_again
 from twophase_spark.inputs.increment import (
     CARRIED_MAX,
     SEEN_MAX,
@@ -149,7 +150,8 @@ def examine(
             why = f"stays where it was: more than {CARRIED_MAX} messages are to be carried over"
             chosen.remarks.append(Coverage("the verified point", checked=True, note=why))
         line = _line(audited.result, len(carried))
-        after = advanced(state, sources, as_of_ms, overlap_ms, carried, line, tallies)
+        others, since_ms = chosen.others, int(plan.since_ms)
+        after = advanced(state, sources, as_of_ms, overlap_ms, carried, line, tallies, others, since_ms)
         after = msgspec.structs.replace(after, seen=broken)
     terms = Terms(
         grace_s=plan.grace_s,
@@ -223,14 +225,15 @@ def rows_to_read(plan: Plan, sources: list[Source]) -> int:
 def _increment(plan: Plan, sources: list[Source], state: VerifiedPoint) -> Increment:
     overlap_ms = int(plan.overlap_s * 1000)
     standing = standing_keys(sources, state.tallies) if settled_mark(state, overlap_ms) is None else {}
-    return increment_of(sources, state, overlap_ms, plan.cores * 2, standing)
+    again = find_again(sources, state.ends, state.verified)
+    return increment_of(sources, state, overlap_ms, plan.cores * 2, standing, again, plan.since_ms)
 
 
 class _Chosen(NamedTuple):
     """The rows that this run compares.
 
     `expected`: gids that must be reported, with rows or without; `gids`: those of the rows, None for every one, and
-    `is_by_key`: they are few enough to be looked up by key; `held`: to be unpersisted.
+    `is_by_key`: they are few enough to be looked up by key; `held`: to be unpersisted; `others`: see `Increment`.
     """
 
     inputs: Inputs
@@ -240,6 +243,7 @@ class _Chosen(NamedTuple):
     held: DataFrame | None = None
     gids: DataFrame | None = None
     is_by_key: bool = False
+    others: frozenset[str] = frozenset()
 
 
 def _chosen(spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None) -> _Chosen:
@@ -250,7 +254,8 @@ def _chosen(spark: SparkSession, plan: Plan, sources: list[Source], state: Verif
     expected = local_gids(spark, state.carried)
     remarks = list(increment.remarks)
     if increment.whole:
-        return _Chosen(read_all(spark, increment.sources), whole=True, remarks=remarks, expected=expected)
+        inputs, others = read_all(spark, increment.sources), increment.others
+        return _Chosen(inputs, whole=True, remarks=remarks, expected=expected, others=others)
     few = few_gids(increment.sources, state.carried)
     if few is not None:
         inputs, gids = read_again(spark, sources, few), local_gids(spark, few)

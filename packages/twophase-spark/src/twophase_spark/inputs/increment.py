@@ -15,13 +15,14 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from twophase.core.errors import CannotRead, ConfigurationError
 from twophase_spark.coverage import Coverage
+from twophase_spark.inputs.found_again import End, FoundAgain, ends_of, name_of
 from twophase_spark.inputs.tally import Tally
 from twophase_spark.locations import PARAMETERS, Role
 from twophase_spark.readers.probe import ENTRIES, Bound, Slice, Source, cut, history_slices
@@ -38,6 +39,8 @@ SEEN_MAX = 10_000
 Then each run waits for its grace time.
 """
 RUNS_KEPT = 200
+_ANEW = "so everything was compared from its beginning"
+_NOTHING_AGAIN = FoundAgain()
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -74,7 +77,8 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     `sources`: by `role name`, the database it was; `options`: the digest of its options, which an older version did
     not write; `verified`: by coordinator and node, seq. `carried`: messages that were broken or open; `seen`: those
     that were broken, by gid; `proven`: a run has proved something; `tallies`: of barriers and ledgers (`inputs.tally`),
-    until there is a mark that is old enough.
+    until there is a mark that is old enough; `ends`: the last rows of tables, and `identities` of barrier tables, by
+    which they are known again; `since_ms`: of the run, before which coordinators need know no message.
     """
 
     format: int = FORMAT
@@ -88,17 +92,22 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     proven: bool = True
     tallies: dict[str, Tally] = {}
     options: dict[str, str] = {}
+    ends: dict[str, dict[int, End]] = {}
+    identities: dict[str, str] = {}
+    since_ms: int = 0
 
 
 class Increment(msgspec.Struct, frozen=True):
     """The rows that are new since the verified point.
 
-    `sources` with slices of them; `remarks`: facts that a reader must know; `whole`: everything is to be read.
+    `sources` with slices of them; `remarks`: facts that a reader must know; `whole`: everything is to be read;
+    `others`: names of sources whose rows are others, so that no earlier key means anything.
     """
 
     sources: tuple[Source, ...]
     remarks: tuple[Coverage, ...]
     whole: bool = False
+    others: frozenset[str] = frozenset()
 
 
 def read_state(path: Path) -> VerifiedPoint | None:
@@ -155,13 +164,16 @@ def increment_of(
     overlap_ms: int,
     slices_max: int,
     standing: Mapping[str, int] | None = None,
+    again: FoundAgain = _NOTHING_AGAIN,
+    since_ms: int = 0,
 ) -> Increment:
     """Return the rows to read beyond the verified point.
 
     A producer, consumer or ledger that no run has seen yet makes the run a whole one: what is missing in it has no row
     there that could be new. So does one whose options are others, or not known: messages were compared by other rules.
-    So does one whose keys end before where they ended: it was restored from a backup, and what it lost was compared
-    before. Of a coordinator only its own rows are there to compare.
+    So does one whose keys end before where they ended, or that has other rows than it had: it was restored from a
+    backup, and what it lost was compared before. Of a coordinator only its own rows are there to compare. So does an
+    earlier `since_ms`, because what was born behind it need not have been known before.
 
     Arguments:
         sources: as they were found just now.
@@ -169,19 +181,25 @@ def increment_of(
         overlap_ms: how long a transaction may stay open.
         slices_max: parts of a table.
         standing: by `role name`, keys up to which the last run is known to have seen every row.
+        again: what was found again of the last run's rows.
+        since_ms: before it, coordinators need know no message.
 
     Raises:
-        CannotRead: a history ends before the verified point: another store, or one from a backup.
+        CannotRead: a history ends before the verified point, or has another message there: another store, or one from
+            a backup.
     """
     remarks: list[Coverage] = []
     before = settled_mark(state, overlap_ms)
     changed: list[Source] = []
-    whole = False
+    others: set[str] = set()
+    whole = since_ms < state.since_ms
+    if whole:
+        remarks.append(Coverage("--since is earlier than it was", checked=True, note=_ANEW))
     for source in sources:
         known = state.sources.get(name_of(source))
         if known is None:
             is_whole = source.location.role is not Role.COORDINATOR
-            note = "so everything was compared from its beginning" if is_whole else "read from its beginning"
+            note = _ANEW if is_whole else "read from its beginning"
             remarks.append(Coverage(f"{name_of(source)} is new", checked=True, note=note))
             whole |= is_whole
             changed.append(source)
@@ -191,13 +209,15 @@ def increment_of(
                 "another name, or begin anew with another state file."
             )
         elif source.location.role is Role.COORDINATOR:
-            slices, gaps = _history_since(source, state.verified.get(source.location.name, {}), slices_max)
+            slices, gaps = _history_since(source, state.verified.get(source.location.name, {}), slices_max, again)
             if source.has_queues:  # an entry may be committed some time after its own
                 slices = (*slices, Slice(ENTRIES, "stored_ms", max(0, state.as_of_ms - overlap_ms)))
             remarks += gaps
             changed.append(msgspec.structs.replace(source, slices=slices))
         else:
-            differs = _reread(source, state) or _fallen_back(source, state)
+            other = _other(source, state, again)
+            differs = _reread(source, state) or other or _fallen_back(source, state)
+            others |= {name_of(source)} if other is not None else set()
             if differs is not None:
                 remarks.append(differs)
                 whole |= differs.checked
@@ -206,7 +226,7 @@ def increment_of(
             changed.append(_since(source, seen, slices_max, remarks))
     gone = sorted(state.sources.keys() - {name_of(source) for source in sources})
     remarks += [Coverage(name, checked=False, note="not given any more; it was in earlier runs") for name in gone]
-    return Increment(tuple(sources) if whole else tuple(changed), tuple(remarks), whole)
+    return Increment(tuple(sources) if whole else tuple(changed), tuple(remarks), whole, frozenset(others))
 
 
 def advanced(
@@ -217,10 +237,12 @@ def advanced(
     carried: Sequence[str],
     run: Run,
     tallies: Mapping[str, Tally] | None = None,
+    others: Collection[str] = (),
+    since_ms: int = 0,
 ) -> VerifiedPoint:
     """Return the point after a run over `sources`.
 
-    They are as they were found before anything was read.
+    They are as they were found before anything was read. `others` and `since_ms`: see `Increment`.
     """
     before = state or VerifiedPoint()
     runs = (*before.runs, run)[-RUNS_KEPT:]
@@ -234,7 +256,7 @@ def advanced(
     # Keys that a database gives again, after a restored backup or a cleaning of all rows, reach no further than it does
     # now. By other options the key may be another column.
     options = {name_of(source): _options_of(source) for source in sources}
-    changed = {name for name, digest in options.items() if before.options.get(name, digest) != digest}
+    changed = {name for name, digest in options.items() if before.options.get(name, digest) != digest} | {*others}
     older = [
         Mark(
             mark.as_of_ms,
@@ -257,12 +279,10 @@ def advanced(
         runs=runs,
         tallies=dict(tallies or {}),
         options=options,
+        ends=ends_of(sources),
+        identities={name_of(source): source.identity for source in sources if source.identity is not None},
+        since_ms=since_ms,
     )
-
-
-def name_of(source: Source) -> str:
-    """Return the name of a source in the state."""
-    return f"{source.location.role} {source.location.name}"
 
 
 def _options_of(source: Source) -> str:
@@ -283,10 +303,24 @@ def _reread(source: Source, state: VerifiedPoint) -> Coverage | None:
     before = state.options.get(name_of(source))
     if before == _options_of(source):
         return None
-    note = "so everything was compared from its beginning"
     if before is None:
-        return Coverage(f"{name_of(source)}: its options", checked=True, note=f"an older version kept none, {note}")
-    return Coverage(f"{name_of(source)}: its options changed", checked=True, note=note)
+        return Coverage(f"{name_of(source)}: its options", checked=True, note=f"an older version kept none, {_ANEW}")
+    return Coverage(f"{name_of(source)}: its options changed", checked=True, note=_ANEW)
+
+
+def _other(source: Source, state: VerifiedPoint, again: FoundAgain) -> Coverage | None:
+    """Return the remark about a source that is another database than it was, or has other rows.
+
+    None when it is not known to be.
+    """
+    name = name_of(source)
+    identity = state.identities.get(name, source.identity)
+    if source.identity is not None and source.identity != identity:
+        return Coverage(f"{name} is another database than it was", checked=True, note=_ANEW)
+    if name in again.others:
+        note = f"another row stands at {again.others[name]}: it was restored from a backup, {_ANEW}"
+        return Coverage(f"{name} has other rows than it had", checked=True, note=note)
+    return None
 
 
 def _age(mark: Mark) -> int:
@@ -294,13 +328,19 @@ def _age(mark: Mark) -> int:
 
 
 def _history_since(
-    source: Source, verified: dict[int, int], slices_max: int
+    source: Source, verified: dict[int, int], slices_max: int, again: FoundAgain
 ) -> tuple[tuple[Slice, ...], list[Coverage]]:
     slices: list[Slice] = [Slice("message")]
     gaps: list[Coverage] = []
     missing = sorted(verified.keys() - {bound.node for bound in source.bounds})
     if missing:
         raise CannotRead(f"{name_of(source)}: node {missing[0]} has been verified, and the store does not know it.")
+    if name_of(source) in again.others:
+        raise CannotRead(
+            f"{name_of(source)}: history has another message at {again.others[name_of(source)]} than was verified: "
+            "another store, or one from a backup. Begin anew with another state file."
+        )
+    rows = again.rows.get(source.location.name, {})
     for bound in source.bounds:
         seen = verified.get(bound.node or 0, 0)
         if bound.last < seen:
@@ -308,15 +348,15 @@ def _history_since(
                 f"{name_of(source)}: history of node {bound.node} ends at {bound.last}, and {seen} was verified: "
                 "another store, or one from a backup. Begin anew with another state file."
             )
-        cleaned = min(bound.first, bound.last + 1) - 1 - seen
-        if seen and cleaned > 0:
-            gaps.append(
-                Coverage(
-                    f"{name_of(source)}: {cleaned} messages of node {bound.node}",
-                    checked=False,
-                    note=f"history {seen + 1} to {seen + cleaned} was cleaned before this audit read it",
-                )
-            )
+        at_the_end = max(min(bound.first, bound.last + 1) - 1 - seen, 0)
+        cleaned = bound.last - seen - rows[bound.node or 0] if (bound.node or 0) in rows else at_the_end
+        if cleaned > 0:
+            last = seen + cleaned if cleaned == at_the_end else bound.last
+            note = f"history {seen + 1} to {last} was cleaned before this audit read it"
+            if cleaned != at_the_end:
+                note = f"so many of history {seen + 1} to {last} were cleaned before this audit read them"
+            name = f"{name_of(source)}: {cleaned} messages of node {bound.node}"
+            gaps.append(Coverage(name, checked=False, note=note))
         slices += history_slices(
             Bound(max(bound.first, seen + 1), bound.last, "seq", bound.node), slices_max, after=True
         )
@@ -337,7 +377,7 @@ def _fallen_back(source: Source, state: VerifiedPoint) -> Coverage | None:
             f"none stands any more, and {bound.key} {seen} was seen: cleaned, or lost with a backup that was put back"
         )
         return Coverage(f"{name_of(source)}: its rows", checked=False, note=note)
-    note = f"it ends at {bound.key} {bound.last}, and {seen} was seen; so everything was compared from its beginning"
+    note = f"it ends at {bound.key} {bound.last}, and {seen} was seen; {_ANEW}"
     return Coverage(f"{name_of(source)} is older than it was", checked=True, note=note)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from twophase_spark.inputs.found_again import name_of
 from twophase_spark.locations import Role
 from twophase_spark.readers.database import open_database
 from twophase_spark.readers.probe import Bound, Source
@@ -43,7 +44,7 @@ def tallies_of(sources: Sequence[Source]) -> dict[str, Tally]:
 
     It is to be made before rows are read.
     """
-    return {_name(source): _tally(source, bound.last - KEYS_LEFT_OUT) for source, bound in _keyed(sources)}
+    return {name_of(source): _tally(source, bound.last - KEYS_LEFT_OUT) for source, bound in _keyed(sources)}
 
 
 def standing_keys(sources: Sequence[Source], tallies: Mapping[str, Tally]) -> dict[str, int]:
@@ -53,8 +54,8 @@ def standing_keys(sources: Sequence[Source], tallies: Mapping[str, Tally]) -> di
         sources: as they were found just now.
         tallies: those of the last run.
     """
-    before = [(source, tallies[_name(source)]) for source, _ in _keyed(sources) if _name(source) in tallies]
-    return {_name(source): tally.key for source, tally in before if _tally(source, tally.key) == tally}
+    before = [(source, tallies[name_of(source)]) for source, _ in _keyed(sources) if name_of(source) in tallies]
+    return {name_of(source): tally.key for source, tally in before if _tally(source, tally.key) == tally}
 
 
 def _tally(source: Source, key: int) -> Tally:
@@ -73,7 +74,3 @@ def _keyed(sources: Sequence[Source]) -> list[tuple[Source, Bound]]:
         for bound in source.bounds
         if bound.last > KEYS_LEFT_OUT
     ]
-
-
-def _name(source: Source) -> str:
-    return f"{source.location.role} {source.location.name}"

@@ -55,6 +55,7 @@ _CLOCKS = {
 FIRST_NODE_SQL = "select node, seq from history order by node, seq limit 1"
 NEXT_NODE_SQL = "select node, seq from history where node > ? order by node, seq limit 1"
 LAST_SEQ_SQL = "select seq from history where node = ? order by seq desc limit 1"
+_GID_SQL = "select {gid} from {table} where {key} = ?"
 
 
 class Slice(msgspec.Struct, frozen=True):
@@ -76,13 +77,14 @@ class Bound(msgspec.Struct, frozen=True):
     """The extent of a table: rows from `first` to `last` of its key.
 
     Of history, those of one `node`. `first` is above `last` when no row is left; `last` counts also rows that were
-    cleaned since.
+    cleaned since. `gid`: that of the row at `last`, empty where it is gone.
     """
 
     first: int
     last: int
     key: str
     node: int | None = None
+    gid: str = ""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -211,7 +213,23 @@ def _history_bounds(database: Database) -> tuple[Bound, ...]:
         # The rows may end before the last number given: a purge may have left older rows behind.
         bounds[node] = Bound(first, max(int(standing), given.get(node, 0)), "seq", node)
         found = database.rows(NEXT_NODE_SQL, (node,))
-    return tuple(bounds[node] for node in sorted(bounds))
+    return tuple(
+        msgspec.structs.replace(bounds[node], gid=gid_at(database, "history", "seq", bounds[node].last, node=node))
+        for node in sorted(bounds)
+    )
+
+
+def gid_at(database: Database, table: str, key: str, at: int, *, gid: str = "gid", node: int | None = None) -> str:
+    """Return the gid of the one row at a key, as a text that is equal for equal ones.
+
+    It is empty where there is none, or more than one.
+    """
+    of_node = "" if node is None else f" and node = {int(node)}"
+    found = database.rows(f"{_GID_SQL.format(gid=gid, table=table, key=key)}{of_node} limit 2", (at,))
+    value = found[0][0] if len(found) == 1 else None
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return "" if value is None else str(value)
 
 
 def _business(location: Location, database: Database, slices_max: int) -> Source:
@@ -229,7 +247,8 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
         [(first, last)] = database.rows(f"select min({key}), max({key}) from {location.table}")  # noqa: S608 -- validated
         if isinstance(first, int) and isinstance(last, int):
             slices = cut(location.table, key, first, last, slices_max)
-            bounds = (Bound(first, last, key),)
+            gid = gid_at(database, location.table, key, last, gid=location.gid_column)
+            bounds = (Bound(first, last, key, gid=gid),)
         elif first is None:
             bounds = (Bound(1, 0, key),)
         else:
