@@ -23,8 +23,10 @@ from twophase.core.message import Branch, Message, encode
 from twophase_spark import audit
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.inputs import source as inputs_source
+from twophase_spark.inputs.agreement import agreements_of
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Role, parse_coordinator, parse_named
+from twophase_spark.readers.probe import probe
 from twophase_spark.reports.page import to_html
 from twophase_spark.reports.report import Report, to_json
 
@@ -188,6 +190,16 @@ def test_a_branch_of_another_service_is_not_compared(spark: SparkSession, system
         assert outcome.report.result.counts["differing_effect"] == 0
         assert outcome.report.result.counts["orphan"] == 0
         assert outcome.report.result.unknown["branch of a service not given"] == 1
+
+
+def test_what_stands_in_a_text_is_no_column(system: System) -> None:
+    """A payload may have an object of that name."""
+    agrees = """get_json_object(payload, '$.ledger.total') = ledger.amount and payload <> "ledger.none" """
+
+    location = parse_named(Role.LEDGER, f"bank-b={booked(system, ('a', '01', '9'))}?{urlencode({'agrees': agrees})}")
+    [agreement] = agreements_of([probe(location, 1)])
+
+    assert list(agreement.columns) == ["amount"]
 
 
 @pytest.mark.parametrize(

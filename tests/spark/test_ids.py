@@ -42,6 +42,14 @@ def test_ids_are_found_again_as_their_column_keeps_them(system: System) -> None:
         assert rows_in(read_gids(ledger, ["g1", "7", "g 3 ", "tp01", "9" * 30])) == read, kind
 
 
+def test_a_collation_finds_no_other_gid(system: System) -> None:
+    """It would count as a message of the run."""
+    system.execute(system.bank_b, "create table odd (gid text collate nocase, branch_id)")
+    system.execute(system.bank_b, "insert into odd values ('g1', '01'), ('G1', '02')")
+
+    assert [row["gid"] for row in rows_in(read_gids(business(Role.LEDGER, system.bank_b, "#odd"), ["G1"]))] == ["G1"]
+
+
 def test_an_empty_gid_is_none(system: System) -> None:
     """The ledger also books what belongs to no message, in a column that is not null."""
     system.execute(system.bank_b, "create table odd (gid not null default '', branch_id)")

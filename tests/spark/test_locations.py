@@ -125,6 +125,16 @@ def test_one_name_or_one_database_twice_is_refused(texts: tuple[str, str]) -> No
         require_distinct([parse_named(Role.CONSUMER, text) for text in texts])
 
 
+def test_one_file_under_two_paths_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each effect in it would be a duplicate."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link.db").symlink_to(tmp_path / "1.db")
+
+    for other in (f"sqlite:///{tmp_path / '1.db'}", "sqlite:///./1.db", "sqlite:///link.db"):
+        with pytest.raises(ConfigurationError, match="give it once"):
+            require_distinct([parse_named(Role.CONSUMER, text) for text in ("a=sqlite:///1.db", f"b={other}")])
+
+
 def test_one_database_in_two_roles_is_accepted() -> None:
     both: list[Location] = [parse_named(role, "a=sqlite:///1.db") for role in (Role.PRODUCER, Role.CONSUMER)]
 

@@ -264,6 +264,25 @@ def test_each_service_has_a_line_with_its_numbers() -> None:
     ]
 
 
+def test_a_database_that_is_perhaps_another_or_given_twice_is_named() -> None:
+    none = {flag.value: 0 for flag in Flag}
+    services = (
+        ServiceCount("producer", "bank-a", 9, None, 1, none | {"lost": 1}),
+        ServiceCount("consumer", "bank-b", 9, 0, 9, none | {"missing_effect": 9}),
+        ServiceCount("consumer", "bank-c", 1, 0, 1, none | {"missing_effect": 1}),
+    )
+    result = msgspec.structs.replace(broken(), services=services)
+    twice = [parse_named(Role.CONSUMER, f"{name}=sqlite:///{name}.db") for name in ("b", "c")]
+    sources = [Source(location, "id", 0, has_prepared_at=True, slices=()) for location in twice]
+
+    report = make_report(result, [*SOURCES, *sources], Terms(), duration_s=1)
+
+    assert [line.what for line in report.coverage if "perhaps" in line.what] == [
+        "database of consumer bank-b, perhaps another",
+        "consumer b, c, perhaps the same",
+    ]
+
+
 def test_services_that_are_perhaps_swapped_are_named() -> None:
     swapped = msgspec.structs.replace(RESULT, swapped=2)
     bank = parse_named(Role.CONSUMER, "bank-b=sqlite:///b.db#barrier?urls=http://bank-b/")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
@@ -247,7 +248,8 @@ def require_distinct(locations: list[Location]) -> None:
     """
     seen: dict[tuple[Role, str], str] = {}
     for location in locations:
-        for what in (location.name, f"{location.url}#{location.table}"):
+        place = location.url if location.engine != "sqlite" else str(Path(location.path).resolve())
+        for what in (location.name, f"{place}#{location.table}"):
             if (location.role, what) in seen:
                 raise ConfigurationError(
                     f"--{location.role} {location.name} and {seen[location.role, what]} are the same; give it once."

@@ -32,11 +32,13 @@ from twophase_spark.readers.bodies import calls_of, decoded
 from twophase_spark.readers.database import Database, counting, open_database
 from twophase_spark.readers.ids import in_one_spelling, is_given
 from twophase_spark.readers.probe import ENTRIES, Slice, Source
-from twophase_spark.readers.rows import condition_of, effects_of, values_of
+from twophase_spark.readers.rows import asked_only, condition_of, effects_of, values_of
 from twophase_spark.rules.addresses import begins
 
 _ANSI = "spark.sql.ansi.enabled"
 _COLUMN = re.compile(r"\bledger\s*\.\s*`?(\w+)", re.IGNORECASE)
+_TEXT = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)
+"""A text in Spark's SQL: what stands in it is no column."""
 _IDS = [pa.field("gid", pa.string(), nullable=False), pa.field("branch_id", pa.string())]
 _PAYLOADS = pa.schema([*_IDS, pa.field("url", pa.string()), pa.field("payload", pa.string())])
 _TABLES = ("message", "history")
@@ -81,7 +83,7 @@ def agreements_of(sources: Sequence[Source]) -> list[Agreement]:
 
 
 def _columns(location: Location) -> dict[str, pa.DataType]:
-    named = sorted({name.lower() for name in _COLUMN.findall(location.agrees)})
+    named = sorted({name.lower() for name in _COLUMN.findall(_TEXT.sub("''", location.agrees))})
     if not named:
         raise _refused(location, "it names no column of the ledger, as ledger.amount does")
     with open_database(location) as database:
@@ -273,7 +275,8 @@ def _read_gids(source: Source, gids: Sequence[str], read: _Read) -> Iterator[pa.
     with open_database(location) as database:
         for some in values_of(source, gids):
             for table in tables:
-                yield from read(source, database, table, f"{column} in ({', '.join('?' * len(some))})", some)
+                found = read(source, database, table, f"{column} in ({', '.join('?' * len(some))})", some)
+                yield from asked_only(source, gids, found)
 
 
 def _payloads(

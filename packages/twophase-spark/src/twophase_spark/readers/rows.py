@@ -132,9 +132,22 @@ def read_gids(source: Source, gids: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for some in values_of(source, gids):
             for table in tables:
                 marks = ", ".join("?" * len(some))
-                yield from _read(source, database, table, f"{column} in ({marks})", some)
+                yield from asked_only(source, gids, _read(source, database, table, f"{column} in ({marks})", some))
                 if source.has_batches:
                     yield from _published(source, database, f"published.gid in ({marks})", some)
+
+
+def asked_only(source: Source, gids: Sequence[str], found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield those of the rows that have one of these gids.
+
+    A collation may find others, too: in capitals, with other accents, or with spaces at the end.
+    """
+    if source.unspells or source.gids not in {Kind.TEXT, Kind.CHAR, Kind.ANY}:
+        yield from found
+        return
+    asked = pc.SetLookupOptions(pa.array(gids, pa.string()))
+    for batch in found:
+        yield batch.filter(pc.call_function("is_in", [batch.column("gid")], asked))
 
 
 def condition_of(part: Slice) -> str:

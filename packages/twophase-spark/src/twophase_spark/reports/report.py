@@ -210,6 +210,7 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
     if result.swapped and any(source.location.urls for source in sources if source.location.role is Role.CONSUMER):
         note = f"{result.swapped} messages lack an effect in one service and have one too many in another"
         lines.append(Coverage("databases or urls of services, perhaps swapped", checked=False, note=note))
+    lines += _other_databases(result, sources)
     if result.unmatched:
         note = f"{result.unmatched} messages lack a row of a branch there and have one of a branch without an effect"
         lines.append(Coverage("branch ids of ledgers, perhaps of another form", checked=False, note=note))
@@ -234,6 +235,24 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
             name = f"clock of {source.location.role} {source.location.name}"
             lines.append(Coverage(name, checked=False, note=f"{how}; horizons are taken with that margin"))
     return (*lines, *terms.remarks)
+
+
+def _other_databases(result: AuditResult, sources: Sequence[Source]) -> list[Coverage]:
+    """Return remarks about databases that may be others than was meant, or be given twice."""
+    found: list[Coverage] = []
+    for one in result.services:
+        if one.violations == one.messages > 1:
+            note = f"each of its {one.messages} messages is broken there; is it the one that these coordinators know?"
+            found.append(Coverage(f"database of {one.role} {one.service}, perhaps another", checked=False, note=note))
+    names: dict[tuple[str, str], list[str]] = {}
+    for source in sources:
+        if source.identity is not None:
+            names.setdefault((source.location.role.value, source.identity), []).append(source.location.name)
+    for (role, _), several in names.items():
+        if len(several) > 1:
+            note = "their barrier tables have one identity: one database given twice, or a copy"
+            found.append(Coverage(f"{role} {', '.join(several)}, perhaps the same", checked=False, note=note))
+    return found
 
 
 def _lines(result: AuditResult, sources: Sequence[Source]) -> tuple[SourceLine, ...]:
