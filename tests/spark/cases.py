@@ -298,6 +298,15 @@ UNKNOWABLE = [
     ),
     Case("queue_branch_booked_without_a_barrier", "unchecked", barriers=_NOTHING, branches=(QUEUED,), entries=(0,)),
     Case(
+        "queue_branch_booked_by_two_groups_of_a_service",
+        "unchecked",
+        barriers=_NOTHING,
+        ledger=("01", "01"),
+        branches=(QUEUED,),
+        entries=(0,),
+    ),
+    Case("queue_branch_done_by_a_group_that_books_nothing", "unchecked", ledger=(), branches=(QUEUED,), entries=(0,)),
+    Case(
         "entry_cleaned",
         "unchecked",
         barriers=_NOTHING,

@@ -57,6 +57,7 @@ said as (
            not committed and not rolled_back and given as absent,
            len(barrier_ids) + len(ledger_ids) > 0 as has_effect,
            list_filter(barrier_ids, lambda x: not list_contains(queues, x)) as called,
+           list_filter(bookings, lambda x: not list_contains(queues, split_part(x, '/', 2))) as booked,
            state in (3, 4) and not waits and len(list_filter(queued, lambda x: not list_contains(entries, x))) > 0 as unappended
     from facts
 ),
@@ -68,11 +69,11 @@ judged as (
             or (not known and rolled_back and not committed and has_effect)
             or (failed and decided_by <> 'operator' and not committed and has_effect)
             or (len(entries) > 0 and (not known or state = 2 or (failed and decided_by <> 'operator'))) as ghost,
-        len(bookings) > len(list_distinct(bookings)) or len(called) > len(list_distinct(called))
+        len(booked) > len(list_distinct(booked)) or len(called) > len(list_distinct(called))
             or len(entries) > len(list_distinct(entries))
             as duplicate_effect,
         (state = 4 and len(list_filter(due, lambda x: not list_contains(barrier_ids, x) and not list_contains(ledger_ids, x))) > 0)
-            or len(list_filter(to_book, lambda x: not list_contains(bookings, 'bank-b/' || x))) > 0 as missing_effect,
+            or len(list_filter(to_book, lambda x: not list_contains(bookings, 'bank-b/' || x) and not list_contains(queues, x))) > 0 as missing_effect,
         (not known and has_effect)
             or (known and not topic and len(list_filter(barrier_ids, lambda x: not list_contains(calls, x))) > 0)
             or (known and len(list_filter(entries, lambda x: not list_contains(queued, x))) > 0) as orphan,

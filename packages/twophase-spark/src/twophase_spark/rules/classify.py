@@ -50,8 +50,8 @@ An audit may last, and messages continue to be made.
 class Columns(msgspec.Struct, frozen=True):
     """The parts of the conditions; each is true or false, or a list, never null.
 
-    `effects`: ids of branches; `shared`: one has rows in several consumers' barriers; `missing`: branches of the
-    message; `strange`, `unbooked`, `unguarded`: effects;
+    `effects`: ids of branches; `repeated`: one has several rows in a ledger; `shared`: one has rows in several
+    consumers' barriers; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`: effects;
     `entries`, `unappended`, `strange_entries`: places of branches in the message, those with an entry in a queue, those
     that must have one and have none, and those that must have none.
     """
@@ -68,6 +68,7 @@ class Columns(msgspec.Struct, frozen=True):
     consumer_cleaned: Column
     forgotten: Column
     effects: Column
+    repeated: Column
     shared: Column
     missing: Column
     strange: Column
@@ -120,7 +121,7 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         | (~c.known & c.rolled_back & ~c.committed & has_effect)
         | (failed & ~by_operator & ~c.committed & has_effect)  # only an operator may fail a message that was called
         | ((F.size(c.entries) > 0) & (~c.known | c.in_state(State.PREPARED) | (failed & ~by_operator))),
-        Flag.DUPLICATE_EFFECT: (F.size("ledger") > F.size(F.array_distinct("ledger")))
+        Flag.DUPLICATE_EFFECT: c.repeated
         | (F.size(c.entries) > F.size(F.array_distinct(c.entries)))
         | c.shared,
         Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
@@ -166,7 +167,8 @@ def columns_of(scope: Scope) -> Columns:
     expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
     called = of_calls(F.col("barriers"), branches)
-    unbooked = _unbooked(scope)
+    unbooked = _unbooked(branches, scope)
+    booked = of_calls(F.col("ledger"), branches)
     return Columns(
         known=known,
         checked=_sure(message["checked"]),
@@ -180,6 +182,7 @@ def columns_of(scope: Scope) -> Columns:
         consumer_cleaned=_born_before(scope.consumer_horizon_ms),
         forgotten=_born_before(scope.history_horizon_ms),
         effects=effects,
+        repeated=F.size(booked) > F.size(F.array_distinct(booked)),
         shared=F.size(called) > F.size(F.array_distinct(_ids(called))),
         missing=_missing(expected, effects, scope),
         strange=_strange(message["branches"], scope),
@@ -222,7 +225,7 @@ def lacking(scope: Scope) -> dict[str, Column]:
     a second call away.
     """
     made = columns_of(scope)
-    unbooked = _unbooked(scope)
+    unbooked = _unbooked(branches_of(F.col("message")["branches"]), scope)
     of_class = {flag: F.array_contains("flags", flag.value) for flag in (Flag.MISSING_EFFECT, Flag.UNGUARDED_EFFECT)}
     to_call = of_class[Flag.MISSING_EFFECT] & made.in_state(State.SUCCEEDED) & ~made.consumer_cleaned
     return {
@@ -270,12 +273,12 @@ def _may_belong(row: Column, branch: Column, scope: Scope) -> Column:
     return belongs(row, branch, scope) | elsewhere
 
 
-def _unbooked(scope: Scope) -> Column | None:
-    """Return barrier rows whose given ledger has no row; None without any ledger."""
+def _unbooked(branches: Column, scope: Scope) -> Column | None:
+    """Return barrier rows of calls whose given ledger has no row; None without any ledger."""
     if not scope.ledgers:
         return None
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
-    return F.array_except(booked, F.array_distinct("ledger"))
+    return of_calls(F.array_except(booked, F.array_distinct("ledger")), branches)
 
 
 def _unguarded(branches: Column) -> Column:

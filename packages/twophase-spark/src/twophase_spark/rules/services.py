@@ -196,8 +196,9 @@ def _twice(scope: Scope) -> list[Column]:
 
 
 def _is_twice(consumer: str) -> Column:
-    booked = F.filter("ledger", lambda row: row["source"] == consumer)
-    called = of_calls(F.col("barriers"), branches_of(F.col("message")["branches"]))
+    branches = branches_of(F.col("message")["branches"])
+    booked = F.filter(of_calls(F.col("ledger"), branches), lambda row: row["source"] == consumer)
+    called = of_calls(F.col("barriers"), branches)
     here = F.filter(called, lambda row: row["source"] == consumer)
     elsewhere = F.filter(called, lambda row: row["source"] != consumer)
     is_shared = F.size(F.array_intersect(_ids(here), _ids(elsewhere))) > 0
