@@ -52,6 +52,8 @@ def test_a_horizon_that_the_user_may_not_see_is_not_taken_for_none(mariadb_datab
 
     with pytest.raises(CannotRead, match="may not read twophase_meta"):
         probed("barrier")
+    with pytest.raises(CannotRead, match="may not read barrier"):
+        probed("twophase_meta")
     assert probed("barrier", "twophase_meta").identity
     assert probed("*").identity
     with connected(mariadb_database) as connection, connection.cursor() as cursor:

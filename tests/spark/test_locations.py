@@ -125,6 +125,15 @@ def test_one_name_or_one_database_twice_is_refused(texts: tuple[str, str]) -> No
         require_distinct([parse_named(Role.CONSUMER, text) for text in texts])
 
 
+def test_services_may_share_a_ledger_of_which_each_has_its_own_rows() -> None:
+    ledger = "sqlite:///1.db#ledger"
+
+    require_distinct([parse_named(Role.LEDGER, f"{name}={ledger}?where=tenant%3D'{name}'") for name in ("a", "b")])
+    require_distinct([parse_named(Role.LEDGER, f"{name}={ledger}?gid={name}_gid") for name in ("a", "b")])
+    with pytest.raises(ConfigurationError, match="give it once"):
+        require_distinct([parse_named(Role.LEDGER, f"{name}={ledger}?where=amount>0") for name in ("a", "b")])
+
+
 def test_one_file_under_two_paths_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each effect in it would be a duplicate."""
     monkeypatch.chdir(tmp_path)

@@ -249,7 +249,9 @@ def require_distinct(locations: list[Location]) -> None:
     seen: dict[tuple[Role, str], str] = {}
     for location in locations:
         place = location.url if location.engine != "sqlite" else str(Path(location.path).resolve())
-        for what in (location.name, f"{place}#{location.table}"):
+        # Services may share a ledger, each with its own rows or columns of it.
+        rows = f"{place}#{location.table}?{location.where}&{location.gid_column}&{location.branch_column}"
+        for what in (location.name, rows):
             if (location.role, what) in seen:
                 raise ConfigurationError(
                     f"--{location.role} {location.name} and {seen[location.role, what]} are the same; give it once."

@@ -297,6 +297,8 @@ def _ids_of(location: Location) -> tuple[str, ...]:
 def _require(location: Location, database: Database, table: str, expected: set[str]) -> frozenset[str]:
     columns = database.columns(table)
     if not columns:
+        if database.is_hidden(table):
+            raise CannotRead(f"{location.role} {location.name}, {location.shown}: this user may not read {table}.")
         remedy = "is this a coordinator's store?" if location.role is Role.COORDINATOR else "name another one behind #."
         raise CannotRead(f"{location.role} {location.name}, {location.shown}: there is no table {table}; {remedy}")
     missing = sorted({name.lower() for name in expected} - columns)

@@ -121,9 +121,7 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         | (~c.known & c.rolled_back & ~c.committed & has_effect)
         | (failed & ~by_operator & ~c.committed & has_effect)  # only an operator may fail a message that was called
         | ((F.size(c.entries) > 0) & (~c.known | c.in_state(State.PREPARED) | (failed & ~by_operator))),
-        Flag.DUPLICATE_EFFECT: c.repeated
-        | (F.size(c.entries) > F.size(F.array_distinct(c.entries)))
-        | c.shared,
+        Flag.DUPLICATE_EFFECT: c.repeated | (F.size(c.entries) > F.size(F.array_distinct(c.entries))) | c.shared,
         Flag.MISSING_EFFECT: (c.in_state(State.SUCCEEDED) & (F.size(c.missing) > 0) & ~c.consumer_cleaned)
         | (F.size(c.unbooked) > 0),
         Flag.DIFFERING_EFFECT: F.size("differing") > 0,
