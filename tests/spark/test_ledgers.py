@@ -176,28 +176,25 @@ def test_an_increment_finds_messages_of_another_spelling(
     assert found(system, report) == {str(second): ["missing_effect"]}
 
 
-LIVE = Case("twice", "", State.SUBMITTED, created_ms=NOW_MS - 100)
-TWICE = {
-    "final": (Case("twice", ""), []),
-    "live": (LIVE, ["in_flight"]),
-    "late": (msgspec.structs.replace(LIVE, created_ms=NOW_MS - 60_000), ["late"]),
-    "parked": (msgspec.structs.replace(LIVE, parked=True), ["parked"]),
-    "entry": (Case("twice", "", None, entries=(0,), branches=(QUEUED,)), []),
-}
-"""Rows of a second coordinator about a message that the first one has delivered.
+LIVE = Case("live", "in_flight", State.SUBMITTED, created_ms=NOW_MS - 100)
+TWICE = [
+    Case("final", ""),
+    LIVE,
+    msgspec.structs.replace(LIVE, gid="late", expected="late", created_ms=NOW_MS - 60_000),
+    msgspec.structs.replace(LIVE, gid="parked", expected="parked", parked=True),
+    Case("entry", "", None, entries=(0,), branches=(QUEUED,)),
+]
+"""Rows of a second coordinator about messages that the first one has delivered.
 
-With the classes that the message then has.
+With the classes that each message then has.
 """
 
 
-@pytest.mark.parametrize(("second", "flags"), TWICE.values(), ids=TWICE)
-def test_a_gid_at_two_coordinators_is_remarked(
-    spark: SparkSession, tmp_path: Path, second: Case, flags: list[str]
-) -> None:
+def test_gids_at_two_coordinators_are_remarked(spark: SparkSession, tmp_path: Path) -> None:
     east, west = make_system(tmp_path), System(tmp_path / "west")
     west.folder.mkdir()
-    plant(make_system(west.folder), nowadays([second]))
-    plant(east, nowadays([Case("twice", ""), Case("once", "")]))
+    plant(make_system(west.folder), nowadays(TWICE))
+    plant(east, nowadays([*(Case(case.gid, "") for case in TWICE), Case("once", "")]))
     locations = (
         parse_coordinator(f"east=sqlite:///{east.coordinator}"),
         parse_coordinator(f"west=sqlite:///{west.coordinator}"),
@@ -208,6 +205,6 @@ def test_a_gid_at_two_coordinators_is_remarked(
 
     report = run(spark, plan, look_into(plan))
 
-    assert (report.verdict, report.result.doubled) == (Verdict.CLEAN, 1)
-    assert found(east, report) == ({"twice": flags} if flags else {})
+    assert (report.verdict, report.result.doubled) == (Verdict.CLEAN, len(TWICE))
+    assert found(east, report) == {case.gid: case.flags for case in TWICE if case.flags}
     assert "one gid at two coordinators" in [line.what for line in report.coverage]

@@ -20,6 +20,8 @@ WITH_URLS = msgspec.structs.replace(
     consumers=(ServiceScope("bank-b", ("http://bank-b/",)), ServiceScope("bank-c", ("http://bank-c/",))),
 )
 NOTHING: tuple[tuple[str, str], ...] = ()
+VIOLATIONS = "violations"
+"""Mark of what breaks a promise at a service, beside the classes."""
 
 
 def counted(spark: SparkSession, cases: list[Case], scope: Scope = WITH_URLS) -> dict[str, ServiceCount]:
@@ -49,80 +51,85 @@ def test_messages_and_branches_of_ordinary_messages_are_counted(spark: SparkSess
     assert [seen(one) for one in found.values()] == [{}, {}, {}]
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("committed_and_no_message", {"bank-a": {"lost": 1}}),
-        ("delivered_without_producer_row", {"bank-a": {"ghost": 1}}),
-        ("committed_and_aborted", {"bank-a": {"lost": 1, "contrary_verdict": 1}}),
-        ("booked_twice", {"bank-b": {"duplicate_effect": 1}}),
-        ("booked_with_another_amount", {"bank-b": {"differing_effect": 1}}),
-        ("succeeded_without_any_effect", {"bank-b": {"missing_effect": 1}}),
-        ("succeeded_without_the_second_branch", {"bank-c": {"missing_effect": 1}}),
-        ("barrier_without_ledger", {"bank-b": {"missing_effect": 1}}),
-        ("ledger_without_barrier", {"bank-b": {"unguarded_effect": 1}}),
-        ("effect_without_a_message", {"bank-b": {"orphan": 1}}),
-        ("effect_of_a_branch_too_many", {"bank-b": {"orphan": 1}}),
-        ("committed_delivered_and_forgotten", {"bank-a": {"lost": 1}, "bank-b": {"orphan": 1}}),
-    ],
-)
-def test_a_violation_counts_where_the_evidence_is(
-    spark: SparkSession, name: str, expected: dict[str, dict[str, int]]
+def by_case(spark: SparkSession, cases: list[Case]) -> dict[str, dict[str, set[str]]]:
+    """Return the classes that each case counts in at each service, beside messages in order.
+
+    Each case is there twice as often as the one before: the bits of a number name the cases that it counts.
+    """
+    repeated = [
+        msgspec.structs.replace(case, gid=f"{case.gid}-{number}")
+        for place, case in enumerate(cases)
+        for number in range(1 << place)
+    ]
+    found: dict[str, dict[str, set[str]]] = {case.gid: {} for case in cases}
+    for service, one in counted(spark, [*IN_ORDER, *repeated]).items():
+        for mark, count in [*seen(one).items(), (VIOLATIONS, one.violations)]:
+            assert count < 1 << len(cases), f"{service} counts some message twice as {mark}: {count}"
+            for place, case in enumerate(cases):
+                if count >> place & 1:
+                    found[case.gid].setdefault(service, set()).add(mark)
+    return found
+
+
+AT_SERVICES = {
+    "committed_and_no_message": {"bank-a": {"lost"}},
+    "delivered_without_producer_row": {"bank-a": {"ghost"}},
+    "committed_and_aborted": {"bank-a": {"lost", "contrary_verdict"}},
+    "booked_twice": {"bank-b": {"duplicate_effect"}},
+    "booked_with_another_amount": {"bank-b": {"differing_effect"}},
+    "succeeded_without_any_effect": {"bank-b": {"missing_effect"}},
+    "succeeded_without_the_second_branch": {"bank-c": {"missing_effect"}},
+    "barrier_without_ledger": {"bank-b": {"missing_effect"}},
+    "ledger_without_barrier": {"bank-b": {"unguarded_effect"}},
+    "effect_without_a_message": {"bank-b": {"orphan"}},
+    "effect_of_a_branch_too_many": {"bank-b": {"orphan"}},
+    "committed_delivered_and_forgotten": {"bank-a": {"lost"}, "bank-b": {"orphan"}},
+}
+
+
+@pytest.mark.parametrize("half", [0, 1])
+def test_a_violation_counts_where_the_evidence_is(spark: SparkSession, half: int) -> None:
+    names = list(AT_SERVICES)[half::2]
+    cases = [case for case in BROKEN + RECONCILED if case.gid in names]
+    assert len(cases) == len(names)
+
+    assert by_case(spark, cases) == {
+        name: {service: {*classes, VIOLATIONS} for service, classes in AT_SERVICES[name].items()} for name in names
+    }
+
+
+def test_what_is_open_misled_or_unchecked_counts_at_each_service_of_it(spark: SparkSession) -> None:
+    """A message waits for its producer until it is decided, and then for its consumers.
+
+    An effect in the wrong service is missing in one and an orphan in the other.
+    """
+    cases = [
+        Case("misled", "missing_effect orphan", barriers=(("bank-c", "01"),), ledger=()),
+        Case("prepared", "in_flight", State.PREPARED, "msg", NOTHING, ()),
+        Case("submitted", "in_flight", State.SUBMITTED, "msg", NOTHING, ()),
+        Case("unchecked", "unchecked", producer=None, identity="other"),
+    ]
+
+    assert by_case(spark, cases) == {
+        "misled": {"bank-b": {"missing_effect", VIOLATIONS}, "bank-c": {"orphan", VIOLATIONS}},
+        "prepared": {"bank-a": {"in_flight"}},
+        "submitted": {"bank-b": {"in_flight"}},
+        "unchecked": {"bank-b": {"unchecked"}},
+    }
+
+
+def test_without_addresses_an_effect_in_two_services_counts_in_both_and_a_missing_one_in_neither(
+    spark: SparkSession,
 ) -> None:
-    [case] = [case for case in BROKEN + RECONCILED if case.gid == name]
+    """The branch of what is missing may be of either consumer."""
+    [twice] = [case for case in BROKEN if case.gid == "effect_in_two_services"]
 
-    found = counted(spark, [*IN_ORDER, case])
-
-    assert {service: seen(one) for service, one in found.items() if one.violations} == expected
-    assert all(one.violations == 1 for service, one in found.items() if service in expected)
-
-
-def test_an_effect_in_the_wrong_service_is_missing_in_one_and_an_orphan_in_the_other(spark: SparkSession) -> None:
-    misled = Case("misled", "missing_effect orphan", barriers=(("bank-c", "01"),), ledger=())
-
-    found = counted(spark, [misled])
+    found = counted(spark, [twice, Case("m", "missing_effect", barriers=NOTHING, ledger=())], SCOPE)
 
     assert {service: seen(one) for service, one in found.items()} == {
         "bank-a": {},
-        "bank-b": {"missing_effect": 1},
-        "bank-c": {"orphan": 1},
-    }
-
-
-def test_an_effect_in_two_services_counts_in_both(spark: SparkSession) -> None:
-    [case] = [case for case in BROKEN if case.gid == "effect_in_two_services"]
-
-    found = counted(spark, [case], SCOPE)
-
-    assert [seen(found[service]) for service in ("bank-b", "bank-c")] == [{"duplicate_effect": 1}] * 2
-
-
-def test_a_message_waits_for_its_producer_and_then_for_its_consumers(spark: SparkSession) -> None:
-    prepared = Case("prepared", "in_flight", State.PREPARED, "msg", NOTHING, ())
-    submitted = Case("submitted", "in_flight", State.SUBMITTED, "msg", NOTHING, ())
-
-    found = counted(spark, [prepared, submitted])
-
-    assert {service: seen(one) for service, one in found.items()} == {
-        "bank-a": {"in_flight": 1},
-        "bank-b": {"in_flight": 1},
-        "bank-c": {},
-    }
-
-
-def test_a_branch_that_may_be_of_two_consumers_counts_for_neither(spark: SparkSession) -> None:
-    found = counted(spark, [Case("m", "missing_effect", barriers=NOTHING, ledger=())], SCOPE)
-
-    assert {service: seen(one) for service, one in found.items()} == {"bank-a": {}, "bank-b": {}, "bank-c": {}}
-
-
-def test_what_cannot_be_checked_counts_for_every_service_of_the_message(spark: SparkSession) -> None:
-    found = counted(spark, [Case("u", "unchecked", producer=None, identity="other")])
-
-    assert {service: seen(one) for service, one in found.items()} == {
-        "bank-a": {},
-        "bank-b": {"unchecked": 1},
-        "bank-c": {},
+        "bank-b": {"duplicate_effect": 1},
+        "bank-c": {"duplicate_effect": 1},
     }
 
 
