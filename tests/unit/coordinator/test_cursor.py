@@ -82,8 +82,8 @@ class CursorAgainstModel(RuleBasedStateMachine):
             assert number not in self.done
             assert self.with_consumers.get(number, (0, 0))[1] <= self.now_ms, "one consumer at a time"
             assert self.rests.pop(number, 0) <= self.now_ms, "it waits out its pause"
-            if one.group:
-                mates = {mate for mate in range(number) if _GROUPS[mate % 4] == one.group}
+            if _GROUPS[number % 4]:
+                mates = {mate for mate in range(number) if _GROUPS[mate % 4] == _GROUPS[number % 4]}
                 assert mates <= self.done | self.cleaned, "those before it are done"
             self.receipt += 1
             self.deliveries[number] = self.deliveries.get(number, 0) + 1
