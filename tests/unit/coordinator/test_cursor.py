@@ -77,7 +77,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
         self.done |= skipped
         for number in skipped:
             self.with_consumers.pop(number, None)
-        for number, one, held in taken:
+        for number, _, held in taken:
             assert held == entry(number)[1]
             assert number not in self.done
             assert self.with_consumers.get(number, (0, 0))[1] <= self.now_ms, "one consumer at a time"

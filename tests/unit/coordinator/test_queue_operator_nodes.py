@@ -56,6 +56,16 @@ async def test_messages_of_a_group_go_to_one_queue_while_the_topic_gets_more(nod
     assert queues == [0, 0, 0, 0]
 
 
+async def test_messages_of_a_group_go_to_one_queue_of_a_topic_that_another_node_has_just_made(nodes: Nodes) -> None:
+    owner, other = await placed(nodes)
+    await owner.coordinator.queue_operator.define_topic(TOPIC, DefineTopic(queues=4), ACT)
+    group = next(name for name in map(str, range(100)) if queue_of(name, 4) != 0)
+
+    queues = [await queue_at(node, group, f"{index}") for index, node in enumerate((other, owner))]
+
+    assert queues == [queue_of(group, 4)] * 2
+
+
 async def queue_at(node: Node, group: str, id_: str) -> int:
     """Submit a plain message of a message group at a node; return its queue."""
     url = address_of(order(id_, kind="fifo", message_group=group))
