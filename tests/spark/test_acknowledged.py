@@ -20,7 +20,7 @@ from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.fleet import Moment
 from twophase_spark.inputs import baseline as baselines
-from twophase_spark.inputs.baseline import read_baseline
+from twophase_spark.inputs.baseline import read_baseline, write_baseline
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Role, parse_coordinator, parse_named
 from twophase_spark.reports.junit import to_junit
@@ -53,12 +53,15 @@ def audited(spark: SparkSession, system: System, **more: object) -> Report:
     return run(spark, plan, look_into(plan))
 
 
-def test_what_is_acknowledged_fails_no_audit(spark: SparkSession, system: System, tmp_path: Path) -> None:
-    known = tmp_path / "known.json"
-    assert audited(spark, system, write_baseline=known).verdict is Verdict.VIOLATIONS
+def test_what_is_acknowledged_fails_no_audit_and_stands_among_the_findings(
+    spark: SparkSession, system: System, tmp_path: Path
+) -> None:
+    table, known, state = tmp_path / "findings", tmp_path / "known.json", tmp_path / "state"
+    first = audited(spark, system, findings=str(table), write_baseline=known)
+    assert first.verdict is Verdict.VIOLATIONS
     assert read_baseline(known).acknowledged == {"dropped": ("lost",), "unbooked": ("missing_effect",)}
 
-    report = audited(spark, system, baseline=known, state=tmp_path / "state")
+    report = audited(spark, system, findings=str(table), baseline=known, state=state)
 
     result = report.result
     assert (report.verdict, result.violations, result.acknowledged, result.clean) == (Verdict.CLEAN, 0, 2, 1)
@@ -66,8 +69,22 @@ def test_what_is_acknowledged_fails_no_audit(spark: SparkSession, system: System
     assert result.samples == ()
     assert report.sentence.endswith("2 more are broken and acknowledged.")
     assert b"<failure" not in to_junit(report)
+    # The findings of every run stand in one table.
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+    assert first.run_id != report.run_id
+    assert table.stat().st_mode & 0o077 == 0, "no other user gets in"
+    assert {(row["run_id"], row["gid"], row["acknowledged"], row["violation"]) for row in rows} == {
+        (first.run_id, "dropped", False, True),
+        (first.run_id, "unbooked", False, True),
+        (report.run_id, "dropped", True, True),
+        (report.run_id, "unbooked", True, True),
+    }
+    assert {row["as_of"].isoformat(timespec="milliseconds").replace("+00:00", "Z") for row in rows} == {
+        first.as_of,
+        report.as_of,
+    }
     # Carried over, they stay acknowledged in the next run.
-    again = audited(spark, system, baseline=known, state=tmp_path / "state")
+    again = audited(spark, system, baseline=known, state=state)
     assert (again.verdict, again.result.acknowledged) == (Verdict.CLEAN, 2)
 
 
@@ -80,27 +97,6 @@ def test_another_class_or_another_message_is_a_violation(spark: SparkSession, sy
     assert (report.verdict, report.result.violations, report.result.acknowledged) == (Verdict.VIOLATIONS, 1, 1)
     assert report.result.primary == {"missing_effect": 1}
     assert [one.gid for one in report.result.samples] == ["unbooked"]
-
-
-def test_the_findings_of_every_run_stand_in_one_table(spark: SparkSession, system: System, tmp_path: Path) -> None:
-    table, known = tmp_path / "findings", tmp_path / "known.json"
-    first = audited(spark, system, findings=str(table), write_baseline=known)
-    second = audited(spark, system, findings=str(table), baseline=known)
-
-    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
-
-    assert first.run_id != second.run_id
-    assert table.stat().st_mode & 0o077 == 0, "no other user gets in"
-    assert {(row["run_id"], row["gid"], row["acknowledged"], row["violation"]) for row in rows} == {
-        (first.run_id, "dropped", False, True),
-        (first.run_id, "unbooked", False, True),
-        (second.run_id, "dropped", True, True),
-        (second.run_id, "unbooked", True, True),
-    }
-    assert {row["as_of"].isoformat(timespec="milliseconds").replace("+00:00", "Z") for row in rows} == {
-        first.as_of,
-        second.as_of,
-    }
 
 
 def test_a_message_of_before_need_not_be_known(spark: SparkSession, system: System) -> None:
@@ -147,9 +143,12 @@ def test_a_file_that_is_no_baseline_is_refused(tmp_path: Path, content: str | No
 
 
 def test_too_many_violations_make_no_baseline(
-    spark: SparkSession, system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(baselines, "ACKNOWLEDGED_MAX", 1)
+    broken = [(case.gid, case.flags, bool(case.flags)) for case in BROKEN]
+    findings = spark.createDataFrame(broken, "gid string, flags array<string>, violation boolean")
 
     with pytest.raises(ConfigurationError, match="find the cause first"):
-        audited(spark, system, write_baseline=tmp_path / "known.json")
+        write_baseline(tmp_path / "known.json", findings)
+    assert not (tmp_path / "known.json").exists()

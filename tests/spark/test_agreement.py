@@ -70,15 +70,26 @@ def audited(
 
 
 @pytest.mark.parametrize("path", ["on the driver", "by key", "everything again"])
-def test_an_effect_with_another_amount_is_found(
+def test_an_effect_with_another_amount_is_found_and_one_without_an_answer_remarked(
     spark: SparkSession, system: System, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if path != "on the driver":
         monkeypatch.setattr(inputs_source, "GIDS_ON_DRIVER_MAX", 0)
     if path == "everything again":
         monkeypatch.setattr(inputs_source, "GIDS_BY_KEY_MAX", 0)
-    sent(system, {"right": b'{"amount": 12.50}', "wrong": b'{"amount": 12.50}', "missing": b'{"amount": 1}'})
-    ledger = booked(system, ("right", "01", "12.5"), ("wrong", "01", "12.51"), ("stray", "01", "7"))
+    payloads = {
+        "right": b'{"amount": 12.50}',
+        "wrong": b'{"amount": 12.50}',
+        "missing": b'{"amount": 1}',
+        "null": b'{"amount": null}',
+        "other": b"{}",
+        "text": b'{"amount": "x"}',
+        "bytes": b"\xff",
+    }
+    sent(system, payloads)
+    incomparable = ("null", "other", "text", "bytes")
+    rows = [("right", "01", "12.5"), ("wrong", "01", "12.51"), ("stray", "01", "7")]
+    ledger = booked(system, *rows, *((gid, "01", "1") for gid in incomparable))
 
     report = audited(spark, system, ledger, EACH)
 
@@ -87,27 +98,14 @@ def test_an_effect_with_another_amount_is_found(
         "missing": ["missing_effect"],
         "stray": ["orphan", "unguarded_effect"],
     }
-    rows = DeltaTable(system.folder / "findings").to_pyarrow_table().to_pylist()
-    [differing] = [row["differing"] for row in rows if row["gid"] == "wrong"]
+    findings = DeltaTable(system.folder / "findings").to_pyarrow_table().to_pylist()
+    [differing] = [row["differing"] for row in findings if row["gid"] == "wrong"]
     assert differing == [{"source": "bank-b", "branch_id": "01", "agrees": EACH}]
     assert spark.conf.get("spark.sql.ansi.enabled") == "true"
-
-
-def test_what_cannot_be_compared_is_remarked_and_not_counted(spark: SparkSession, system: System) -> None:
-    payloads = {
-        "null": b'{"amount": null}',
-        "other": b"{}",
-        "text": b'{"amount": "x"}',
-        "bytes": b"\xff",
-        "right": b'{"amount": 1}',
-    }
-    sent(system, payloads)
-    ledger = booked(system, *((gid, "01", "1") for gid in payloads))
-
-    report = audited(spark, system, ledger, EACH)
-
-    assert (report.result.violations, report.result.clean, report.result.messages) == (0, 5, 5)
-    assert report.result.incomparable == {"bank-b": 4}
+    # What cannot be compared is remarked, and counts as clean.
+    result = report.result
+    assert (result.violations, result.clean, result.messages) == (3, 1 + len(incomparable), len(payloads) + 1)
+    assert result.incomparable == {"bank-b": len(incomparable)}
     [line] = [line for line in report.coverage if line.what == "some payloads of the ledger of bank-b"]
     assert (line.checked, line.note.partition(" ")[0]) == (False, "4")
 

@@ -102,8 +102,8 @@ def audit(*arguments: str) -> Any:
     return CliRunner().invoke(app, ["audit", "--grace=0", "--late=1e12", *arguments])
 
 
-def test_a_run_with_violations_sends_its_start_and_its_result(
-    system: System, events: Callable[[], list[Event]], tmp_path: Path
+def test_a_run_with_violations_sends_its_start_its_result_and_the_schema_of_its_findings(
+    system: System, events: Callable[[], list[Event]], tmp_path: Path, spark: SparkSession
 ) -> None:
     cases = nowadays([*GOOD, *BAD, *MOVING])
     plant(system, cases)
@@ -141,22 +141,11 @@ def test_a_run_with_violations_sends_its_start_and_its_result(
         ("lost", "ghost", "contrary_verdict"), False
     )
     assert not any(case.gid in text for case in cases)
+    sent = {one["name"]: one["type"] for one in table["facets"]["schema"]["fields"]}
+    kept = {field.name: field.dataType.simpleString() for field in spark.read.parquet(str(findings)).schema}
+    assert sent == kept | {"message": "struct"}
+    assert set(FINDING_COLUMNS) < set(sent)
     assert [by_model(event).eventType for event in (start, end)] == [model.RunState.START, model.RunState.COMPLETE]
-
-
-def test_the_schema_of_the_findings_is_that_of_their_files(
-    system: System, events: Callable[[], list[Event]], tmp_path: Path, spark: SparkSession
-) -> None:
-    plant(system, nowadays(BAD))
-
-    audit(*system.arguments, f"--findings={tmp_path / 'findings'}")
-
-    told = {one["name"]: one["type"] for one in events()[-1]["outputs"][0]["facets"]["schema"]["fields"]}
-    kept = {
-        field.name: field.dataType.simpleString() for field in spark.read.parquet(str(tmp_path / "findings")).schema
-    }
-    assert told == kept | {"message": "struct"}
-    assert set(FINDING_COLUMNS) < set(told)
 
 
 def test_an_audit_that_could_not_check_fails_and_shows_no_password(
