@@ -161,8 +161,8 @@ def _sentence(verdict: Verdict, result: AuditResult, terms: Terms, queues: Queue
     if verdict is Verdict.NOTHING:
         return "There are no messages in any of these databases, so nothing is proven. Are they the right ones?"
     if verdict is Verdict.UNCHECKED:
-        many = result.unchecked
-        return f"None of the {many} messages could be checked completely, so nothing is proven.{_acknowledged(result)}"
+        none = f"None of the {result.unchecked} messages could be checked completely, so nothing is proven."
+        return f"{none}{_acknowledged(result)}"
     if verdict is Verdict.INCOMPLETE:
         return "Nothing is broken as far as it was checked, and not everything was."
     if not result.messages:
