@@ -85,3 +85,8 @@ def test_a_route_that_knows_no_probes_refuses_one_before_it_looks_at_its_databas
 def test_the_probes_gid_names_no_message() -> None:
     with pytest.raises(InvalidRequest, match="reserved"):
         validate_gid(PROBE_GID)
+
+
+def test_what_is_no_report_is_told_whole() -> None:
+    probed = Probed(ProbeState.UNPROBEABLE, "no answer in time", "look there")
+    assert probed.told is probed

@@ -161,3 +161,8 @@ def test_a_group_has_one_topic_of_dead_letters(group: str) -> None:
 @pytest.mark.parametrize("topic", ["orders", "shop/orders", "a%DLQ%b", "%DLQ%shop/orders"])
 def test_other_topics_have_no_dead_letters(topic: str) -> None:
     assert group_of_letters(topic) == ""
+
+
+def test_a_topic_of_dead_letters_is_named_with_escapes_or_as_it_is() -> None:
+    assert topic_of("queue://%DLQ%back") == topic_of("queue://%25DLQ%25back") == ("", "%DLQ%back")
+    assert topic_of("queue://%61") == ("", "a")
