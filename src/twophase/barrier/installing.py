@@ -123,13 +123,14 @@ def _do(statement: Statement, executed: list[str]) -> Steps[None]:
 def script(dialect: Dialect, table: str = DEFAULT_TABLE) -> list[str]:
     """Return the statements that a fresh database needs.
 
-    They have an identity made now. They are for people who run DDL manually.
+    They are for people who run DDL manually. The database that executes them makes its identity, so one script may be
+    used for several: two databases of one identity would answer for each other.
 
     >>> from twophase.barrier.dialect import POSTGRESQL
     >>> len(script(POSTGRESQL))
     3
     """
-    identity = dialect.sql("insert_identity", table).replace(":identity", f"'{secrets.token_hex(16)}'")
+    identity = dialect.sql("insert_identity", table).replace(":identity", f"({dialect.sql('new_identity')})")
     return [dialect.sql("create_table", table), dialect.sql("create_meta", table), identity]
 
 

@@ -151,6 +151,20 @@ def test_the_printed_script_does_the_same(empty: Bank) -> None:
     assert works(empty)
 
 
+def test_one_printed_script_gives_two_databases_two_identities(empty: Bank) -> None:
+    """With one identity, each would answer "rolled back" for what the other has committed."""
+    printed = CliRunner().invoke(app, ["install", empty.url("pysqlite" if empty.kind == "sqlite" else "x"), "--print"])
+    identities = []
+    for _ in range(2):
+        for statement in printed.output.rstrip().rstrip(";").split(";\n\n"):
+            empty.query(statement)
+        identities += [value for (value,) in empty.query("select value from twophase_meta where name = 'identity'")]
+        for table in ("barrier", "twophase_meta"):
+            empty.query(f"drop table {table}")
+    assert [len(identity) for identity in identities] == [32, 32]
+    assert identities[0] != identities[1]
+
+
 def test_a_refusing_database_keeps_its_password_secret() -> None:
     result = CliRunner().invoke(app, ["install", "postgresql+psycopg://me:hush-hush@127.0.0.1:1/x?connect_timeout=2"])
     assert result.exit_code == 1
