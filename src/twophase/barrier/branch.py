@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import msgspec
 
 from twophase.barrier.asking import LOCK_TIMEOUT_MS, begin_bounded, bounds_of
+from twophase.barrier.beside import Block, watched
 from twophase.barrier.dialect import DEFAULT_TABLE, Dialect
 from twophase.barrier.effect import await_end, require_accepted, require_blocking, require_ended, require_no_event_loop
 from twophase.barrier.fault import described, timed_out
@@ -262,7 +264,8 @@ def _take_effect(engine: Any, call: BranchCall, function: Callable[[Any], R], ta
         perform(begin_branch(transaction.dialect, table, call, token), transaction)
         perform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
-        result = require_accepted(require_ended(function(transaction.handle), "use `aonce`"))
+        with Block(transaction.handle) if watched() else nullcontext():
+            result = require_accepted(require_ended(function(transaction.handle), "use `aonce`"))
         transaction.commit(verify_branch(transaction.dialect, table, call, token))
         _reach("branch.after_effect")
     except BaseException:
@@ -320,7 +323,8 @@ async def _atake_effect(engine: Any, call: BranchCall, function: Callable[[Any],
         await aperform(begin_branch(transaction.dialect, table, call, token), transaction)
         await aperform(look_once(ask_engine(engine), transaction.dialect, table), transaction)
         _reach("branch.before_effect")
-        result = require_accepted(await await_end(function(transaction.handle), "once"))
+        with Block(transaction.handle) if watched() else nullcontext():
+            result = require_accepted(await await_end(function(transaction.handle), "once"))
         await transaction.commit(verify_branch(transaction.dialect, table, call, token))
         _reach("branch.after_effect")
     finally:

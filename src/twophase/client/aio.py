@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.asking import acheck_back
+from twophase.barrier.beside import Block
 from twophase.barrier.open import aopen_transaction, ask_engine, identity_source
 from twophase.barrier.producer import read_identity
 from twophase.barrier.shelter import settle
@@ -63,6 +65,7 @@ class AsyncDriver:
         self._identities = identities
         self._engine = engine
         self._transaction: AsyncTransaction | None = None
+        self._block: Block | None = None
         self._cancelled: asyncio.CancelledError | None = None
         self._sheltered = False
         """True when the rest of the flow runs in its own task.
@@ -86,7 +89,11 @@ class AsyncDriver:
             if isinstance(error, TwophaseError):
                 raise error.with_traceback(None)  # noqa: B904 -- the flow's frames would bury the message
             raise
-        return None if self._transaction is None else self._transaction.handle
+        if self._transaction is None:
+            return None
+        if "sqlalchemy" in sys.modules or "django.db" in sys.modules:
+            self._block = Block(self._transaction.handle)
+        return self._transaction.handle
 
     async def run(self) -> Any:
         """Run a flow without a business to its end, and return its result."""
@@ -95,10 +102,13 @@ class AsyncDriver:
 
     async def finish(self, seen: BaseException | None) -> None:
         """Run from the business to the end; what it raises replaces `seen`."""
+        outside = None if self._block is None else self._block.end(seen)
         try:
-            await self._finish(seen)
+            await self._finish(seen if outside is None else outside)
         except TwophaseError as error:
             raise error.with_traceback(None)  # noqa: B904 -- as in `start`
+        if outside is not None:
+            raise outside  # rolled back, as if the block had raised it
 
     async def _finish(self, seen: BaseException | None) -> None:
         command = self._advance(seen)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import random
+import sys
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twophase.barrier.asking import check_back
+from twophase.barrier.beside import Block
 from twophase.barrier.open import ask_engine, identity_source, open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import perform
@@ -74,6 +76,7 @@ class SyncDriver:
         self._identities = identities
         self._engine = engine
         self._handle: Any = None
+        self._block: Block | None = None
 
     def start(self) -> Any:
         """Run up to the business, and return the handle that it works on.
@@ -81,11 +84,17 @@ class SyncDriver:
         Returns None when the flow ended before.
         """
         self._run(None)
+        modules = sys.modules
+        if self._handle is not None and ("sqlalchemy" in modules or "django.db" in modules):
+            self._block = Block(self._handle)
         return self._handle
 
     def finish(self, seen: BaseException | None) -> None:
         """Run from the business to the end; what it raises replaces `seen`."""
-        self._run(seen)
+        outside = None if self._block is None else self._block.end(seen)
+        self._run(seen if outside is None else outside)
+        if outside is not None:
+            raise outside  # rolled back, as if the block had raised it
 
     def play(self, flow: Generator[Command, Any, T]) -> T:
         """Run a flow without a business to its end, and return its result.

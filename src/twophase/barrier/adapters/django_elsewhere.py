@@ -1,12 +1,12 @@
 """Writes that a block's code sends to another Django database than its own.
 
-A router (`DATABASE_ROUTERS`), `using=` or another alias' cursor may do so. Such a write would stay when the block is
-rolled back, and could be lost when it commits, so it is refused before it is executed (I1, I6). Reads are not.
+A router (`DATABASE_ROUTERS`), `using=` or another alias' cursor may do so, and so does any use of the ORM in a block
+whose transaction is not Django's. Such a write would stay when the block is rolled back, and could be lost when it
+commits, so it is refused before it is executed (I1, I6). Reads are not.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -15,31 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
+from twophase.barrier.written import writes
 from twophase.core.errors import OutsideTransaction
 
 _SETTING: Final = "TWOPHASE_OTHER_DATABASES"
-_FIRST_WORD: Final = re.compile(r"(?:\s+|\(|/\*.*?\*/|--[^\n]*\n)*([a-z]+)", re.DOTALL | re.IGNORECASE)
-_WRITES: Final = frozenset(
-    {"insert", "update", "delete", "replace", "merge", "truncate", "copy", "load", "call", "do", "exec"}
-)
-_WRITES_BEHIND_WITH: Final = re.compile(
-    r"\b(?:insert\s+into|merge\s+into|delete\s+from|update\s+\S+\s+(?:\S+\s+){0,2}set)\b", re.IGNORECASE
-)
-
-
-def writes(sql: str) -> bool:
-    """Return True for a statement that changes rows, by its first word.
-
-    Savepoints, settings and definitions of tables do not count.
-
-    >>> [writes(sql) for sql in ('INSERT INTO "a" …', "/* shop */ update a set b = 1", "with o as (delete from a …")]
-    [True, True, True]
-    >>> [writes(sql) for sql in ("SELECT … FOR UPDATE", "(select 1)", 'SAVEPOINT "s1"', "with o as (select 1) …", "")]
-    [False, False, False, False, False]
-    """
-    found = _FIRST_WORD.match(sql)
-    word = found[1].lower() if found else ""
-    return word in _WRITES or (word == "with" and _WRITES_BEHIND_WITH.search(sql) is not None)
 
 
 class Elsewhere:
@@ -49,17 +28,18 @@ class Elsewhere:
     one's alias counts.
     """
 
-    def __init__(self, own: BaseDatabaseWrapper) -> None:
+    def __init__(self, own: BaseDatabaseWrapper | None) -> None:
         """Begin to refuse.
 
         Arguments:
-            own: the connection of the block.
+            own: the connection of the block; None where the block has none of Django's.
         """
         self._own = own
-        self._outer = [one for one in own.execute_wrappers if isinstance(one, Elsewhere)]
+        self._outer = [] if own is None else [one for one in own.execute_wrappers if isinstance(one, Elsewhere)]
         self._others = [one for one in _connections() if one is not own and one.alias not in _allowed()]
         self._released = False
         for wrapper in self._outer:
+            assert own is not None, "it has the wrappers"
             own.execute_wrappers.remove(wrapper)
         for other in self._others:
             other.execute_wrappers.append(self)
@@ -68,12 +48,14 @@ class Elsewhere:
         """Execute a statement of another alias; raises OutsideTransaction if it writes."""
         other = context["connection"]
         if not self._released and writes(_text(sql, other)):
+            own = "on no alias of Django's" if self._own is None else f"on the database {self._own.alias!r}"
+            where = "on what the block or function is given" if self._own is None else f"to {self._own.alias!r}"
             raise OutsideTransaction(
-                f"the block's transaction is on the database {self._own.alias!r}, and its code writes to "
-                f"{other.alias!r}. The statement was not executed.",
-                remedy=f"Write to {self._own.alias!r}: look at DATABASE_ROUTERS and `using=`. Or open the transaction "
-                f"on {other.alias!r}. Where a write may stay although the block fails, such as a log, name its alias "
-                f"in the setting {_SETTING}.",
+                f"the block's transaction is {own}, and its code writes to {other.alias!r}. The statement was not "
+                "executed.",
+                remedy=f"Write {where}: look at DATABASE_ROUTERS and `using=`. Or open the transaction on "
+                f"{other.alias!r}. Where a write may stay although the block fails, such as a log, name its alias in "
+                f"the setting {_SETTING}.",
             )
         return execute(sql, params, many, context)
 
@@ -85,7 +67,18 @@ class Elsewhere:
         for other in self._others:
             if self in other.execute_wrappers:
                 other.execute_wrappers.remove(self)
-        self._own.execute_wrappers[:0] = [one for one in self._outer if not one._released]  # noqa: SLF001 -- its own kind
+        if self._own is not None:
+            self._own.execute_wrappers[:0] = [one for one in self._outer if not one._released]  # noqa: SLF001 -- its kind
+
+
+def refuse_all_but(handle: Any) -> Elsewhere | None:
+    """Refuse writes on every alias of this thread, where the block's handle is none of Django's.
+
+    Where it is one, its transaction refuses them already. Without settings there is no alias.
+    """
+    if isinstance(handle, BaseDatabaseWrapper) or not settings.configured:
+        return None
+    return Elsewhere(None)
 
 
 def _connections() -> Iterator[BaseDatabaseWrapper]:

@@ -23,6 +23,7 @@ from sqlalchemy import Connection, TextClause, event
 from sqlalchemy.exc import InvalidRequestError, StatementError
 from sqlalchemy.orm import Session
 
+from twophase.barrier.adapters.sqlalchemy_beside import ALLOWED
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, perform
 from twophase.core.errors import TransactionLost, UnsupportedEngine
@@ -37,7 +38,7 @@ It is neither aborted nor in the middle of a statement.
 
 @functools.cache
 def _text(sql: str) -> TextClause:
-    return sqlalchemy.text(sql)
+    return sqlalchemy.text(sql).execution_options(**{ALLOWED: True})  # a block may be open around another one
 
 
 def execute(connection: Connection, statement: Statement) -> list[Row]:

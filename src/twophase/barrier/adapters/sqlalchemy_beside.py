@@ -1,0 +1,159 @@
+"""Writes of SQLAlchemy's connections and sessions beside an open block.
+
+They are seen by listeners to every Engine and every Session, which are added with the first block. A statement that
+writes is refused before it is executed. What a session still holds when the block ends is refused then: it would be
+written behind the commit, or never.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import Connection, Engine, event
+
+from twophase.barrier.beside import open_block
+from twophase.barrier.written import writes
+from twophase.core.credentials import without_credentials
+from twophase.core.errors import OutsideTransaction
+
+ALLOWED: Final = "twophase_outside"
+"""The execution option of a statement, a connection or an engine whose writes may stay."""
+_ALLOW: Final = (
+    f"Where a write may stay although the block fails, such as a log, give its engine or connection the execution "
+    f"option {ALLOWED}=True."
+)
+_adding: Final = threading.Lock()
+_added: Final[set[str]] = set()
+"""Of `core` and `orm`: the parts of SQLAlchemy that have the listeners."""
+
+
+def watch() -> None:
+    """Add the listeners, once."""
+    orm = "sqlalchemy.orm" in sys.modules
+    if "core" in _added and ("orm" in _added or not orm):
+        return
+    with _adding:
+        if "core" not in _added:
+            event.listen(Engine, "before_cursor_execute", _before_cursor_execute, retval=True)
+            _added.add("core")
+        if orm and "orm" not in _added:
+            from sqlalchemy.orm import Session  # noqa: PLC0415 -- where the application uses it
+
+            event.listen(Session, "after_transaction_create", _after_transaction_create)
+            event.listen(Session, "transient_to_pending", _transient_to_pending)
+            _added.add("orm")
+
+
+def _before_cursor_execute(
+    connection: Connection,
+    _cursor: Any,
+    statement: str,
+    parameters: Any,
+    context: Any,
+    _many: bool,  # noqa: FBT001
+) -> tuple[str, Any]:
+    """Refuse a statement that writes beside the open block; raises OutsideTransaction."""
+    block = open_block()
+    if (
+        block is not None
+        and not _is_inside(block.handle, connection)
+        and not context.execution_options.get(ALLOWED)
+        and writes(statement)
+    ):
+        raise OutsideTransaction(
+            f"the block's code writes on another connection than the block's, to {named(connection.engine)}. The "
+            "statement was not executed.",
+            remedy="Execute it on what the block or function is given: `Session(connection)` is an ORM session in the "
+            f"transaction, and `AsyncSession(connection)` with an async engine. {_ALLOW}",
+        )
+    return statement, parameters
+
+
+def _after_transaction_create(session: Any, transaction: Any) -> None:
+    if transaction.parent is None:
+        _note(session)
+
+
+def _transient_to_pending(session: Any, _instance: Any) -> None:
+    _note(session)
+
+
+def _note(session: Any) -> None:
+    block = open_block()
+    if block is not None and session is not _below(block.handle):
+        block.sessions[id(session)] = session
+
+
+def unwritten(handle: Any, sessions: Iterable[Any]) -> OutsideTransaction | None:
+    """Return the error for sessions that hold changes which nobody has written."""
+    for session in sessions:
+        changed = [*session.new, *session.deleted, *(one for one in session.dirty if session.is_modified(one))]
+        bind = _bind_of(session, changed)
+        if not changed or (bind is not None and bind.get_execution_options().get(ALLOWED)):
+            continue
+        what = f"the block ended while a Session held changes of {_classes(changed)} that were not written"
+        if isinstance(bind, Connection) and _is_inside(handle, bind):
+            return OutsideTransaction(
+                f"{what}.", remedy="Call `flush()` or `commit()` of the Session at the end of the block."
+            )
+        return OutsideTransaction(
+            f"{what}, and it is outside the transaction.",
+            remedy="Use a Session on what the block or function is given, `Session(connection)`, and flush it. "
+            f"{_ALLOW}",
+        )
+    return None
+
+
+def _bind_of(session: Any, changed: list[Any]) -> Any:
+    try:
+        return session.get_bind(mapper=type(changed[0])) if changed else None
+    except Exception:  # noqa: BLE001 -- it has none, or its own rule fails: then it is not the block's
+        return None
+
+
+def _classes(changed: list[Any]) -> str:
+    return ", ".join(sorted({type(one).__name__ for one in changed}))
+
+
+def named(engine: Engine) -> str:
+    """Return an address without its login."""
+    return repr(without_credentials(engine.url.render_as_string()))
+
+
+def _below(handle: Any) -> Any:
+    """Return the blocking connection or session behind an async one."""
+    return getattr(handle, "sync_connection", None) or getattr(handle, "sync_session", handle)
+
+
+def _is_inside(handle: Any, connection: Connection) -> bool:
+    """Return True for a connection that works in the block's transaction.
+
+    It may be the handle's, of a Session, or another one on the same connection of the driver.
+    """
+    handle = _below(handle)
+    if connection is handle:
+        return True
+    own = _drivers(handle)
+    return any(id(one) in own for one in _driver_of(connection))
+
+
+def _drivers(handle: Any) -> set[int]:
+    """Return the ids of the drivers' connections that the handle works on."""
+    if isinstance(handle, Connection):
+        return {id(one) for one in _driver_of(handle)}
+    transaction = handle.get_transaction() if hasattr(handle, "get_transaction") else None
+    if transaction is not None:
+        # No public method lists them; a Session on several databases is refused at its commit.
+        known = transaction._connections.values()  # noqa: SLF001 -- as above
+        return {id(one) for entry in known for one in _driver_of(entry[0])}
+    return {id(handle), id(getattr(handle, "connection", None) or handle)}  # a driver's, or Django's wrapper
+
+
+def _driver_of(connection: Connection) -> tuple[Any, ...]:
+    if connection.closed or connection.invalidated:
+        return ()
+    pooled: Any = connection.connection
+    return tuple(one for one in (pooled.dbapi_connection, pooled.driver_connection) if one is not None)

@@ -1,0 +1,96 @@
+"""Open blocks, and what their code writes beside them.
+
+A block's code may write on a SQLAlchemy connection or session of its own, or on a Django alias. Such a write would stay
+when the block is rolled back, come again with each call of a branch, or be lost although the message is delivered. So
+it is refused (I1, I2, I6). Reads are not. A block is known to the code that runs in its context, which threads and
+tasks that it starts may have too.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextvars import ContextVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+if TYPE_CHECKING:
+    from twophase.barrier.adapters.django_elsewhere import Elsewhere
+    from twophase.core.errors import OutsideTransaction
+
+_current: Final[ContextVar[Block | None]] = ContextVar("twophase_block", default=None)
+
+
+def watched() -> bool:
+    """Return True where a library is loaded whose writes can be seen."""
+    return "sqlalchemy" in sys.modules or "django.db" in sys.modules
+
+
+def open_block() -> Block | None:
+    """Return the innermost open block of this context; None without one."""
+    block = _current.get()
+    while block is not None and not block.is_open:
+        block = block.outer
+    return block
+
+
+class Block:
+    """The application's code in a transaction of this library, from its first statement to its last.
+
+    Arguments:
+        handle: what the code executes its statements on.
+    """
+
+    __slots__ = ("_elsewhere", "handle", "is_open", "outer", "sessions")
+
+    def __init__(self, handle: Any) -> None:
+        """Refuse writes beside the handle from now on."""
+        self.handle = handle
+        self.is_open = True
+        self.outer = open_block()
+        self.sessions: dict[int, Any] = {}
+        """SQLAlchemy's sessions that the code has begun to use, but the handle, by their ids."""
+        self._elsewhere: Elsewhere | None = None
+        if "sqlalchemy" in sys.modules:
+            from twophase.barrier.adapters import sqlalchemy_beside  # noqa: PLC0415 -- an extra
+
+            sqlalchemy_beside.watch()
+        if "django.db" in sys.modules:
+            from twophase.barrier.adapters import django_elsewhere  # noqa: PLC0415 -- an extra
+
+            self._elsewhere = django_elsewhere.refuse_all_but(handle)
+        _current.set(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the block; raises OutsideTransaction, as `end` returns it."""
+        outside = self.end(seen)
+        if outside is not None:
+            raise outside
+
+    def end(self, seen: BaseException | None) -> OutsideTransaction | None:
+        """Allow everything again.
+
+        Arguments:
+            seen: what the code raised.
+
+        Returns:
+            The error of a block that ended well, and left changes in a session that nobody has written. They would be
+            lost, or written behind the commit.
+        """
+        self.is_open = False
+        if _current.get() is self:
+            _current.set(self.outer)
+        if self._elsewhere is not None:
+            self._elsewhere.release()
+        sessions, self.sessions = self.sessions, {}
+        outside: OutsideTransaction | None = None
+        if seen is None and sessions:
+            from twophase.barrier.adapters import sqlalchemy_beside  # noqa: PLC0415 -- an extra
+
+            outside = sqlalchemy_beside.unwritten(self.handle, sessions.values())
+        self.handle = self.outer = None
+        return outside
