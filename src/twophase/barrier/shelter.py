@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
 
     from twophase.barrier.transaction import AsyncTransaction
 
+T = TypeVar("T")
 END_SECONDS_MAX = 5.0
 
 log = logging.getLogger("twophase.barrier")
@@ -61,6 +62,20 @@ async def settle(work: Coroutine[Any, Any, Any], seconds_max: float | None = Non
 def _wake(waiting: asyncio.Future[None], _: object) -> None:
     if not waiting.done():
         waiting.set_result(None)
+
+
+async def whole(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` to its end, and return its result; only then does a cancellation continue.
+
+    It is for work that does not wait long, and that leaves something behind when it is cut off.
+    """
+    settled = await settle(work)
+    if settled.cancelled is not None:
+        if not settled.task.cancelled():
+            settled.task.exception()  # so that asyncio does not report it as overlooked
+        raise settled.cancelled
+    result: T = settled.task.result()
+    return result
 
 
 async def give_back(transaction: AsyncTransaction) -> None:

@@ -10,6 +10,8 @@ import contextlib
 import time
 
 import aiosqlite
+import asyncpg
+import psycopg
 import pytest
 
 from tests.integration.barrier.test_check_back import MARGIN_S
@@ -143,6 +145,16 @@ async def test_an_autocommit_connection_of_psycopg_is_refused(postgres_bank: Ban
     async with postgres_bank.areached("psycopg plain") as connection:
         await connection.set_autocommit(True)
         with pytest.raises(AutocommitRefused):
+            await aopen_transaction(connection)
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("way", ["psycopg plain", "asyncpg connection"])
+async def test_a_closed_connection_is_called_closed(postgres_bank: Bank, way: str) -> None:
+    """As after a commit that was cut off."""
+    async with postgres_bank.areached(way) as connection:
+        await connection.close()
+        with pytest.raises((psycopg.OperationalError, asyncpg.exceptions.InterfaceError), match="closed"):
             await aopen_transaction(connection)
 
 

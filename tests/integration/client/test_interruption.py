@@ -99,8 +99,8 @@ async def test_joined_sessions_cancelled_at_random_keep_no_connection_and_hold_n
 ) -> None:
     """A cancelled join leaves its session as SQLAlchemy leaves it, which frees it.
 
-    Over aiosqlite 0.22.1, SQLAlchemy 2.1.9 does not. A session without a join keeps SQLite's lock for seconds now and
-    then, when it is cancelled in a statement. The how-to guide says so.
+    Over aiosqlite 0.22.1, SQLAlchemy 2.1.9 does not. A session without a join keeps SQLite's lock until garbage is
+    collected, when it is cancelled in a statement that returns rows. The how-to guide says so.
     """
     dice, requests = random.Random(20), set[int]()
 

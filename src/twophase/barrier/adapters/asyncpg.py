@@ -66,6 +66,8 @@ async def open_on(engine: Any) -> AsyncpgTransaction:
     pool: Any = engine if isinstance(engine, Pool) else None
     connection: Any = await pool.acquire() if pool is not None else engine
     try:
+        if connection.is_closed():
+            raise InterfaceError("the connection is closed")  # type: ignore[no-untyped-call]
         if connection.is_in_transaction():
             raise OpenTransaction
         transaction = connection.transaction()

@@ -18,6 +18,7 @@ def require_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection
     """Refuse a connection whose transaction could not be begun and ended here.
 
     Raises:
+        psycopg.OperationalError: it is closed.
         UnsupportedEngine: it is in pipeline mode.
         AutocommitRefused: every statement would commit by itself.
         OpenTransaction: a transaction is open already.
@@ -27,6 +28,8 @@ def require_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection
             "The connection is in pipeline mode, in which a statement's rows and errors come later.",
             remedy="End the connection's `pipeline()` block before, and begin another one inside if it is needed.",
         )
+    if connection.closed:
+        raise psycopg.OperationalError("the connection is closed")
     if connection.autocommit:
         raise AutocommitRefused
     if connection.info.transaction_status != TransactionStatus.IDLE:

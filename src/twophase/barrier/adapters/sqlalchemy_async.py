@@ -1,18 +1,27 @@
 """Transactions on SQLAlchemy's AsyncEngine, AsyncConnection and AsyncSession.
 
 Each is the sync transaction of `adapters.sqlalchemy`, run inside the greenlet that SQLAlchemy makes for it.
+
+On SQLite a statement of this library ends before a cancellation continues. Of one that is cut off, aiosqlite's thread
+makes rows that nobody reads. SQLite keeps the transaction of such a statement, and its write lock, also when the
+connection is closed, until Python collects the cursor: perhaps for as long as the process lives.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 
 from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction, SessionTransaction
 from twophase.barrier.adapters.sqlalchemy_sharing import require_unshared
-from twophase.barrier.shelter import finish
+from twophase.barrier.dialect import SQLITE
+from twophase.barrier.shelter import finish, settle, whole
 from twophase.barrier.transaction import Row, Statement, Steps
+
+T = TypeVar("T")
+I = TypeVar("I", ConnectionTransaction, SessionTransaction)  # noqa: E741
 
 
 class AsyncSqlAlchemyTransaction:
@@ -28,10 +37,10 @@ class AsyncSqlAlchemyTransaction:
         self._owned = owned
 
     async def execute(self, statement: Statement) -> list[Row]:
-        return await self._host.run_sync(lambda _: self._inner.execute(statement))
+        return await self._undivided(self._host.run_sync(lambda _: self._inner.execute(statement)))
 
     async def commit(self, last: Steps[None] | None = None) -> None:
-        await self._host.run_sync(lambda _: self._inner.commit(last))
+        await self._undivided(self._host.run_sync(lambda _: self._inner.commit(last)))
 
     async def rollback(self) -> None:
         await self._host.run_sync(lambda _: self._inner.rollback())
@@ -43,6 +52,9 @@ class AsyncSqlAlchemyTransaction:
             if self._owned:
                 await self._host.close()
 
+    async def _undivided(self, work: Coroutine[Any, Any, T]) -> T:
+        return await (whole(work) if self.dialect is SQLITE else work)
+
 
 async def open_on(
     bind: AsyncEngine | AsyncConnection | AsyncSession, lock_timeout_ms: int | None = None
@@ -52,16 +64,35 @@ async def open_on(
     It raises OpenTransaction, AutocommitRefused and UnsupportedEngine.
     """
     if isinstance(bind, AsyncSession):
-        session = await bind.run_sync(lambda sync: SessionTransaction(sync, lock_timeout_ms))
+        session = await _opened(bind, lambda sync: SessionTransaction(sync, lock_timeout_ms))
         return AsyncSqlAlchemyTransaction(bind, session, owned=False)
     owned = isinstance(bind, AsyncEngine)
     if isinstance(bind, AsyncEngine):
         require_unshared(bind.sync_engine)
     connection = await bind.connect() if isinstance(bind, AsyncEngine) else bind
     try:
-        inner = await connection.run_sync(lambda sync: ConnectionTransaction(sync, lock_timeout_ms))
+        inner = await _opened(connection, lambda sync: ConnectionTransaction(sync, lock_timeout_ms))
     except BaseException:
         if owned:
             await finish(connection.close())
         raise
     return AsyncSqlAlchemyTransaction(connection, inner, owned=owned)
+
+
+async def _opened(host: AsyncConnection | AsyncSession, open_: Callable[[Any], I]) -> I:
+    """Open a transaction on a connection or session; one whose caller has gone is ended again."""
+    dialect = host.get_bind().dialect if isinstance(host, AsyncSession) else host.dialect
+    if dialect.name != SQLITE.name:
+        return await host.run_sync(open_)
+    settled = await settle(host.run_sync(open_))
+    if settled.cancelled is not None:
+        if not settled.task.cancelled() and settled.task.exception() is None:
+            await finish(_end(host, settled.task.result()))
+        raise settled.cancelled
+    inner: I = settled.task.result()
+    return inner
+
+
+async def _end(host: AsyncConnection | AsyncSession, inner: ConnectionTransaction | SessionTransaction) -> None:
+    await host.run_sync(lambda _: inner.rollback())
+    await host.run_sync(lambda _: inner.close())
