@@ -4,6 +4,9 @@ A block's code may write on a SQLAlchemy connection or session of its own, or on
 when the block is rolled back, come again with each call of a branch, or be lost although the message is delivered. So
 it is refused (I1, I2, I6). Reads are not. A block is known to the code that runs in its context, which threads and
 tasks that it starts may have too.
+
+Whoever opens a block holds it. One that nobody holds any more has ended, wherever an exception of a signal's handler or
+of another thread has cut its end off.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ import sys
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import ReferenceType, ref
 
 if TYPE_CHECKING:
     from twophase.barrier.adapters.django_elsewhere import Elsewhere
     from twophase.core.errors import OutsideTransaction
 
-_current: Final[ContextVar[Block | None]] = ContextVar("twophase_block", default=None)
+_current: Final[ContextVar[ReferenceType[Block] | None]] = ContextVar("twophase_block", default=None)
 
 
 def watched() -> bool:
@@ -27,10 +31,15 @@ def watched() -> bool:
 
 def open_block() -> Block | None:
     """Return the innermost open block of this context; None without one."""
-    block = _current.get()
-    while block is not None and not block.is_open:
-        block = block.outer
-    return block
+    reference = _current.get()
+    while reference is not None:
+        block = reference()
+        if block is None:
+            return None
+        if block.is_open:
+            return block
+        reference = block.outer
+    return None
 
 
 class Block:
@@ -40,13 +49,14 @@ class Block:
         handle: what the code executes its statements on.
     """
 
-    __slots__ = ("_elsewhere", "handle", "is_open", "outer", "sessions")
+    __slots__ = ("__weakref__", "_elsewhere", "handle", "is_open", "outer", "sessions")
 
     def __init__(self, handle: Any) -> None:
         """Refuse writes beside the handle from now on."""
         self.handle = handle
         self.is_open = True
-        self.outer = open_block()
+        outer = open_block()
+        self.outer = None if outer is None else ref(outer)
         self.sessions: dict[int, Any] = {}
         """SQLAlchemy's sessions that the code has begun to use, but the handle, by their ids."""
         self._elsewhere: Elsewhere | None = None
@@ -58,7 +68,7 @@ class Block:
             from twophase.barrier.adapters import django_elsewhere  # noqa: PLC0415 -- an extra
 
             self._elsewhere = django_elsewhere.refuse_all_but(handle)
-        _current.set(self)
+        _current.set(ref(self))
 
     def __enter__(self) -> Self:
         return self
@@ -82,7 +92,8 @@ class Block:
             lost, or written behind the commit.
         """
         self.is_open = False
-        if _current.get() is self:
+        reference = _current.get()
+        if reference is not None and reference() is self:
             _current.set(self.outer)
         if self._elsewhere is not None:
             self._elsewhere.release()
@@ -92,5 +103,5 @@ class Block:
             from twophase.barrier.adapters import sqlalchemy_beside  # noqa: PLC0415 -- an extra
 
             outside = sqlalchemy_beside.unwritten(self.handle, sessions.values())
-        self.handle = self.outer = None
+        self.handle = None
         return outside

@@ -404,6 +404,8 @@ class Attempt:
                     gid=draft.gid,
                 ) from error
             return
+        except Exception as error:  # of a signal's handler, such as a worker's time limit: no caller may repeat
+            raise fates.committed_despite(error, draft, None) from error
         draft.progress = Progress.SUBMITTED
         if failpoint.ARMED:
             failpoint.reach("producer.after_submit")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import signal
 import threading
 from collections.abc import Callable
 
@@ -307,3 +308,40 @@ async def test_async_do_and_submit_commits_nothing_unawaited(bank: Bank, coordin
     with pytest.raises(FunctionRefused, match=r"`Message\.do_and_submit`"):
         await message.do_and_submit(bank.engine, lambda _: 17, CHECK)  # type: ignore[arg-type,return-value]
     assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])
+
+
+SIGNALLED = pytest.mark.kinds(where=lambda kind: not kind.is_async and kind.database == "sqlite")
+
+
+class SoftTimeLimit(Exception):
+    """What a worker of a job queue raises in a signal's handler."""
+
+
+@SIGNALLED
+@pytest.mark.parametrize("operation", ["prepare", "submit", "abort"])
+async def test_a_time_limit_that_a_signal_raises_tells_the_truth_about_the_commit(
+    bank: Bank, coordinator: RecordingCoordinator, operation: str
+) -> None:
+    def raise_it(*_: object) -> None:
+        raise SoftTimeLimit
+
+    def signal_while_it_waits(request: Request) -> None:
+        if request.operation == operation:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    async def business(handle: BusinessHandle) -> None:
+        await handle.execute(TRANSFER)
+        if operation == "abort":
+            raise ZeroDivisionError
+
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    coordinator.before_answer = signal_while_it_waits
+    message = transfer_message(coordinator)
+    try:
+        with pytest.raises(CommittedDespiteError if operation == "submit" else SoftTimeLimit):
+            await bank.transact(message, business)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    committed = bank.ledger.check_back(message.gid).verdict is Verdict.COMMITTED
+    assert committed is (operation == "submit")
+    assert bank.ledger.balance() == (70 if committed else 100)

@@ -323,6 +323,26 @@ def test_submit_refused_for_any_reason_but_contrary_raises_nothing() -> None:
     assert under_way.draft.progress is Progress.COMMITTED
 
 
+@pytest.mark.parametrize("wait_result", [False, True])
+def test_a_time_limit_that_a_signal_raises_while_submit_waits_says_committed(wait_result: bool) -> None:
+    """A caller that sees its own time limit alone would repeat the business."""
+    limit = TimeoutError("the worker's soft time limit")
+    harness = Harness(answers={Operation.SUBMIT: [limit]})
+    under_way = context(harness, options=Options(wait_result=wait_result))
+    with pytest.raises(CommittedDespiteError, match="TimeoutError was raised") as raised:
+        harness.play(flow.transaction(under_way, CHECK))
+    assert raised.value.__cause__ is limit
+    assert under_way.draft.progress is Progress.COMMITTED
+
+
+def test_an_interruption_while_submit_waits_propagates_itself() -> None:
+    harness = Harness(failures={"submit": KeyboardInterrupt()})
+    under_way = context(harness)
+    with pytest.raises(KeyboardInterrupt):
+        harness.play(flow.transaction(under_way, CHECK))
+    assert under_way.draft.progress is Progress.COMMITTED
+
+
 def test_submit_of_a_succeeded_message_is_success() -> None:
     finished = b'{"dtm_result":"FAILURE","message":"x","code":"TP-2001","state":"succeed"}'
     harness = Harness(answers={Operation.SUBMIT: [CUT, HttpAnswer(409, finished)]})
