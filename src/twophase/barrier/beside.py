@@ -5,8 +5,7 @@ when the block is rolled back, come again with each call of a branch, or be lost
 it is refused (I1, I2, I6). Reads are not. A block is known to the code that runs in its context, which threads and
 tasks that it starts may have too.
 
-Whoever opens a block holds it. One that nobody holds any more has ended, wherever an exception of a signal's handler or
-of another thread has cut its end off.
+A block ends with its owner, too: an exception of a signal's handler may have cut its own end off.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def open_block() -> Block | None:
 
 
 class Block:
-    """The application's code in a transaction of this library, from its first statement to its last.
+    """The time in which the application's code runs in a transaction.
 
     Arguments:
         handle: what the code executes its statements on.
@@ -58,7 +57,10 @@ class Block:
         outer = open_block()
         self.outer = None if outer is None else ref(outer)
         self.sessions: dict[int, Any] = {}
-        """SQLAlchemy's sessions that the code has begun to use, but the handle, by their ids."""
+        """SQLAlchemy's sessions that the code has begun to use, by their ids.
+
+        The handle is not among them.
+        """
         self._elsewhere: Elsewhere | None = None
         if "sqlalchemy" in sys.modules:
             from twophase.barrier.adapters import sqlalchemy_beside  # noqa: PLC0415 -- an extra
@@ -88,8 +90,8 @@ class Block:
             seen: what the code raised.
 
         Returns:
-            The error of a block that ended well, and left changes in a session that nobody has written. They would be
-            lost, or written behind the commit.
+            The error of a block that ended well, and left unwritten changes in a session. They would be lost, or
+            written behind the commit.
         """
         self.is_open = False
         reference = _current.get()

@@ -65,9 +65,10 @@ def _wake(waiting: asyncio.Future[None], _: object) -> None:
 
 
 async def whole(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` to its end, and return its result; only then does a cancellation continue.
+    """Run `work` to its end, and return its result.
 
-    It is for work that does not wait long, and that leaves something behind when it is cut off.
+    Only then does a cancellation continue. It is for work that does not wait long, and that leaves something behind
+    when it is cut off.
     """
     settled = await settle(work)
     if settled.cancelled is not None:

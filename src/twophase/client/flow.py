@@ -314,9 +314,14 @@ class Attempt:
     def committed(self) -> Flow:
         """Submit after a clean commit; raise nothing that invites a repeat (rule 3)."""
         self.draft.progress = Progress.COMMITTED
-        if failpoint.ARMED:
-            failpoint.reach("producer.after_commit")
-        yield from self._submit(tuple(self.draft.branches))
+        try:
+            if failpoint.ARMED:
+                failpoint.reach("producer.after_commit")
+            yield from self._submit(tuple(self.draft.branches))
+        except TwophaseError:
+            raise
+        except Exception as error:  # of a signal's handler, such as a worker's time limit
+            raise fates.committed_despite(error, self.draft, None) from error
 
     def failed(self, seen: BaseException, *, of_block: bool = False) -> Flow:
         """Roll back, ask the barrier, and send its answer to the coordinator (rule 1).
@@ -377,6 +382,10 @@ class Attempt:
             yield from self._submit(draft.fixed_branches() + added)
         except NotYetDelivered as error:
             log.info("%s", error.message, extra={"gid": draft.gid})
+        except TwophaseError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- of a signal's handler; the caller learns that it is committed
+            log.warning("submit was interrupted by %s", type(error).__name__, extra={"gid": draft.gid})
 
     def _submit(self, branches: tuple[Branch, ...]) -> Flow:
         draft = self.draft
@@ -404,8 +413,6 @@ class Attempt:
                     gid=draft.gid,
                 ) from error
             return
-        except Exception as error:  # of a signal's handler, such as a worker's time limit: no caller may repeat
-            raise fates.committed_despite(error, draft, None) from error
         draft.progress = Progress.SUBMITTED
         if failpoint.ARMED:
             failpoint.reach("producer.after_submit")

@@ -151,7 +151,7 @@ async def test_an_autocommit_connection_of_psycopg_is_refused(postgres_bank: Ban
 @pytest.mark.postgres
 @pytest.mark.parametrize("way", ["psycopg plain", "asyncpg connection"])
 async def test_a_closed_connection_is_called_closed(postgres_bank: Bank, way: str) -> None:
-    """As after a commit that was cut off."""
+    """A commit that was cut off leaves such a one."""
     async with postgres_bank.areached(way) as connection:
         await connection.close()
         with pytest.raises((psycopg.OperationalError, asyncpg.exceptions.InterfaceError), match="closed"):

@@ -152,7 +152,7 @@ def test_the_printed_script_does_the_same(empty: Bank) -> None:
 
 
 def test_one_printed_script_gives_two_databases_two_identities(empty: Bank) -> None:
-    """With one identity, each would answer "rolled back" for what the other has committed."""
+    """With one identity, each would answer "rolled back" for the other's commits."""
     printed = CliRunner().invoke(app, ["install", empty.url("pysqlite" if empty.kind == "sqlite" else "x"), "--print"])
     identities = []
     for _ in range(2):

@@ -1,6 +1,7 @@
-"""Writes beside an open block, on a connection or a session of their own, are refused.
+"""Writes beside an open block are refused.
 
-They would stay when the block is rolled back, or be lost when it commits.
+They go to a connection or a session of their own, and would stay when the block is rolled back, or be lost when it
+commits.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncMessage, Message, Verdict
 from twophase.barrier import aonce, check_back, install, once
 from twophase.barrier.adapters.sqlalchemy_beside import named
-from twophase.barrier.beside import open_block
+from twophase.barrier.beside import Block, open_block
 from twophase.errors import OutsideTransaction
 
 CHECK = "http://bank-a/twophase/check"
@@ -249,7 +250,7 @@ def test_a_session_on_the_blocks_connection_that_holds_nothing_is_taken(
 def test_a_session_that_would_be_flushed_behind_the_block_is_refused(
     shop: Shop, coordinator: RecordingCoordinator
 ) -> None:
-    """As one that a framework injects, and commits when the request ends."""
+    """A framework injects such a session, and commits it when the request ends."""
     with Session(shop.engine) as injected:
         injected.scalars(select(Order)).all()
         injected.rollback()
@@ -324,6 +325,15 @@ def test_another_thread_and_a_context_of_before_are_not_the_block(
         assert inside.run(open_block) is not None
     assert (other.orders(), inside.run(open_block)) == (2, None)
     inside.run(by_core, other.engine)  # a task that outlives the block
+
+
+def test_a_block_that_a_signal_cut_off_refuses_nothing(shop: Shop) -> None:
+    """Its owner has gone, and never ends it."""
+    block = Block(shop.engine)
+    assert open_block() is block
+    del block
+    assert open_block() is None
+    by_core(shop.engine)
 
 
 async def test_a_block_that_is_cancelled_is_left(

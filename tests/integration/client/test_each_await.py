@@ -1,4 +1,4 @@
-"""A cancellation at any await of a transaction, a branch, a joined session or a check-back.
+"""A cancellation at each await of a transaction, branch or check-back.
 
 Each call is cancelled at its first await, then at its second, and so on to the last. Nothing is lost, nothing is a
 ghost, no row stays held, and the engine works on.
@@ -23,7 +23,10 @@ from twophase.barrier.asking import acheck_back
 
 AWAITS_MAX = 400
 POOLS = pytest.mark.kinds(where=lambda kind: kind.is_async and kind.name not in ("asyncpg connection", "psycopg async"))
-"""Without the connections that the application itself has opened: after an unclear commit they are closed."""
+"""Kinds without a connection that the application itself has opened.
+
+After an unclear commit such a one is closed.
+"""
 ASYNC = pytest.mark.kinds(where=lambda kind: kind.is_async)
 SQLALCHEMY = pytest.mark.kinds(
     where=lambda kind: kind.is_async and kind.name.endswith("async engine") and kind.database != "sqlite"
@@ -31,7 +34,10 @@ SQLALCHEMY = pytest.mark.kinds(
 
 
 async def cancelled_at(work: Coroutine[Any, Any, Any], number: int) -> bool:
-    """Run `work`, and cancel its task while it waits for the n-th time; False when it ended before."""
+    """Run `work`, and cancel its task while it waits for the n-th time.
+
+    Returns False when it ended before.
+    """
     reached = False
 
     @types.coroutine

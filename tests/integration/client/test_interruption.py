@@ -314,7 +314,7 @@ SIGNALLED = pytest.mark.kinds(where=lambda kind: not kind.is_async and kind.data
 
 
 class SoftTimeLimit(Exception):
-    """What a worker of a job queue raises in a signal's handler."""
+    """The exception that a job queue's worker raises in a signal's handler."""
 
 
 @SIGNALLED

@@ -1,4 +1,7 @@
-"""What an application writes beside a branch's transaction, by its framework's own session or ORM, is refused."""
+"""A write beside a branch's transaction is refused.
+
+It goes through the framework's own session or ORM.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,10 @@ def session(engine: Annotated[Engine, Depends(engine_of)]) -> Iterator[Session]:
 
 @pytest.mark.parametrize("commits", [True, False])
 def test_a_branchs_global_session_of_flask_is_refused(engine: Engine, file: Path, commits: bool) -> None:
-    """As Flask-SQLAlchemy's `db.session`, committed by the function or by the end of the request."""
+    """Flask-SQLAlchemy's `db.session` is such a one.
+
+    The function commits it, or the end of the request does.
+    """
     app, db = Flask("shop"), scoped_session(sessionmaker(engine))
 
     @app.post("/in")

@@ -335,6 +335,14 @@ def test_a_time_limit_that_a_signal_raises_while_submit_waits_says_committed(wai
     assert under_way.draft.progress is Progress.COMMITTED
 
 
+def test_a_time_limit_while_a_commit_that_failed_is_submitted_says_committed() -> None:
+    cut, limit = OSError("cut"), TimeoutError("the worker's soft time limit")
+    harness = Harness(failures={"Commit": cut}, answers={Operation.SUBMIT: [limit]}, verdict=Verdict.COMMITTED)
+    with pytest.raises(CommittedDespiteError, match="OSError was raised") as raised:
+        harness.play(flow.transaction(context(harness), CHECK))
+    assert raised.value.__cause__ is cut
+
+
 def test_an_interruption_while_submit_waits_propagates_itself() -> None:
     harness = Harness(failures={"submit": KeyboardInterrupt()})
     under_way = context(harness)

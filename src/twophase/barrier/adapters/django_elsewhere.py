@@ -72,9 +72,10 @@ class Elsewhere:
 
 
 def refuse_all_but(handle: Any) -> Elsewhere | None:
-    """Refuse writes on every alias of this thread, where the block's handle is none of Django's.
+    """Refuse writes on every alias of this thread.
 
-    Where it is one, its transaction refuses them already. Without settings there is no alias.
+    If the block's handle is a connection of Django's, its transaction refuses them already. Without settings there is
+    no alias.
     """
     if isinstance(handle, BaseDatabaseWrapper) or not settings.configured:
         return None

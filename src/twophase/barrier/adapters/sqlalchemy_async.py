@@ -3,7 +3,7 @@
 Each is the sync transaction of `adapters.sqlalchemy`, run inside the greenlet that SQLAlchemy makes for it.
 
 On SQLite a statement of this library ends before a cancellation continues. Of one that is cut off, aiosqlite's thread
-makes rows that nobody reads. SQLite keeps the transaction of such a statement, and its write lock, also when the
+makes rows that are not read. SQLite keeps the transaction of such a statement, and its write lock, also when the
 connection is closed, until Python collects the cursor: perhaps for as long as the process lives.
 """
 
@@ -80,7 +80,10 @@ async def open_on(
 
 
 async def _opened(host: AsyncConnection | AsyncSession, open_: Callable[[Any], I]) -> I:
-    """Open a transaction on a connection or session; one whose caller has gone is ended again."""
+    """Open a transaction on a connection or session.
+
+    One whose caller has gone is ended again.
+    """
     dialect = host.get_bind().dialect if isinstance(host, AsyncSession) else host.dialect
     if dialect.name != SQLITE.name:
         return await host.run_sync(open_)

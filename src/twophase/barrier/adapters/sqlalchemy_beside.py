@@ -20,14 +20,17 @@ from twophase.core.credentials import without_credentials
 from twophase.core.errors import OutsideTransaction
 
 ALLOWED: Final = "twophase_outside"
-"""The execution option of a statement, a connection or an engine whose writes may stay."""
+"""The execution option of writes that may stay.
+
+It is of a statement, a connection or an engine.
+"""
 _ALLOW: Final = (
     f"Where a write may stay although the block fails, such as a log, give its engine or connection the execution "
     f"option {ALLOWED}=True."
 )
 _adding: Final = threading.Lock()
 _added: Final[set[str]] = set()
-"""Of `core` and `orm`: the parts of SQLAlchemy that have the listeners."""
+"""The parts of SQLAlchemy that have the listeners: `core`, `orm`."""
 
 
 def watch() -> None:
@@ -88,7 +91,7 @@ def _note(session: Any) -> None:
 
 
 def unwritten(handle: Any, sessions: Iterable[Any]) -> OutsideTransaction | None:
-    """Return the error for sessions that hold changes which nobody has written."""
+    """Return the error for sessions that hold unwritten changes."""
     for session in sessions:
         changed = [*session.new, *session.deleted, *(one for one in session.dirty if session.is_modified(one))]
         bind = _bind_of(session, changed)
