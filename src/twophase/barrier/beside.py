@@ -11,6 +11,7 @@ A block ends with its owner, too: an exception of a signal's handler may have cu
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -28,17 +29,13 @@ def watched() -> bool:
     return "sqlalchemy" in sys.modules or "django.db" in sys.modules
 
 
-def open_block() -> Block | None:
-    """Return the innermost open block of this context; None without one."""
+def open_blocks() -> Iterator[Block]:
+    """Yield the open blocks of this context, the innermost first."""
     reference = _current.get()
-    while reference is not None:
-        block = reference()
-        if block is None:
-            return None
+    while reference is not None and (block := reference()) is not None:
         if block.is_open:
-            return block
+            yield block
         reference = block.outer
-    return None
 
 
 class Block:
@@ -54,7 +51,7 @@ class Block:
         """Refuse writes beside the handle from now on."""
         self.handle = handle
         self.is_open = True
-        outer = open_block()
+        outer = next(open_blocks(), None)
         self.outer = None if outer is None else ref(outer)
         self.sessions: dict[int, Any] = {}
         """SQLAlchemy's sessions that the code has begun to use, by their ids.

@@ -24,7 +24,7 @@ from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncMessage, Message, Verdict
 from twophase.barrier import aonce, check_back, install, once
 from twophase.barrier.adapters.sqlalchemy_beside import named
-from twophase.barrier.beside import Block, open_block
+from twophase.barrier.beside import Block, open_blocks
 from twophase.errors import OutsideTransaction
 
 CHECK = "http://bank-a/twophase/check"
@@ -299,6 +299,23 @@ def test_a_message_or_a_check_back_inside_the_block_has_a_transaction_of_its_own
     assert (shop.orders(), other.orders()) == (1, 2)
 
 
+def test_the_code_of_two_blocks_writes_on_what_each_is_given(
+    shop: Shop, other: Shop, coordinator: RecordingCoordinator
+) -> None:
+    one, two = (Message(coordinator.url).add("http://bank-b/in") for _ in range(2))
+    with one.transaction(shop.engine, CHECK) as first, two.transaction(other.engine, CHECK) as second:
+        first.execute(INSERT)
+        second.execute(INSERT)
+        with Session(first) as session:
+            session.add(Order(pieces=1))
+            session.flush()
+    assert (shop.orders(), other.orders()) == (2, 1)
+
+
+def _open() -> list[Block]:
+    return list(open_blocks())
+
+
 def test_a_pool_of_one_connection_is_the_blocks_own(coordinator: RecordingCoordinator) -> None:
     engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     Base.metadata.create_all(engine)
@@ -306,7 +323,9 @@ def test_a_pool_of_one_connection_is_the_blocks_own(coordinator: RecordingCoordi
     message = Message(coordinator.url).add("http://bank-b/in")
     with message.transaction(engine, CHECK) as connection:
         connection.execute(INSERT)
-        engine.connect().execute(INSERT)
+        other = engine.connect()  # kept: a connection that is given back is rolled back
+        other.execute(INSERT)
+    other.close()
     with engine.connect() as connection:
         assert connection.scalar(select(func.count()).select_from(Order)) == 2
 
@@ -322,17 +341,17 @@ def test_another_thread_and_a_context_of_before_are_not_the_block(
         thread.join()
         before.run(by_core, other.engine)
         inside = contextvars.copy_context()
-        assert inside.run(open_block) is not None
-    assert (other.orders(), inside.run(open_block)) == (2, None)
+        assert inside.run(_open)
+    assert (other.orders(), inside.run(_open)) == (2, [])
     inside.run(by_core, other.engine)  # a task that outlives the block
 
 
 def test_a_block_that_a_signal_cut_off_refuses_nothing(shop: Shop) -> None:
     """Its owner has gone, and never ends it."""
     block = Block(shop.engine)
-    assert open_block() is block
+    assert _open() == [block]
     del block
-    assert open_block() is None
+    assert _open() == []
     by_core(shop.engine)
 
 

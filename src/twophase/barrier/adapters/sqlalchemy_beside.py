@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
 
-from twophase.barrier.beside import open_block
+from twophase.barrier.beside import open_blocks
 from twophase.barrier.written import writes
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import OutsideTransaction
@@ -58,11 +58,11 @@ def _before_cursor_execute(
     context: Any,
     _many: bool,  # noqa: FBT001
 ) -> tuple[str, Any]:
-    """Refuse a statement that writes beside the open block; raises OutsideTransaction."""
-    block = open_block()
+    """Refuse a statement that writes beside the open blocks; raises OutsideTransaction."""
+    blocks = list(open_blocks())
     if (
-        block is not None
-        and not _is_inside(block.handle, connection)
+        blocks
+        and not any(_is_inside(one.handle, connection) for one in blocks)
         and not context.execution_options.get(ALLOWED)
         and writes(statement)
     ):
@@ -85,9 +85,13 @@ def _transient_to_pending(session: Any, _instance: Any) -> None:
 
 
 def _note(session: Any) -> None:
-    block = open_block()
-    if block is not None and session is not _below(block.handle):
-        block.sessions[id(session)] = session
+    """Note a session in its block, or else in the innermost: its end asks for changes."""
+    blocks = list(open_blocks())
+    if not blocks or any(session is _below(one.handle) for one in blocks):
+        return
+    bind = session.bind
+    own = [one for one in blocks if isinstance(bind, Connection) and _is_inside(one.handle, bind)]
+    (own or blocks)[0].sessions[id(session)] = session
 
 
 def unwritten(handle: Any, sessions: Iterable[Any]) -> OutsideTransaction | None:
