@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import ALL, BRANCH, BROKEN, NOW_MS, QUEUED, RECONCILED, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
+from twophase.core.topic import late_id
 from twophase_spark.rules.classify import classify
 from twophase_spark.rules.facts import by_gid, long_form
 from twophase_spark.rules.remembered import digest
@@ -121,6 +122,20 @@ def test_an_effect_of_a_failed_message_is_a_ghost_whoever_its_producer_is(spark:
     found = rows_of(spark, cases, scope)
 
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
+
+
+def test_an_effect_of_a_late_subscriber_is_no_orphan_behind_a_redirection(spark: SparkSession) -> None:
+    """The topic had no subscriber, one of two took effect later, and an operator sent the branch elsewhere."""
+    late = late_id("01", "http://bank-c/in")
+    cases = [
+        Case("late", "", barriers=(("bank-b", "01"), ("bank-c", late))),
+        Case("of-no-branch", "orphan", barriers=(("bank-b", "01"), ("bank-c", late.replace("01", "02", 1)))),
+        Case("of-a-list", "orphan", barriers=(("bank-b", "01"), ("bank-c", "01-02"))),
+    ]
+
+    assert {gid: row["flags"] for gid, row in rows_of(spark, cases, SCOPE).items()} == {
+        case.gid: case.flags for case in cases
+    }
 
 
 QUEUE_URLS = (ServiceScope("bank-b", ("queue://orders",)), ServiceScope("bank-c", ("queue://orders",)))

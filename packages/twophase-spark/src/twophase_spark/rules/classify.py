@@ -36,6 +36,8 @@ UNKNOWN = (
 )
 """Facts of a message that may be impossible to know, as they stand in `unknown`."""
 _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
+_LATE_ID = "^([0-9]{2})-[0-9a-f]{16}$"
+"""The id of a late subscriber's call (`twophase.core.topic.late_id`), with the branch's."""
 _BIRTH_CHARACTERS = 12
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
@@ -250,16 +252,21 @@ def _strange(branches: Column, scope: Scope) -> Column:
     """Return barrier rows of branches that the message does not have.
 
     Where consumers have urls, it must have them for the row's service, or for a service that was not given. It is empty
-    where not all of its calls can be named.
+    where not all of its calls can be named. A late subscriber's row stays when an operator redirects the topic's branch
+    before the others have succeeded; no other call has such an id.
     """
     known = branches_of(branches)
     named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith(TOPIC_PREFIX))
     none = F.array().cast(_EFFECTS_TYPE)
+
+    def is_late(row: Column) -> Column:
+        return _sure(F.array_contains(_ids(known), F.regexp_extract(row["branch_id"], _LATE_ID, 1)))
+
     if scope.has_urls:
         strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _may_belong(row, branch, scope)))
     else:
         strange = F.filter("barriers", lambda row: ~_sure(F.array_contains(_ids(known), row["branch_id"])))
-    return F.when(named, strange).otherwise(none)
+    return F.when(named, F.filter(strange, lambda row: ~is_late(row))).otherwise(none)
 
 
 def _may_belong(row: Column, branch: Column, scope: Scope) -> Column:
