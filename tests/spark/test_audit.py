@@ -206,7 +206,7 @@ def test_a_clean_first_pass_needs_no_second(spark: SparkSession) -> None:
 
 
 def test_what_both_passes_do_not_find_does_not_count(spark: SparkSession) -> None:
-    """A message that is still moving, and one whose rows are cleaned meanwhile, are not broken."""
+    """Messages that still move, or whose rows are cleaned meanwhile, are not broken."""
     first = [
         # The producer was read before its commit, the coordinator after its decision.
         Case("skewed", "", State.SUBMITTED, None, NONE, ()),

@@ -125,7 +125,10 @@ def test_an_effect_of_a_failed_message_is_a_ghost_whoever_its_producer_is(spark:
 
 
 def test_an_effect_of_a_late_subscriber_is_no_orphan_behind_a_redirection(spark: SparkSession) -> None:
-    """The topic had no subscriber, one of two took effect later, and an operator sent the branch elsewhere."""
+    """The topic had no subscriber, and one of two took effect later.
+
+    Then an operator sent the branch elsewhere.
+    """
     late = late_id("01", "http://bank-c/in")
     cases = [
         Case("late", "", barriers=(("bank-b", "01"), ("bank-c", late))),

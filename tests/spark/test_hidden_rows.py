@@ -1,4 +1,4 @@
-"""What a database hides from the audit's user, or cleans by a clock of its own, proves nothing."""
+"""Rows that a database hides, or cleans by a clock of its own, prove nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_horizon_that_the_user_may_not_see_is_not_taken_for_none(mariadb_datab
 
 @pytest.mark.mariadb
 def test_rows_that_were_cleaned_by_local_times_are_not_missing(mariadb_database: ServerDatabase) -> None:
-    """The column of a barrier row's time is local to its writer; in America it is behind."""
+    """The time of a barrier row is local to its writer; in America it is behind."""
     url = mariadb_database.sqlalchemy_url("pymysql")
     install(url)
     now_ms = time.time_ns() // 1_000_000

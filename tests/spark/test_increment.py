@@ -208,7 +208,7 @@ def state_of(system: System) -> VerifiedPoint:
 
 
 def test_a_service_from_a_backup_that_has_grown_beyond_its_end_makes_the_run_a_whole_one(tmp_path: Path) -> None:
-    """What it lost was compared before."""
+    """The lost rows were compared before."""
     system = make_system(tmp_path)
     plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid=f"g{number}") for number in range(5)]))
     state = state_of(system)
@@ -237,7 +237,10 @@ def test_a_store_from_a_backup_that_has_grown_beyond_its_end_is_refused(tmp_path
 
 
 def test_history_that_was_cleaned_around_what_stays_is_reported(tmp_path: Path) -> None:
-    """A message of a queue stays with its entry, and so may be older than what was cleaned."""
+    """A message of a queue stays with its entry.
+
+    So it may be older than the rows that were cleaned.
+    """
     system = make_system(tmp_path)
     plant(system, nowadays([msgspec.structs.replace(GOOD[0], gid=f"g{number}") for number in range(5)]))
     state = state_of(system)

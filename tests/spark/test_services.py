@@ -52,7 +52,7 @@ def test_messages_and_branches_of_ordinary_messages_are_counted(spark: SparkSess
 
 
 def by_case(spark: SparkSession, cases: list[Case]) -> dict[str, dict[str, set[str]]]:
-    """Return the classes that each case counts in at each service, beside messages in order.
+    """Return the classes of each case at each service, beside messages in order.
 
     Each case is there twice as often as the one before: the bits of a number name the cases that it counts.
     """
@@ -99,7 +99,7 @@ def test_a_violation_counts_where_the_evidence_is(spark: SparkSession, half: int
 
 
 def test_what_is_open_misled_or_unchecked_counts_at_each_service_of_it(spark: SparkSession) -> None:
-    """A message waits for its producer until it is decided, and then for its consumers.
+    """A message waits for its producer, and once it is decided for its consumers.
 
     An effect in the wrong service is missing in one and an orphan in the other.
     """

@@ -58,7 +58,7 @@ def _before_cursor_execute(
     context: Any,
     _many: bool,  # noqa: FBT001
 ) -> tuple[str, Any]:
-    """Refuse a statement that writes beside the open blocks; raises OutsideTransaction."""
+    """Refuse a write beside the open blocks; raises OutsideTransaction."""
     blocks = list(open_blocks())
     if (
         blocks

@@ -1,4 +1,4 @@
-"""What an audit finds again of the last one's rows: proof that a database is still the one that it was.
+"""Rows of the last audit that an audit finds again: its databases are the same.
 
 A database that was restored from a backup, or exchanged behind its address, ends before the verified point only until
 it has grown beyond it. So a state keeps the gid of each table's last row, and the identities of barrier tables. Another
@@ -28,7 +28,7 @@ class End(msgspec.Struct, frozen=True):
 
 
 class FoundAgain(msgspec.Struct, frozen=True):
-    """What was looked up.
+    """Rows that were looked up.
 
     `others`: by `role name`, the place at which another row stands than before; `rows`: by coordinator and node, the
     rows of history behind the verified point, where some of it was cleaned.
@@ -39,7 +39,7 @@ class FoundAgain(msgspec.Struct, frozen=True):
 
 
 Ends = Mapping[str, Mapping[int, End]]
-"""By `role name` and node (0 where there is none)."""
+"""By `role name` and node; the node is 0 for a table without nodes."""
 
 
 def ends_of(sources: Sequence[Source]) -> dict[str, dict[int, End]]:

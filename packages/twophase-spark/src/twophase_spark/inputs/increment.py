@@ -309,7 +309,7 @@ def _reread(source: Source, state: VerifiedPoint) -> Coverage | None:
 
 
 def _other(source: Source, state: VerifiedPoint, again: FoundAgain) -> Coverage | None:
-    """Return the remark about a source that is another database than it was, or has other rows.
+    """Return the remark about a source that is another database, or has other rows.
 
     None when it is not known to be.
     """

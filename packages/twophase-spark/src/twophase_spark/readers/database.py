@@ -23,7 +23,10 @@ ROWS_PER_LOT = 10_000
 CONNECT_SECONDS_MAX = 10
 BUSY_SECONDS_MAX = 30
 _MAY_NOT_SELECT = "(1142,"
-"""The number of MySQL's refusal, as its driver writes it; it is the same whether there is such a table or not."""
+"""The number of MySQL's refusal, as its driver writes it.
+
+It is the same whether there is such a table or not.
+"""
 
 
 class Database:

@@ -222,7 +222,7 @@ def _history_bounds(database: Database) -> tuple[Bound, ...]:
 def gid_at(database: Database, table: str, key: str, at: int, *, gid: str = "gid", node: int | None = None) -> str:
     """Return the gid of the one row at a key, as a text that is equal for equal ones.
 
-    It is empty where there is none, or more than one.
+    It is empty for no row, and for several.
     """
     of_node = "" if node is None else f" and node = {int(node)}"
     found = database.rows(f"{_GID_SQL.format(gid=gid, table=table, key=key)}{of_node} limit 2", (at,))
@@ -308,7 +308,10 @@ def _require(location: Location, database: Database, table: str, expected: set[s
 
 
 def _require_all_rows(location: Location, database: Database, *tables: str) -> None:
-    """Refuse tables of which this user sees some rows only; the others would look like lost messages."""
+    """Refuse tables of which this user sees some rows only.
+
+    The others would look like lost messages.
+    """
     for table in filter(database.hides_rows, tables):
         raise CannotRead(
             f"{location.role} {location.name}, {location.shown}: row-level security hides rows of {table} from this "

@@ -238,7 +238,7 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
 
 
 def _other_databases(result: AuditResult, sources: Sequence[Source]) -> list[Coverage]:
-    """Return remarks about databases that may be others than was meant, or be given twice."""
+    """Return remarks about databases that may be the wrong ones, or be given twice."""
     found: list[Coverage] = []
     for one in result.services:
         if one.violations == one.messages > 1:

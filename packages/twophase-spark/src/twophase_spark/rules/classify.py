@@ -37,7 +37,7 @@ UNKNOWN = (
 """Facts of a message that may be impossible to know, as they stand in `unknown`."""
 _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _LATE_ID = "^([0-9]{2})-[0-9a-f]{16}$"
-"""The id of a late subscriber's call (`twophase.core.topic.late_id`), with the branch's."""
+"""The id of a late subscriber's call, with the branch's: `twophase.core.topic.late_id`."""
 _BIRTH_CHARACTERS = 12
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
@@ -279,7 +279,10 @@ def _may_belong(row: Column, branch: Column, scope: Scope) -> Column:
 
 
 def _unbooked(branches: Column, scope: Scope) -> Column | None:
-    """Return barrier rows of calls whose given ledger has no row; None without any ledger."""
+    """Return barrier rows of calls without a row in the given ledger.
+
+    None without any ledger.
+    """
     if not scope.ledgers:
         return None
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))

@@ -112,7 +112,7 @@ class AuditResult(msgspec.Struct, frozen=True):
 
     @property
     def proves_nothing(self) -> bool:
-        """True when no message could be compared completely, but for those of the baseline."""
+        """True when no message but those of the baseline could be compared completely."""
         return 0 < self.unchecked == self.messages - self.acknowledged
 
 
