@@ -37,7 +37,7 @@ UNKNOWN = (
 """Facts of a message that may be impossible to know, as they stand in `unknown`."""
 _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _LATE_ID = "^([0-9]{2})-[0-9a-f]{16}$"
-"""The id of a late subscriber's call, with the branch's: `twophase.core.topic.late_id`."""
+"""The id of a late subscriber's call; it begins with the branch's (`late_id`)."""
 _BIRTH_CHARACTERS = 12
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
