@@ -99,20 +99,12 @@ def test_a_cleaned_consumer_barrier_misses_no_effect(spark: SparkSession) -> Non
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
 
 
-def test_without_producers_no_missing_row_makes_a_ghost(spark: SparkSession) -> None:
-    scope = msgspec.structs.replace(SCOPE, producers=())
-
-    plain = Case("plain", "", producer=None, checked=False, identity=None)
-    found = rows_of(spark, [Case("g", "unchecked", producer=None), plain], scope)
-
-    assert list(found["g"]["unknown"]) == ["producer not given"]
-    assert list(found["plain"]["flags"]) == []
-
-
-def test_an_effect_of_a_failed_message_is_a_ghost_whoever_its_producer_is(spark: SparkSession) -> None:
+def test_without_producers_only_an_effect_of_a_failed_message_makes_a_ghost(spark: SparkSession) -> None:
     """Only an operator may fail a message behind a call."""
     scope = msgspec.structs.replace(SCOPE, producers=())
     cases = [
+        Case("g", "unchecked", producer=None),
+        Case("plain", "", producer=None, checked=False, identity=None),
         Case("denied", "ghost unchecked", State.FAILED, None, decided_by="check-back"),
         Case("aborted", "ghost", State.FAILED, None, decided_by="abort", checked=False, identity=None),
         Case("aborted-without-effect", "", State.FAILED, None, NONE, (), "abort", checked=False, identity=None),
@@ -122,6 +114,7 @@ def test_an_effect_of_a_failed_message_is_a_ghost_whoever_its_producer_is(spark:
     found = rows_of(spark, cases, scope)
 
     assert {gid: list(row["flags"]) for gid, row in found.items()} == {case.gid: case.flags for case in cases}
+    assert list(found["g"]["unknown"]) == ["producer not given"]
 
 
 def test_an_effect_of_a_late_subscriber_is_no_orphan_behind_a_redirection(spark: SparkSession) -> None:
