@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from twophase.grpc_server.http2.response import Response
 from twophase.grpc_server.status import Ended, Status, ended
 from twophase.http_client.timeouts import Timeouts
-from twophase.http_client.turns import Turns
+from twophase.http_client.turns import BETWEEN_LONG, Turns
 
 TOO_MANY: Final = "too many requests are under way."
 ALL_TAKEN: Final = "all connections are taken; this one may only ask for the server's health."
@@ -62,7 +62,7 @@ class Calls:
         """Makes the answer to a call on a reserved place that may not be used for it."""
         self.on_refused = on_refused
         self.timeouts = Timeouts(asyncio.get_running_loop())
-        self.turns = Turns()
+        self.turns = Turns(BETWEEN_LONG)
         """The turns in which long messages are decoded."""
         self.deadline = ended(Status.DEADLINE_EXCEEDED, "the deadline has passed.")
         self.late = ended(Status.CANCELLED, "the request did not arrive in time.")

@@ -17,12 +17,19 @@ from twophase.http_client.byte_budget import Account
 
 LONG_BYTES: Final = 64 * 1024
 """A request of more bytes waits for a turn."""
+BETWEEN_LONG: Final = 4
+"""Turns of the event loop from one long request to the next: a short one needs some until it is answered."""
 
 
 class Turns:
-    """A queue of works that wait for a turn; one has the long requests of a process."""
+    """A queue of works that wait for a turn; one has the long requests of a process.
 
-    def __init__(self) -> None:
+    Arguments:
+        between: the turns from one work to the next.
+    """
+
+    def __init__(self, between: int = 1) -> None:
+        self._between = between
         self._waiting: deque[Callable[[], None]] = deque()
 
     def add(self, work: Callable[[], None]) -> None:
@@ -44,7 +51,15 @@ class Turns:
         finally:
             self._waiting.popleft()
             if self._waiting:
-                asyncio.get_running_loop().call_soon(self._take)
+                self._pause(self._between)
+
+    def _pause(self, turns: int) -> None:
+        """Take the next work after this number of turns."""
+        loop = asyncio.get_running_loop()
+        if turns > 1:
+            loop.call_soon(self._pause, turns - 1)
+        else:
+            loop.call_soon(self._take)
 
 
 class TurnsByAddress:

@@ -25,6 +25,7 @@ from twophase.grpc_server.incoming import Compressed
 from twophase.grpc_server.status import framed
 from twophase.grpc_server.unary import UnaryCall
 from twophase.http_client.byte_budget import FREE_BYTES, MEBIBYTE, ByteBudget
+from twophase.http_client.turns import BETWEEN_LONG
 from twophase.server.http_port.connection import Connection as HttpConnection
 from twophase.server.http_port.in_turns import TURN_REQUESTS
 
@@ -400,9 +401,9 @@ async def test_long_bodies_that_are_whole_at_one_moment_are_decoded_one_in_a_tur
     assert wire.coordinator.heard == []
     other.data_received(prepare("other"))
     assert wire.coordinator.heard == [("prepare", "other")], "a short one does not wait"
-    for number in range(9):
+    for number in range(8 * BETWEEN_LONG):
         await asyncio.sleep(0)
-        assert len(wire.coordinator.heard) <= number + 2
+        assert len(wire.coordinator.heard) <= number // BETWEEN_LONG + 2, "short ones have some turns between"
     assert wire.coordinator.heard[1:] == [("prepare", f"g{number}") for number in range(8)]
     assert {(await client.response()).status for client in clients} == {200}
 
@@ -474,9 +475,9 @@ async def test_long_messages_of_grpc_are_handled_one_in_a_turn() -> None:
         assert budget.used == 3 * 65_537 - FREE_BYTES
         connection.take_reset(5)
         assert budget.used == 2 * 65_537 - FREE_BYTES
-        for number in range(4):
+        for number in range(3 * BETWEEN_LONG):
             await asyncio.sleep(0)
-            assert len(handled) <= number + 2
+            assert len(handled) <= number // BETWEEN_LONG + 2
         assert handled == [65_530, 65_537, 65_537]
         assert budget.used == 0
         writer.close()

@@ -17,7 +17,7 @@ from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.acts import entries_of
-from twophase.coordinator.state.flush_turns import FLUSH_BYTES_MAX, in_turns
+from twophase.coordinator.state.flush_turns import ALONE_BYTES, FLUSH_BYTES_MAX, in_turns
 from twophase.coordinator.store_faults import as_store_error, log_text
 from twophase.core import failpoint
 from twophase.core.errors import StoreError, StoreFenced
@@ -296,7 +296,10 @@ class GroupCommit:
             return False
         if count == 1 or self._memory.bytes <= FLUSH_BYTES_MAX:
             return True
-        return sum(active.bytes for active, _ in self._about) <= FLUSH_BYTES_MAX
+        sizes = [active.bytes for active, _ in self._about]
+        if sum(sizes) > FLUSH_BYTES_MAX:
+            return False
+        return not (self._memory.of_several_owners and max(sizes) > ALONE_BYTES and len(self._of_owners()) > 1)
 
     def _take_in_turns(self) -> tuple[list[Item], list[tuple[ActiveMessage, Trigger]]]:
         """Return what waits, or a part of it; the owners of the messages take turns."""

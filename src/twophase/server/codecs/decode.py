@@ -30,7 +30,7 @@ from twophase.core.queue_message import (
 )
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
-from twophase.http_client.turns import LONG_BYTES, Turns
+from twophase.http_client.turns import BETWEEN_LONG, LONG_BYTES, Turns
 from twophase.server.codecs.options import options_of, usual_options
 from twophase.server.codecs.trace import Trace, TraceHeaders
 from twophase.server.codecs.values import require_values
@@ -77,7 +77,7 @@ class Decoder:
         self._now_ms = now_ms or _own_ms
         self.trace = trace or TraceHeaders()
         self._request_timeout_max_ms = request_timeout_max_ms
-        self.turns = Turns()
+        self.turns = Turns(BETWEEN_LONG)
         """The turns in which long requests are decoded."""
         self._callable: set[str] = set()
         self._askable: set[str] = set()

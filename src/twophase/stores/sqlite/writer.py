@@ -36,6 +36,10 @@ from twophase.stores.topic_rows import subscribers_text
 
 _SLOW_S: Final = 0.05
 """The pages of a write that takes longer come from a slow disk."""
+_SLOW_HERE_S: Final = 0.01
+"""A write that takes longer in the event loop's thread has large messages, or such pages."""
+_SLOW_FOR_S: Final = 1.0
+"""Time behind such a write in which the event loop's thread writes nothing."""
 _WAIT_AGAIN: Final = f"pragma busy_timeout = {opening.BUSY_TIMEOUT_MS}"
 _Identity = tuple[int, int]
 
@@ -67,7 +71,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._files: dict[str, _Identity] = {}
         self._unsettled: int | None = None
-        self._slow = False
+        self._slow_until_s = 0.0
 
     @property
     def slot(self) -> tuple[int, int]:
@@ -123,7 +127,7 @@ class Writer:
                     raise StoreCorrupt(f"{self._path}: a table and its index differ ({error}).") from error
         except sqlite3.Error as error:
             raise store_error(error, self._path, "writing") from error
-        self._slow = time.monotonic() - started_s > _SLOW_S
+        self._note_slow(started_s, _SLOW_S)
         return Written(batch, connection, done, commit_count)
 
     def write_at_once(self, batch: Batch) -> Written | None:
@@ -131,22 +135,26 @@ class Writer:
 
         It does nothing where the event loop's thread would have to wait.
 
-        That is so when the file must be opened, when an earlier commit is unsettled, when the last write was slow, and
-        when another program holds a write transaction on the file.
+        That is so when the file must be opened, when an earlier commit is unsettled, when a write of the last second
+        was slow, and when another program holds a write transaction on the file.
         """
         connection = self._connection
-        if connection is None or self._unsettled is not None or self._slow:
+        if connection is None or self._unsettled is not None or time.monotonic() < self._slow_until_s:
             return None
         try:
             connection.execute("pragma busy_timeout = 0")
         except sqlite3.Error as error:
             raise store_error(error, self._path, "writing") from error
+        started_s = time.monotonic()
         try:
-            return self.write(batch)
+            written = self.write(batch)
         except StoreError as error:
             if is_busy(error.__cause__):
                 return None
             raise
+        else:
+            self._note_slow(started_s, _SLOW_HERE_S)
+            return written
         finally:
             if self._connection is connection:
                 try:
@@ -156,6 +164,11 @@ class Writer:
                     self._connection = None
                     connection.close()
                     raise store_error(error, self._path, "writing") from error
+
+    def _note_slow(self, started_s: float, most_s: float) -> None:
+        ended_s = time.monotonic()
+        if ended_s - started_s > most_s:
+            self._slow_until_s = ended_s + _SLOW_FOR_S
 
     def commit(self, written: Written) -> FlushResult:
         """Commit what was written, with its fsync; then read what was refused."""

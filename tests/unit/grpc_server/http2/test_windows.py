@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.waiting import until
 from tests.unit.grpc_server.http2.peer import PLAIN, Frame, Peer, answers
 from twophase.grpc_server.http2 import frames
 from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, Limits
@@ -134,8 +135,7 @@ async def test_long_messages_are_let_in_one_after_the_other_and_all_of_them(long
                 assert room[frame.stream] <= len(left[frame.stream]), "what the message needs, and no more"
         most = max(most, sum(stream.granted > 0 for stream in peer.connection.streams.values()))
         assert sum(map(len, left.values())) < before, "somebody may always go on"
-    for _ in left:
-        await asyncio.sleep(0)  # each is handled in a turn of its own
+    await until(lambda: len(peer.received) == len(left))  # each is handled in a turn of its own
     assert peer.received == [message] * 3
     assert most == at_once
 
