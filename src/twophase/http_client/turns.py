@@ -18,7 +18,10 @@ from twophase.http_client.byte_budget import Account
 LONG_BYTES: Final = 64 * 1024
 """A request of more bytes waits for a turn."""
 BETWEEN_LONG: Final = 4
-"""Turns of the event loop from one long request to the next: a short one needs some until it is answered."""
+"""Turns of the event loop from one long request to the next.
+
+A short request needs some until it is answered.
+"""
 
 
 class Turns:
