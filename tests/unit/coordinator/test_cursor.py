@@ -5,12 +5,14 @@ Each entry is done once, and with one consumer at a time.
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from twophase.coordinator.queues.cursor import Cursor, Held
 from twophase.coordinator.queues.ranges import Ranges
+from twophase.core.errors import ReceiptStale
 from twophase.core.queue_message import QueueMessage
 from twophase.stores.queue_rows import Progress
 
@@ -102,7 +104,10 @@ class CursorAgainstModel(RuleBasedStateMachine):
         assert self.cursor.given(number, receipt)
         assert not self.cursor.given(number, self.receipts[number][0] - 1)
         assert not self.cursor.given(number, receipt + 1_000_000)
-        if extends:
+        if extends and not rests and number in self.rests:
+            with pytest.raises(ReceiptStale):
+                self.cursor.extend(number, receipt, self.receipt + 1, self.now_ms + for_ms, for_ms)
+        elif extends:
             self.receipt += 1
             newest, until_ms = self.with_consumers[number]
             until_ms = max(self.now_ms + for_ms, until_ms if receipt != newest and until_ms > self.now_ms else 0)

@@ -96,3 +96,15 @@ async def test_a_repeated_extension_is_stale_when_another_consumer_has_the_messa
 
     with pytest.raises(ReceiptStale):
         await extend(queueing, first.handle)
+
+
+async def test_what_its_consumer_has_given_up_is_not_kept_from_the_next(harness: Harness, queueing: Queueing) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    await queueing.queues.extend("", GROUP, TOPIC, first.handle, 5_000, rests=True)
+
+    with pytest.raises(ReceiptStale, match="given it up"):
+        await extend(queueing, first.handle)
+
+    harness.clock.advance(5_000)
+    assert await queueing.ids() == ["1"]

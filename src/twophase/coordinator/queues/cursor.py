@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.queues.ranges import Ranges
+from twophase.core.errors import ReceiptStale
 from twophase.core.queue_message import QueueMessage
 from twophase.stores.queue_rows import PAGE_BYTES_MAX, Progress
 
@@ -326,8 +327,13 @@ class Cursor:
             receipt: the next one.
             until_ms, for_ms: the time to which it is postponed, and how long that is.
             rests: as of `postpone`.
+
+        Raises:
+            ReceiptStale: it rests, because its consumer has given it up, and this would keep it from the next.
         """
         one = self.undone[number]
+        if one.rests and not rests:
+            raise ReceiptStale("its consumer has given it up before.")
         if by != one.receipt:
             until_ms = max(until_ms, one.until_ms)
         self.postpone(number, receipt, until_ms, rests=rests)
