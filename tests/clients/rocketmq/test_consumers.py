@@ -131,8 +131,8 @@ async def test_a_delayed_message_is_taken_back(server: Serving, start: Start) ->
     assert await server.bodies(TOPIC) == []
     recalled = await program.do("recall", name="producer", topic=TOPIC, handle=receipt["recall_handle"])
     assert recalled["message_id"] == receipt["message_id"]
-    with pytest.raises(Failed):
-        await program.do("recall", name="producer", topic=TOPIC, handle=receipt["recall_handle"])
+    again = await program.do("recall", name="producer", topic=TOPIC, handle=receipt["recall_handle"])
+    assert again["message_id"] == receipt["message_id"], "the first answer may have been lost"
 
 
 @pytest.mark.parametrize("command", ["go"], indirect=True)  # instead of the recall that this client does not have

@@ -127,7 +127,9 @@ class Writer:
                     raise StoreCorrupt(f"{self._path}: a table and its index differ ({error}).") from error
         except sqlite3.Error as error:
             raise store_error(error, self._path, "writing") from error
-        self._note_slow(started_s, _SLOW_S)
+        ended_s = time.monotonic()
+        if ended_s - started_s > _SLOW_S:
+            self._slow_until_s = ended_s + _SLOW_FOR_S
         return Written(batch, connection, done, commit_count)
 
     def write_at_once(self, batch: Batch) -> Written | None:
@@ -153,7 +155,9 @@ class Writer:
                 return None
             raise
         else:
-            self._note_slow(started_s, _SLOW_HERE_S)
+            ended_s = time.monotonic()
+            if ended_s - started_s > _SLOW_HERE_S:
+                self._slow_until_s = ended_s + _SLOW_FOR_S
             return written
         finally:
             if self._connection is connection:
@@ -164,11 +168,6 @@ class Writer:
                     self._connection = None
                     connection.close()
                     raise store_error(error, self._path, "writing") from error
-
-    def _note_slow(self, started_s: float, most_s: float) -> None:
-        ended_s = time.monotonic()
-        if ended_s - started_s > most_s:
-            self._slow_until_s = ended_s + _SLOW_FOR_S
 
     def commit(self, written: Written) -> FlushResult:
         """Commit what was written, with its fsync; then read what was refused."""
