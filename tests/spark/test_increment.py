@@ -251,7 +251,7 @@ def test_history_that_was_cleaned_around_what_stays_is_reported(tmp_path: Path) 
     [gap] = found_by(system, state).remarks
 
     assert (gap.what, gap.checked) == ("coordinator coordinator: 3 messages of node 1", False)
-    assert gap.note == "so many of history 6 to 10 were cleaned before this audit read them"
+    assert gap.note == "cleaned from history 6 to 10 before this audit read them"
 
 
 def test_history_of_a_node_that_came_and_was_cleaned_is_reported() -> None:

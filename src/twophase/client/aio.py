@@ -91,7 +91,7 @@ class AsyncDriver:
             raise
         if self._transaction is None:
             return None
-        if "sqlalchemy" in sys.modules or "django.db" in sys.modules:
+        if "sqlalchemy" in sys.modules or "django.db" in sys.modules:  # `watched`, without a call
             self._block = Block(self._transaction.handle)
         return self._transaction.handle
 

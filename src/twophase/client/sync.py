@@ -84,7 +84,7 @@ class SyncDriver:
         Returns None when the flow ended before.
         """
         self._run(None)
-        modules = sys.modules
+        modules = sys.modules  # `watched`, without a call
         if self._handle is not None and ("sqlalchemy" in modules or "django.db" in modules):
             self._block = Block(self._handle)
         return self._handle

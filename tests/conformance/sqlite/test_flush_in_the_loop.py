@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -132,22 +133,49 @@ async def test_a_flush_keeps_out_of_a_cleaning_under_way(tmp_path: Path, monkeyp
         await store.stop()
 
 
+def _note_writes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return a list that each write adds to: True when this thread, the event loop's, wrote."""
+    in_the_loop: list[bool] = []
+    loops, write = threading.current_thread(), Writer.write
+
+    def noted(self: Writer, batch: Batch) -> Written:
+        in_the_loop.append(threading.current_thread() is loops)
+        return write(self, batch)
+
+    monkeypatch.setattr(Writer, "write", noted)
+    return in_the_loop
+
+
+@pytest.mark.parametrize("slow", ["_SLOW_HERE_S", "_SLOW_S"])
+async def test_the_thread_writes_for_a_second_behind_a_slow_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    now_s = 100.0
+    in_the_loop = _note_writes(monkeypatch)
+    monkeypatch.setattr(writer, "time", SimpleNamespace(monotonic=lambda: now_s))
+    store = SqliteStore(tmp_path / "store.db")
+    await store.start()
+    try:
+        with monkeypatch.context() as every_write_is_slow:
+            every_write_is_slow.setattr(writer, slow, -1.0)
+            await store.flush(Batch([prepare("slow")], []))
+        for wait_s in (0.0, 0.9, 0.2):
+            now_s += wait_s
+            await store.flush(Batch([prepare(f"at {now_s}")], []))
+    finally:
+        await store.stop()
+    assert in_the_loop == [True, False, False, True]
+
+
 @pytest.mark.parametrize(("items", "in_the_loop"), [(3, True), (600, False)])
 async def test_a_large_batch_is_the_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, items: int, in_the_loop: bool
 ) -> None:
-    threads: list[threading.Thread] = []
-    write = Writer.write
-
-    def noted(self: Writer, batch: Batch) -> Written:
-        threads.append(threading.current_thread())
-        return write(self, batch)
-
-    monkeypatch.setattr(Writer, "write", noted)
+    written = _note_writes(monkeypatch)
     store = SqliteStore(tmp_path / "store.db")
     await store.start()
     try:
         await store.flush(Batch([prepare(f"g{number}") for number in range(items)], []))
     finally:
         await store.stop()
-    assert [thread is threading.current_thread() for thread in threads] == [in_the_loop]
+    assert written == [in_the_loop]

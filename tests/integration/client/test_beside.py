@@ -160,7 +160,7 @@ def test_a_producers_write_beside_the_block_is_refused(
     assert "twophase_outside" in refused.value.remedy
     assert coordinator.operations == ["prepare", "abort"]
     assert (target.orders(), shop.rows()) == (before, ["rollback"])
-    WRITES[write](target.engine)  # behind the block it is nobody's concern
+    WRITES[write](target.engine)  # allowed: no block is open
 
 
 def test_a_login_is_not_in_the_refusal() -> None:

@@ -6,7 +6,6 @@ It goes through the framework's own session or ORM.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,6 +23,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 from tests.integration.integrations import test_django, test_django_routers
 from tests.integration.integrations.test_django_routers import Order as DjangoOrder
 from tests.integration.integrations.test_fastapi import branch_query
+from tests.integration.integrations.test_injected_sessions import engine_of, rows
 from tests.support.business_databases import Bank, new_gid
 from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import Message
@@ -63,20 +63,6 @@ def engine(file: Path) -> Iterator[Engine]:
     install(engine)
     yield engine
     engine.dispose()
-
-
-def rows(file: Path) -> tuple[int, int]:
-    """Return the numbers of orders and of barrier rows."""
-    with contextlib.closing(sqlite3.connect(file)) as connection:
-        ((orders, barrier),) = connection.execute(
-            "select (select count(*) from orders), (select count(*) from barrier)"
-        ).fetchall()
-    return orders, barrier
-
-
-def engine_of() -> Engine:
-    """Stand for the service's engine; a test overrides it."""
-    raise AssertionError
 
 
 def session(engine: Annotated[Engine, Depends(engine_of)]) -> Iterator[Session]:

@@ -37,7 +37,7 @@ from twophase.stores.topic_rows import subscribers_text
 _SLOW_S: Final = 0.05
 """The pages of a write that takes longer come from a slow disk."""
 _SLOW_HERE_S: Final = 0.01
-"""A write in the loop's thread that takes longer has large messages, or the same."""
+"""The same in the event loop's thread: meanwhile no client is served."""
 _SLOW_FOR_S: Final = 1.0
 """Time behind such a write in which the event loop's thread writes nothing."""
 _WAIT_AGAIN: Final = f"pragma busy_timeout = {opening.BUSY_TIMEOUT_MS}"

@@ -17,6 +17,7 @@ import os
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -188,45 +189,62 @@ def increment_of(
         CannotRead: a history ends before the verified point, or has another message there: another store, or one from
             a backup.
     """
-    remarks: list[Coverage] = []
-    before = settled_mark(state, overlap_ms)
-    changed: list[Source] = []
-    others: set[str] = set()
+    mark = settled_mark(state, overlap_ms)
     whole = since_ms < state.since_ms
-    if whole:
-        remarks.append(Coverage("--since is earlier than it was", checked=True, note=_ANEW))
+    remarks = [Coverage("--since is earlier than it was", checked=True, note=_ANEW)] if whole else []
+    parts: list[_Part] = []
     for source in sources:
-        known = state.sources.get(name_of(source))
+        name = name_of(source)
+        known = state.sources.get(name)
         if known is None:
-            is_whole = source.location.role is not Role.COORDINATOR
-            note = _ANEW if is_whole else "read from its beginning"
-            remarks.append(Coverage(f"{name_of(source)} is new", checked=True, note=note))
-            whole |= is_whole
-            changed.append(source)
+            parts.append(_new(source))
         elif known != source.location.shown:
             raise CannotRead(
-                f"{name_of(source)} was {known} when it was verified, and is {source.location.shown} now. Give it "
+                f"{name} was {known} when it was verified, and is {source.location.shown} now. Give it "
                 "another name, or begin anew with another state file."
             )
         elif source.location.role is Role.COORDINATOR:
-            slices, gaps = _history_since(source, state.verified.get(source.location.name, {}), slices_max, again)
-            if source.has_queues:  # an entry may be committed some time after its own
-                slices = (*slices, Slice(ENTRIES, "stored_ms", max(0, state.as_of_ms - overlap_ms)))
-            remarks += gaps
-            changed.append(msgspec.structs.replace(source, slices=slices))
+            parts.append(_of_coordinator(source, state, overlap_ms, slices_max, again))
         else:
-            other = _other(source, state, again)
-            differs = _reread(source, state) or other or _fallen_back(source, state)
-            others |= {name_of(source)} if other is not None else set()
-            if differs is not None:
-                remarks.append(differs)
-                whole |= differs.checked
-            seen = 0 if before is None else before.keys.get(name_of(source), 0)
-            seen = max(seen, (standing or {}).get(name_of(source), 0))
-            changed.append(_since(source, seen, slices_max, remarks))
+            seen = max(0 if mark is None else mark.keys.get(name, 0), (standing or {}).get(name, 0))
+            parts.append(_of_service(source, state, seen, slices_max, again))
+    whole |= any(part.whole for part in parts)
+    remarks += [remark for part in parts for remark in part.remarks]
     gone = sorted(state.sources.keys() - {name_of(source) for source in sources})
     remarks += [Coverage(name, checked=False, note="not given any more; it was in earlier runs") for name in gone]
-    return Increment(tuple(sources) if whole else tuple(changed), tuple(remarks), whole, frozenset(others))
+    chosen = sources if whole else [part.source for part in parts]
+    others = frozenset(name_of(part.source) for part in parts if part.is_other)
+    return Increment(tuple(chosen), tuple(remarks), whole, others)
+
+
+class _Part(NamedTuple):
+    """One source of an increment; the names are those of `Increment`."""
+
+    source: Source
+    remarks: Sequence[Coverage]
+    whole: bool = False
+    is_other: bool = False
+
+
+def _new(source: Source) -> _Part:
+    whole = source.location.role is not Role.COORDINATOR
+    note = _ANEW if whole else "read from its beginning"
+    return _Part(source, [Coverage(f"{name_of(source)} is new", checked=True, note=note)], whole)
+
+
+def _of_coordinator(source: Source, state: VerifiedPoint, overlap_ms: int, slices_max: int, again: FoundAgain) -> _Part:
+    slices, gaps = _history_since(source, state.verified.get(source.location.name, {}), slices_max, again)
+    if source.has_queues:  # an entry may be committed some time after its own
+        slices = (*slices, Slice(ENTRIES, "stored_ms", max(0, state.as_of_ms - overlap_ms)))
+    return _Part(msgspec.structs.replace(source, slices=slices), gaps)
+
+
+def _of_service(source: Source, state: VerifiedPoint, seen: int, slices_max: int, again: FoundAgain) -> _Part:
+    other = _other(source, state, again)
+    differs = _reread(source, state) or other or _fallen_back(source, state)
+    remarks = [] if differs is None else [differs]
+    chosen = _since(source, seen, slices_max, remarks)
+    return _Part(chosen, remarks, differs is not None and differs.checked, other is not None)
 
 
 def advanced(
@@ -354,7 +372,7 @@ def _history_since(
             last = seen + cleaned if cleaned == at_the_end else bound.last
             note = f"history {seen + 1} to {last} was cleaned before this audit read it"
             if cleaned != at_the_end:
-                note = f"so many of history {seen + 1} to {last} were cleaned before this audit read them"
+                note = f"cleaned from history {seen + 1} to {last} before this audit read them"
             name = f"{name_of(source)}: {cleaned} messages of node {bound.node}"
             gaps.append(Coverage(name, checked=False, note=note))
         slices += history_slices(
