@@ -134,7 +134,7 @@ async def test_a_flush_keeps_out_of_a_cleaning_under_way(tmp_path: Path, monkeyp
 
 
 def _note_writes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Return a list that each write adds to: True when this thread, the event loop's, wrote."""
+    """Return a list to which each write adds whether the event loop wrote."""
     in_the_loop: list[bool] = []
     loops, write = threading.current_thread(), Writer.write
 
