@@ -21,6 +21,7 @@ from benchmarks.results.report import latency, number
 
 TITLES: Final = {
     "throughput": "Throughput, as fast as answered: prepare + submit + one branch call, 128 connections",
+    "python": "Python of a message, without sockets and disk; and what a store adds",
     "latency": "Latency at 500 messages a second, open loop",
     "rates": "Latency against rate",
     "transfers": "Whole transfers by the SDK: asyncpg, one UPDATE and the barrier row, 32 at a time",
@@ -48,7 +49,28 @@ messages a second say as much about the machine as about the server. Throughput,
 transfers beside the same transaction alone, gRPC beside a coordinator with one commit a call, the full database beside
 an empty one, a cleaning beside none. The others count seconds and bytes, which null, which keeps nothing, has not.
 """
+_WHY: Final = "explanation/performance.md#bars-and-where-they-are-missed"
 NOTES: Final = {
+    "python": f"""\
+The connection, the codec, the coordinator, the delivery and the HTTP client are the real ones; sockets and store are
+not. The second half is a real store alone, on this machine's disk: three flushes of a message, by the number of
+messages that share them. These two, the kernel's part and the event loop make up the CPU of a message under
+[throughput](#throughput-as-fast-as-answered-prepare--submit--one-branch-call-128-connections).
+[Where the bars are missed]({_WHY}) has the profile.
+""",
+    "throughput": f"""\
+Null has the kernel's part of a message's CPU, reads its requests and writes its answers. A coordinator has, besides,
+its own [Python and its store's work](#python-of-a-message-without-sockets-and-disk-and-what-a-store-adds): more than
+the bars leave room for. [Where the bars are missed]({_WHY}) has the profile.
+""",
+    "latency": f"""\
+A change waits for the end of the flush in progress, and then for its own. [Where the bars are missed]({_WHY}) has the
+parts of this time.
+""",
+    "transfers": f"""\
+A transaction alone has five exchanges with the database, a transfer has nine with three processes.
+[Where the bars are missed]({_WHY}) has the costs.
+""",
     "rocketmq": """\
 An **echo** is a gRPC server that answers both calls of a transaction with their own bytes. One is made of grpcio,
 Python's gRPC library; the other of this project's own HTTP/2 code: no server behind that code could take more here.

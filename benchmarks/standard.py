@@ -16,10 +16,12 @@ from typing import Final
 
 import msgspec
 
+from benchmarks import inproc
 from benchmarks.compare import Comparison, alternate_transfers, measure
 from benchmarks.drawings import drawn
 from benchmarks.load.measurement import Measurement
 from benchmarks.load.workload import Mode, Workload
+from benchmarks.measure import ROUNDS
 from benchmarks.parts import AtRate, Detail, Found, Part, Row
 from benchmarks.record import QUICK as QUICK_NAME
 from benchmarks.results.machine import this_machine
@@ -30,9 +32,11 @@ from benchmarks.servers.postgres import postgres_version
 from benchmarks.servers.processes import OWN_NAME, SERVER_NAME
 from benchmarks.servers.setups import set_up
 from benchmarks.servers.started import Started, bare_server, null_server
+from benchmarks.store import results as store_results
 from twophase.core.errors import ConfigurationError, TwophaseError
 
-BENCH: Final = "python -m benchmarks.load"
+COMMAND: Final = "python -m benchmarks"
+BENCH: Final = f"{COMMAND}.load"
 THROUGHPUT_BARS: Final = {
     "sqlite": 0.60,
     "postgres": 0.55,
@@ -46,6 +50,9 @@ CPU_BAR: Final = 1.9
 NULL_BAR: Final = 0.8
 """Null's messages, in those of the bare server: within 1.25 times."""
 TRANSFERS_BAR: Final = 0.55
+PYTHON_BAR_US: Final = 20.0
+A_FLUSH: Final = (10, 100)
+"""Messages a flush, with few and with many connections."""
 BOTH: Final = ("sqlite", "postgres")
 
 
@@ -71,7 +78,7 @@ MEMORY_BAR_S: Final = 1800.0
 STALLED_BAR_S: Final = 300.0
 QUICK: Final = Effort(QUICK_NAME, 1, 1, 2.0, (250.0, 1000.0), 20_000, 1_000, 10.0, 10.0, 10_000)
 FULL: Final = Effort("full", 2, 5, 2.0, (250.0, 500.0, 1000.0, 2000.0), 0, 0, 30.0, 30.0, 0)
-"""All parts in one go in less than 25 minutes: five pairs, each short, rather than few that are long."""
+"""All parts take less than 25 minutes: many short pairs, not few long ones."""
 LONG: Final = Effort("long", 3, 7, 10.0, (250.0, 500.0, 1000.0, 2000.0, 4000.0), 0, 0, MEMORY_BAR_S, STALLED_BAR_S, 0)
 
 
@@ -112,6 +119,8 @@ def throughput(effort: Effort) -> Found:
     gains = tuple(more.per_second / less.per_second for more, less in zip(two, one, strict=True))
     rows.append(Row("postgres, 2 workers: messages", "of one process's", gains, WORKERS_BAR, at_least=True))
     rows.append(Row("null: part of the bare server's", "of bare", _ratios(itself), NULL_BAR, at_least=True))
+    rows.append(Row("null: CPU of the server, a message", "µs", tuple(map(_server_cpu_us, itself.runs))))
+    rows.append(Row("null: the kernel's part of it", "µs", tuple(map(_server_kernel_us, itself.runs))))
     rows.append(_foreign([run for comparison in comparisons.values() for run in comparison.runs + comparison.ceilings]))
     base = f"--rounds {effort.pairs} --seconds {effort.seconds:g}"
     commands = [
@@ -131,6 +140,7 @@ def throughput_rows(comparison: Comparison, bar: float) -> list[Row]:
         Row(f"{name}: the same, by CPU of all processes", "of null", _cpu_ratios(comparison)),
         Row(f"{name}: CPU of the server", "of null's", _server_cpu_ratios(comparison), CPU_BAR),
         Row(f"{name}: CPU of the server, a message", "µs", tuple(map(_server_cpu_us, runs))),
+        Row(f"{name}: the kernel's part of it", "µs", tuple(map(_server_kernel_us, runs))),
         Row(f"{name}: the generator's share of the CPU", "of all", tuple(map(_generators_share, runs))),
         Row(f"{name}: messages", "msg/s", tuple(run.per_second for run in runs)),
         Row(f"{name}: null beside it", "msg/s", tuple(run.per_second for run in comparison.ceilings)),
@@ -153,6 +163,11 @@ def _server_cpu_ratios(comparison: Comparison) -> tuple[float, ...]:
 def _server_cpu_us(run: Measurement) -> float:
     """Return the CPU a message of the server's processes, without the database's."""
     return sum(usage.cpu_us_per_message for usage in run.usage if usage.name == SERVER_NAME)
+
+
+def _server_kernel_us(run: Measurement) -> float:
+    """Return the part of the server's CPU a message that the kernel spent."""
+    return sum(usage.kernel_us_per_message for usage in run.usage if usage.name == SERVER_NAME)
 
 
 def _generators_share(run: Measurement) -> float:
@@ -198,6 +213,20 @@ def transfers(effort: Effort) -> Found:
     ]
     command = f"{BENCH} --setup postgres --mode app --rounds {effort.pairs} --seconds {effort.seconds:g}"
     return Found(_how(effort.pairs, effort.seconds), rows, [comparison], commands=[command])
+
+
+def python(_effort: Effort) -> Found:
+    """Measure the Python of a message, and what a store adds to it."""
+    figures = inproc.measure()
+    found = Found(f"{inproc.ROUNDS} rounds, and {ROUNDS} of each store")
+    whole = tuple(sum(phases) for phases in zip(*figures.micros.values(), strict=True))
+    found.rows = [Row(f"Python: {phase}", "µs", tuple(micros)) for phase, micros in figures.micros.items()]
+    found.rows.append(Row("Python: whole message", "µs", whole, PYTHON_BAR_US))
+    found.rows.append(Row("Python: bytecode instructions", "a message", (sum(figures.instructions.values()),)))
+    found.rows.append(Row("Python: calls of functions", "a message", (figures.calls,)))
+    found.rows += [Row(result.name, "µs", result.micros) for result in store_results(A_FLUSH)]
+    found.commands = [f"{COMMAND} inproc --functions", f"{COMMAND} micro store"]
+    return found
 
 
 def rates(effort: Effort) -> Found:
@@ -276,6 +305,7 @@ def _scenario(
 
 
 PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
+    "python": python,
     "throughput": throughput,
     "latency": _scenario("latency", BOTH, seconds=lambda effort: effort.seconds, paired=True),
     "rates": rates,

@@ -11,7 +11,7 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -83,14 +83,16 @@ async def _measure(open_store: Callable[[], Store], size: int, database_cpu: Cal
     return costs[1:]
 
 
-def _results(name: str, open_store: Callable[[int], Store], database_cpu: Callable[[], float]) -> Iterator[Result]:
-    for size in SIZES:
+def _results(
+    name: str, open_store: Callable[[int], Store], database_cpu: Callable[[], float], sizes: Sequence[int]
+) -> Iterator[Result]:
+    for size in sizes:
         costs = uvloop.run(_measure(lambda size=size: open_store(size), size, database_cpu))  # type: ignore[misc]
-        title = f"{name}: prepare, submit, finish; batches of {size}"
-        yield Result(title, tuple(cost.wall * 1e6 for cost in costs))
-        yield Result(f"{name}:   CPU of this process", tuple(cost.client_cpu * 1e6 for cost in costs))
+        title = f"{name}, {size} a flush"
+        yield Result(f"{title}: prepare, submit, finish", tuple(cost.wall * 1e6 for cost in costs))
+        yield Result(f"{title}: CPU of this process", tuple(cost.client_cpu * 1e6 for cost in costs))
         if any(cost.database_cpu for cost in costs):
-            yield Result(f"{name}:   CPU of the database", tuple(cost.database_cpu * 1e6 for cost in costs))
+            yield Result(f"{title}: CPU of the database", tuple(cost.database_cpu * 1e6 for cost in costs))
 
 
 def _children_cpu(parent: int) -> float:
@@ -107,10 +109,10 @@ def _children_cpu(parent: int) -> float:
     return total / _TICKS_A_SECOND
 
 
-def results() -> Iterator[Result]:
-    """Yield all measurements of this module."""
+def results(sizes: Sequence[int] = SIZES) -> Iterator[Result]:
+    """Yield all measurements of this module, for each number of messages a flush."""
     with tempfile.TemporaryDirectory() as folder:
-        yield from _results("SQLite", lambda size: SqliteStore(Path(folder) / f"{size}.db"), lambda: 0.0)
+        yield from _results("SQLite", lambda size: SqliteStore(Path(folder) / f"{size}.db"), lambda: 0.0, sizes)
     server = PostgresServer()
     try:
         server.start()
@@ -120,6 +122,6 @@ def results() -> Iterator[Result]:
     try:
         postmaster = int((Path(server.address.directory) / "data" / "postmaster.pid").read_text().split("\n", 1)[0])
         url = server.create_database("bench").dsn
-        yield from _results("PostgreSQL", lambda _: PostgresStore(url), lambda: _children_cpu(postmaster))
+        yield from _results("PostgreSQL", lambda _: PostgresStore(url), lambda: _children_cpu(postmaster), sizes)
     finally:
         server.stop()

@@ -24,6 +24,8 @@ class Usage(msgspec.Struct, frozen=True):
     cpu_us_per_message: float
     cpu_cores: float
     memory_mb: float
+    kernel_us_per_message: float = 0.0
+    """The part of the CPU that the kernel spent."""
 
     @classmethod
     def between(cls, before: Reading, after: Reading, messages: int) -> Usage:
@@ -34,6 +36,7 @@ class Usage(msgspec.Struct, frozen=True):
             cpu_s / messages * 1e6 if messages else 0.0,
             cpu_s / (after.at_s - before.at_s),
             after.memory_bytes / 1e6,
+            (after.kernel_s - before.kernel_s) / messages * 1e6 if messages else 0.0,
         )
 
 

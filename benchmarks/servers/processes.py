@@ -35,6 +35,8 @@ class Reading(msgspec.Struct, frozen=True):
     at_s: float
     cpu_s: float
     memory_bytes: int
+    kernel_s: float = 0.0
+    """The part of `cpu_s` that the kernel spent."""
 
 
 class Meter:
@@ -46,14 +48,17 @@ class Meter:
 
     def read(self) -> list[Reading]:
         """Return one reading of each."""
-        own = Reading(self._own_name, time.perf_counter(), time.process_time(), memory_bytes(os.getpid()))
+        at_s, kernel_s = time.perf_counter(), os.times().system
+        own = Reading(self._own_name, at_s, time.process_time(), memory_bytes(os.getpid()), kernel_s)
         return [own, *(self._read(process) for process in self._processes)]
 
     def _read(self, process: Process) -> Reading:
         pids = list(tree(process.pid))
         at_s = time.perf_counter()
         # Children that have ended are in the accounts of their parents.
-        return Reading(process.name, at_s, sum(cpu_s(pid) for pid in pids), sum(memory_bytes(pid) for pid in pids))
+        times = [_times(pid) for pid in pids]
+        work_s, kernel_s = sum(map(sum, times)), sum(kernel_s for _, kernel_s in times)
+        return Reading(process.name, at_s, work_s, sum(map(memory_bytes, pids)), kernel_s)
 
 
 def machine_cpu_s() -> float:
@@ -73,11 +78,18 @@ def cpu_s(pid: int) -> float:
 
     It is 0 when the process is gone.
     """
+    return sum(_times(pid))
+
+
+def _times(pid: int) -> tuple[float, float]:
+    """Return the seconds outside the kernel and in it; ended children count."""
     try:
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0
-    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+        return 0.0, 0.0
+    outside, kernel, childrens, childrens_kernel = map(int, fields[11:15])
+    ticks = os.sysconf("SC_CLK_TCK")
+    return (outside + childrens) / ticks, (kernel + childrens_kernel) / ticks
 
 
 def tree(pid: int) -> Iterator[int]:
