@@ -27,6 +27,7 @@ TITLES: Final = {
     "transfers": "Whole transfers by the SDK: asyncpg, one UPDATE and the barrier row, 32 at a time",
     "grpc": "Over gRPC, beside a coordinator that commits once a call, 128 requests at a time",
     "rocketmq": "RocketMQ's clients: half + commit, 32 in flight, beside two echoes of the same calls",
+    "crossing": "Prepared at one node, submitted at another",
     "sdk": "CPU of the SDK",
     "start": "From the command to ready",
     "abandoned": "Producers that died between prepare and submit",
@@ -62,6 +63,10 @@ messages that share them. These two, the kernel's part and the event loop make u
 Null has the kernel's part of a message's CPU, reads its requests and writes its answers. A coordinator has, besides,
 its own [Python and its store's work](#python-of-a-message-without-sockets-and-disk-and-what-a-store-adds): more than
 the bars leave room for. [Where the bars are missed]({_WHY}) has the profile.
+""",
+    "crossing": f"""\
+With N workers, N − 1 of N messages of a client with many connections cross like this. The other node reads the message
+before it submits it. [Where the bars are missed]({_WHY}) has the profile.
 """,
     "latency": f"""\
 A change waits for the end of the flush in progress, and then for its own. [Where the bars are missed]({_WHY}) has the

@@ -314,6 +314,7 @@ PARTS: Final[dict[str, Callable[[Effort], Found]]] = {
     "rocketmq": _scenario(
         "rocketmq", BOTH, size=lambda effort: effort.messages, seconds=lambda effort: effort.seconds, in_turns=True
     ),
+    "crossing": _scenario("crossing", ("postgres",), seconds=lambda effort: effort.seconds, in_turns=True),
     "sdk": _scenario("sdk", (), paired=True),
     "start": _scenario("start", BOTH, size=lambda effort: effort.start_rows),
     "abandoned": _scenario("abandoned", ("postgres",), size=lambda effort: effort.messages),

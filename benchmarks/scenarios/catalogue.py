@@ -9,6 +9,7 @@ import msgspec
 from benchmarks.scenarios.abandoned import play_abandoned
 from benchmarks.scenarios.checks import play_checks
 from benchmarks.scenarios.cleaning import play_cleaning
+from benchmarks.scenarios.crossing import play_crossing
 from benchmarks.scenarios.figure import Scenario
 from benchmarks.scenarios.filled import play_filled
 from benchmarks.scenarios.floods import play_floods
@@ -42,6 +43,11 @@ SCENARIOS: Final[dict[str, Entry]] = {
     "latency": Entry(play_latency, "500 msg/s, open loop: what a user waits for"),
     "grpc": Entry(play_plain, "over gRPC, beside a coordinator that commits once a call"),
     "rocketmq": Entry(play_rocketmq, "transactions, orphans and idle consumers of RocketMQ's clients, beside echoes"),
+    "crossing": Entry(
+        play_crossing,
+        "messages prepared at one node and submitted at another, beside the same node",
+        _HEEDED - {"size"},
+    ),
     "sdk": Entry(play_sdk, "CPU of the SDK for prepare and submit, sync and async", frozenset({"size"})),
     "filled": Entry(play_filled, "throughput with 1 M live and 5 M finished messages in the store"),
     "abandoned": Entry(play_abandoned, "10 000 prepares whose producers died; one producer hangs"),

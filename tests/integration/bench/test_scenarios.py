@@ -21,6 +21,7 @@ from benchmarks.scenarios.figure import Stage
 from benchmarks.servers import setups
 from benchmarks.servers.setups import Store
 from tests.servers.postgres import PostgresServer
+from twophase.core.errors import ConfigurationError
 
 _SMALL = {
     "latency": (100, 0.5),
@@ -36,12 +37,15 @@ _SMALL = {
     "start": (500, 0.0),
     "stalled": (400, 0.3),
     "checks": (0, 0.3),
+    "crossing": (0, 0.3),
     "floods": (3, 0.3),
 }
 """Size and seconds of each."""
 _WAITING = ("abandoned", "receiver-down", "stalled")
 """These wait for nearly all of their time, so they are played at once."""
-_ALONE = [name for name in SCENARIOS if name not in _WAITING]
+_NODES = ("crossing",)
+"""These have two nodes, so they need PostgreSQL."""
+_ALONE = [name for name in SCENARIOS if name not in (*_WAITING, *_NODES)]
 _SAID = {
     "latency": ("100 msg/s: prepare, p50", "100 msg/s: submit → branch, p99", "100 msg/s: one flush, on average"),
     "grpc": ("over gRPC: messages", "one commit a call: messages", "nothing kept: messages"),
@@ -71,6 +75,7 @@ _SAID = {
         "the due ones, all delivered after ready",
     ),
     "checks": ("with tokens and signatures: messages", "without: messages"),
+    "crossing": ("the other node: messages", "the same node: messages"),
     "floods": (
         "unfinished bodies: another client's messages at their receiver",
         "unfinished gRPC calls: another client's messages at their receiver",
@@ -150,9 +155,14 @@ def test_small_scenarios_of_who_does_not_answer_are_played_on_sqlite(tmp_path: P
 
 @pytest.mark.postgres
 @pytest.mark.usefixtures("shared_postgres")
-@pytest.mark.parametrize("scenario", ["start", "grpc", "rocketmq"])
+@pytest.mark.parametrize("scenario", ["start", "grpc", "rocketmq", *_NODES])
 def test_a_small_scenario_is_played_on_postgres(scenario: str, tmp_path: Path) -> None:
     _play(scenario, "postgres", tmp_path)
+
+
+def test_nodes_share_no_sqlite_file() -> None:
+    with pytest.raises(ConfigurationError, match="Choose --setup postgres"):
+        _play("crossing", "sqlite", None)
 
 
 @pytest.mark.postgres
