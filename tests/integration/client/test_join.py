@@ -290,3 +290,56 @@ async def test_sync_session_cannot_be_joined_asynchronously(coordinator: Recordi
     message = AsyncMessage(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30})
     with pytest.raises(UnsupportedEngine):
         await message.join(create_async_engine("sqlite+aiosqlite://"), CHECK)
+
+
+IDLE_BOUND = text("select @@session.wait_timeout")
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "mysql engine")
+@pytest.mark.parametrize("ending", ["commit", "rollback", "close"])
+def test_the_pool_gets_its_connection_back_with_its_own_settings(
+    bank: Bank, coordinator: RecordingCoordinator, ending: str
+) -> None:
+    """With the bound of a transaction, the server would end every connection that the pool keeps for five minutes."""
+    with bank.engine.connect() as connection:
+        before = connection.scalar(IDLE_BOUND)
+    with Session(bank.engine) as session:
+        transfer_message(coordinator).join(session, CHECK)
+        transfer_message(coordinator).join(session, CHECK)
+        assert session.scalar(IDLE_BOUND) < before
+        getattr(session, ending)()
+    with bank.engine.connect() as connection:
+        assert connection.scalar(IDLE_BOUND) == before
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "mysql async engine")
+async def test_an_async_pool_gets_its_connection_back_with_its_own_settings(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async with bank.engine.connect() as connection:
+        before = await connection.scalar(IDLE_BOUND)
+    async with AsyncSession(bank.engine) as session:
+        message = AsyncMessage(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30})
+        await message.join(session, CHECK)
+        await session.commit()
+    async with bank.engine.connect() as connection:
+        assert await connection.scalar(IDLE_BOUND) == before
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "mysql engine")
+def test_a_block_that_ends_the_session_s_transaction_gives_the_connection_back_as_it_was(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    with bank.engine.connect() as connection:
+        before = connection.scalar(IDLE_BOUND)
+    found: list[int] = []
+
+    def business() -> None:
+        with Session(bank.engine) as session, transfer_message(coordinator).transaction(session, check=CHECK):
+            session.commit()
+            with bank.engine.connect() as connection:
+                found.append(connection.scalar(IDLE_BOUND))
+
+    with pytest.raises(CommittedDespiteError):
+        business()
+    assert found == [before]

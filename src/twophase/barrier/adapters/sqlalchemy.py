@@ -5,10 +5,10 @@ The async variants run these very classes inside SQLAlchemy's own greenlets (`sq
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
 from twophase.barrier.adapters.sqlalchemy_commit import (
@@ -65,11 +65,30 @@ def _commits_by_itself(connection: Connection) -> bool:
     detect = getattr(connection.dialect, "detect_autocommit_setting", None)  # from SQLAlchemy 2.1 on
     if detect is not None:
         return bool(detect(raw))
-    if hasattr(raw, "get_autocommit"):
-        return bool(raw.get_autocommit())
+    for one in (raw, _driver(connection)):  # asyncmy's adapter has no such method
+        if hasattr(one, "get_autocommit"):
+            return bool(one.get_autocommit())
     if hasattr(raw, "isolation_level") and connection.dialect.name == "sqlite":
         return raw.isolation_level is None
     return bool(getattr(raw, "autocommit", False))
+
+
+def _restore(connection: Connection) -> None:
+    """Put back the settings of a connection whose transaction ends now."""
+    with suppress(Exception):  # a dead connection does not come back
+        cursor = connection.connection.cursor()
+        cursor.execute(dialect_of(connection).sql("restore"))
+        cursor.close()
+
+
+def _restored_at_its_end(connection: Connection, dialect: Dialect) -> None:
+    """Put back the settings with the end of the transaction, whoever ends it.
+
+    A Session's connection goes back to its pool then.
+    """
+    if "restore" in dialect.statements and not event.contains(connection, "commit", _restore):
+        event.listen(connection, "commit", _restore)
+        event.listen(connection, "rollback", _restore)
 
 
 def _begin_on_driver(connection: Connection, dialect: Dialect) -> None:
@@ -188,6 +207,7 @@ class SessionTransaction:
         try:
             self._connection = session.connection()
             claim(self._connection)
+            _restored_at_its_end(self._connection, self.dialect)
             if self.dialect is SQLITE:
                 if lock_timeout_ms is not None:
                     self._settings.bound_wait(lock_timeout_ms)
@@ -207,7 +227,7 @@ class SessionTransaction:
             raise TransactionLost
         self._session.flush()  # here, because it may begin on another database
         require_one_database(self._session)
-        self._restore()
+        self._settings.restore()  # before the end, with which a Session gives its connection back
         looking = nullcontext() if last is None else looking_last(self._look(last), self._connection, self.dialect)
         with held_to_one_database(self._session, self._connection), looking:
             self._root.commit()
@@ -218,19 +238,13 @@ class SessionTransaction:
 
     def rollback(self) -> None:
         try:
-            self._restore()
+            self._settings.restore()
             self._session.rollback()
         except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back
             self._session.invalidate()
 
     def close(self) -> None:
         """Leave the Session open: it is the application's, and idle again."""
-
-    def _restore(self) -> None:
-        # Before the end, because at the end a Session gives its connection back.
-        self._settings.restore()
-        if "restore" in self.dialect.statements and self._root.is_active:
-            self._connection.exec_driver_sql(self.dialect.sql("restore"))
 
 
 class JoinedTransaction:
@@ -246,6 +260,7 @@ class JoinedTransaction:
         self._session = session
         self._connection = session.connection()
         claim(self._connection)
+        _restored_at_its_end(self._connection, self.dialect)
         if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
             SqliteSettings(lambda sql: _run_below(self._connection, sql)).make_durable()
         _begin_on_driver(self._connection, self.dialect)

@@ -1,0 +1,32 @@
+"""Whether a driver's connection commits each statement by itself, as SQLAlchemy 2.0 shows it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from twophase.barrier.adapters.sqlalchemy import _commits_by_itself
+
+
+class _Asyncmy:
+    def __init__(self, *, autocommit: bool) -> None:
+        self._autocommit = autocommit
+
+    def get_autocommit(self) -> bool:
+        return self._autocommit
+
+
+class _AdaptedAsyncmy:
+    """As in SQLAlchemy 2.0: `autocommit` sets, and nothing asks."""
+
+    def autocommit(self, value: bool) -> None:
+        raise AssertionError(value)
+
+
+@pytest.mark.parametrize("autocommit", [False, True])
+def test_asyncmy_is_asked_below_its_adapter(autocommit: bool) -> None:
+    pooled = SimpleNamespace(dbapi_connection=_AdaptedAsyncmy(), driver_connection=_Asyncmy(autocommit=autocommit))
+    connection: Any = SimpleNamespace(connection=pooled, dialect=SimpleNamespace(name="mysql"))
+    assert _commits_by_itself(connection) is autocommit
