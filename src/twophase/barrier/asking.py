@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -116,15 +117,22 @@ def check_back_rule(
     bounds = yield from begin_bounded(dialect, lock_timeout_ms)
     if failpoint.ARMED:
         failpoint.reach("check_back.before_insert")
-    row = {"gid": question.gid, "token": token, "prepared_at": question.prepared_at_ms}
-    rows = yield say(dialect, "insert_check_back", table, **row, **bounds)
+    rows = yield from write_row(dialect, table, question.gid, token, question.prepared_at_ms, bounds)
     if failpoint.ARMED:
         failpoint.reach("check_back.after_insert")
-    if "read_check_back" in dialect.statements:
-        rows = yield say(dialect, "read_check_back", table, gid=question.gid)
     meta = yield say(dialect, "read_meta", table)
     yield from mark(dialect)
     return _judge(question, token, rows, {str(name): str(value) for name, value in meta})
+
+
+def write_row(
+    dialect: Dialect, table: str, gid: str, token: str, prepared_at_ms: int | None, bounds: dict[str, Any]
+) -> Steps[Sequence[Row]]:
+    """Write the rollback row, or the row that is there already; return it."""
+    rows = yield say(dialect, "insert_check_back", table, gid=gid, token=token, prepared_at=prepared_at_ms, **bounds)
+    if "read_check_back" in dialect.statements:
+        rows = yield say(dialect, "read_check_back", table, gid=gid)
+    return rows
 
 
 def bounds_of(lock_timeout_ms: int) -> dict[str, Any]:
@@ -140,7 +148,7 @@ def bounds_of(lock_timeout_ms: int) -> dict[str, Any]:
 def begin_bounded(dialect: Dialect, lock_timeout_ms: int) -> Steps[dict[str, Any]]:
     """Begin a transaction in READ COMMITTED with bounded waits; return the bounds.
 
-    These are its first statements.
+    These are its first statements. A MySQL server that logs statements alone takes writes only in REPEATABLE READ.
     """
     bounds = bounds_of(lock_timeout_ms)
     if "check_back_isolation_before_settings" in dialect.statements:

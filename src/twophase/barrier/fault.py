@@ -44,6 +44,7 @@ _POSTGRESQL = {
     "42P01": Fault.TABLE_MISSING,  # undefined_table
     "42703": Fault.TABLE_MISSING,  # undefined_column
     "3F000": Fault.TABLE_MISSING,  # invalid_schema_name
+    "42501": Fault.DENIED,  # insufficient_privilege
 }
 _MYSQL = {
     1205: Fault.BUSY,  # lock wait timeout
@@ -56,6 +57,8 @@ _MYSQL = {
     1146: Fault.TABLE_MISSING,  # no such table
     1054: Fault.TABLE_MISSING,  # unknown column
     1049: Fault.TABLE_MISSING,  # unknown database
+    1142: Fault.DENIED,  # command denied to this user for a table
+    1143: Fault.DENIED,  # for a column
     1227: Fault.DENIED,  # access denied: a privilege is missing
     1064: Fault.DENIED,  # MySQL before 8.0.22 does not know `show replica status`
     1065: Fault.DENIED,  # query was empty: the same, in an executable comment

@@ -1,7 +1,8 @@
 """The answer of a check-back route to a coordinator's probe.
 
-It reports if the route could answer a check-back now, and writes nothing. The database is examined as a check-back
-would find it: the same bounds on waiting, the same table, and the same check that the producer wrote to it.
+It reports if the route could answer a check-back now, and leaves nothing written. The database is examined as a
+check-back would find it: the same bounds on waiting, the same table, the same check that the producer wrote to it, and
+the same write, for a gid that no message has, which is rolled back.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from twophase.barrier.asking import begin_bounded
+from twophase.barrier.asking import begin_bounded, write_row
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.durability import require_durability
 from twophase.barrier.fault import Fault, code_of, fault_of
@@ -19,6 +20,7 @@ from twophase.barrier.producer import read_identity
 from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Steps, aperform, perform, say
 from twophase.core.errors import (
+    BarrierRowRefused,
     BarrierTableMissing,
     BarrierTableUnusable,
     DatabaseIsReplica,
@@ -26,21 +28,25 @@ from twophase.core.errors import (
     UnsafeDatabase,
     WrongDatabase,
 )
+from twophase.core.gid import PROBE_GID
 from twophase.core.probe import ProbeReport, ProbeState
 
 _UNNAMED: Final = "the address names no database (`barrier=`), so none was compared"
 _OTHER: Final = "the route's database is not the one that the address names"
 _LOOK: Final = "Look at the service's database and its log."
+_GRANT: Final = "Grant select, insert and update on the barrier table to the user of the check-back route."
 
 
 def probe_rule(dialect: Dialect, table: str, identity: str | None, lock_timeout_ms: int) -> Steps[ProbeReport]:
-    """Read the clock, the database's name and what its commits are worth.
+    """Read the clock, the database's name and what its commits are worth, and write.
+
+    The caller rolls back.
 
     Arguments:
         identity: the database that the check address names; None leaves it uncompared.
         lock_timeout_ms: the longest wait for a lock.
     """
-    yield from begin_bounded(dialect, lock_timeout_ms)
+    bounds = yield from begin_bounded(dialect, lock_timeout_ms)
     rows = yield say(dialect, "now", table)
     now_ms = int(rows[0][0])
     try:
@@ -48,6 +54,8 @@ def probe_rule(dialect: Dialect, table: str, identity: str | None, lock_timeout_
         if identity is not None and found != identity:
             return ProbeReport(ProbeState.WRONG_DATABASE, f"{WrongDatabase.code}: {_OTHER}", WrongDatabase.remedy)
         yield from require_durability(dialect, table)
+        if not (yield from write_row(dialect, table, PROBE_GID, PROBE_GID, None, bounds)):
+            return _report(ProbeState.NO_BARRIER, BarrierRowRefused())
     except (BarrierTableMissing, BarrierTableUnusable) as error:
         return _report(ProbeState.NO_BARRIER, error)
     except DatabaseIsReplica as error:
@@ -100,4 +108,5 @@ def _failed(error: Exception) -> ProbeReport:
         return _report(ProbeState.DATABASE_FAILED, error)
     if fault_of(error) is Fault.BUSY:
         return ProbeReport(ProbeState.BUSY, f"the database is busy ({code_of(error)})")
-    return ProbeReport(ProbeState.DATABASE_FAILED, f"the database failed ({code_of(error)})", _LOOK)
+    remedy = _GRANT if fault_of(error) is Fault.DENIED else _LOOK
+    return ProbeReport(ProbeState.DATABASE_FAILED, f"the database failed ({code_of(error)})", remedy)

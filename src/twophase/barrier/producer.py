@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
+from twophase.barrier.fault import code_of
 from twophase.barrier.first_look import refusal_of, require_table, table_missing
 from twophase.barrier.primary import require_primary
 from twophase.barrier.transaction import Row, Steps, say
@@ -240,6 +241,12 @@ def verify_row(
         for statement in looks:
             rows = yield say(dialect, statement, table, gid=gid, branch_id=branch_id, op=op, token=token)
     except Exception as error:
+        if dialect.is_denied(error):
+            raise TransactionLost(
+                f"The last look at the barrier row is not allowed ({code_of(error)}).",
+                gid=gid,
+                remedy="Grant select, insert and update on the barrier table to the user of this transaction.",
+            ) from error
         raise TransactionLost(gid=gid) from error
     if not rows:
         raise TransactionLost(gid=gid)

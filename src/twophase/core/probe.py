@@ -2,7 +2,7 @@
 
 Without probes, a wrong check address is noticed only after a crash, which needs it. A probe is a check-back's request
 with `op=probe` and a gid that no message can have, so a route that does not know probes refuses it and writes nothing.
-A route that knows them looks at its database, writes nothing, and answers 200 with a verdict header that is no verdict.
+A route that knows them looks at its database, leaves nothing written, and answers 200 with a header that is no verdict.
 Pure interpretation, as in `core.verdict`.
 """
 

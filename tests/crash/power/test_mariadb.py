@@ -14,7 +14,11 @@ from sqlalchemy import text
 from tests.crash.power.bank import Bank
 from tests.crash.power.servers import PowerlessMariadb
 from tests.servers.plugin import running
+from twophase.barrier import check_back, once
+from twophase.barrier.probing import probe
 from twophase.core.errors import UnsafeDatabase
+from twophase.core.probe import ProbeState
+from twophase.core.verdict import Verdict
 
 pytestmark = [pytest.mark.crash, pytest.mark.mariadb]
 
@@ -50,6 +54,22 @@ def test_a_transaction_is_on_the_disk_before_its_submit(server: PowerlessMariadb
     bank.transfer()
 
     assert bank.found() == (70, 1)
+
+
+def test_a_binary_log_of_statements_alone_takes_verdicts_and_repeated_calls(server: PowerlessMariadb) -> None:
+    bank = _bank(server, "statements")
+    with bank.engine.connect() as connection:
+        connection.execute(text("set global binlog_format = 'STATEMENT'"))
+    bank.engine.dispose()
+    try:
+        call = {"gid": "g", "branch_id": "01", "op": "action", "trans_type": "msg"}
+        done = [once(bank.engine, call, lambda _: "done") for _ in range(2)]
+        verdict = check_back(bank.engine, "never-began").verdict
+        found = probe(bank.engine, None, "barrier", 1_500).probe
+    finally:
+        with bank.engine.connect() as connection:
+            connection.execute(text("set global binlog_format = 'MIXED'"))
+    assert (done, verdict, found) == (["done", None], Verdict.ROLLED_BACK, ProbeState.READY)
 
 
 def test_a_binary_log_that_is_not_synced_is_refused(server: PowerlessMariadb) -> None:

@@ -237,6 +237,21 @@ def test_a_check_back_locks_no_gaps_on_mysql(mysql_bank: Bank) -> None:
         transaction.close()
 
 
+@pytest.mark.mariadb
+def test_a_check_back_writes_where_the_binary_log_takes_statements_alone(mysql_bank: Bank) -> None:
+    """InnoDB refuses writes in READ COMMITTED there, and every check-back would be unknown for ever."""
+    with mysql_bank.engine(connect_args={"init_command": "set session binlog_format = 'STATEMENT'"}) as engine:
+        transaction = open_transaction(engine)
+        question = CheckBackQuestion(new_gid())
+        assert perform(check_back_rule(transaction.dialect, "barrier", question, "token"), transaction).decided
+        [[own]] = transaction.execute(Statement("select connection_id()", {}))
+        assert _isolation_on_mysql(mysql_bank, own) == "REPEATABLE READ"
+        transaction.rollback()
+        [[own]] = transaction.execute(Statement("select @@session.tx_isolation", {}))
+        assert own == "REPEATABLE-READ"
+        transaction.close()
+
+
 def _isolation_on_mysql(bank: Bank, thread: int) -> str:
     """Return the isolation of a thread's transaction.
 

@@ -76,3 +76,17 @@ def test_a_database_that_fails_is_reported_by_its_code_alone(bank: sqlite3.Conne
     bank.close()
     report = probe(bank, None, "barrier", 700)
     assert (report.probe, report.message) == (ProbeState.DATABASE_FAILED, "the database failed (ProgrammingError)")
+
+
+REFUSED = "create trigger full before insert on barrier begin select raise(abort, 'disk full'); end"
+
+
+def test_a_barrier_that_takes_no_row_is_reported(bank: sqlite3.Connection) -> None:
+    bank.execute(REFUSED)
+    report = probe(bank, None, "barrier", 700)
+    assert (report.probe, report.message) == (ProbeState.DATABASE_FAILED, "the database failed (SQLite error 1811)")
+
+
+def test_a_probe_leaves_no_row(bank: sqlite3.Connection) -> None:
+    assert probe(bank, None, "barrier", 700).probe is ProbeState.READY
+    assert bank.execute("select count(*) from barrier").fetchall() == [(0,)]
