@@ -75,10 +75,14 @@ def _commits_by_itself(connection: Connection) -> bool:
 
 def _restore(connection: Connection) -> None:
     """Put back the settings of a connection whose transaction ends now."""
-    with suppress(Exception):  # a dead connection does not come back
-        cursor = connection.connection.cursor()
-        cursor.execute(dialect_of(connection).sql("restore"))
-        cursor.close()
+    try:
+        with suppress(Exception):  # a dead connection does not come back
+            cursor = connection.connection.cursor()
+            cursor.execute(dialect_of(connection).sql("restore"))
+            cursor.close()
+    except BaseException:  # cancelled in the middle of the statement
+        connection.invalidate()
+        raise
 
 
 def _restored_at_its_end(connection: Connection, dialect: Dialect) -> None:
