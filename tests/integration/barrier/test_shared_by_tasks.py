@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.business_databases import SPEND, Bank, abegin, arun, averify, begin, new_gid, run
 from twophase.barrier.open import aopen_transaction, open_transaction
-from twophase.core.errors import TransactionLost
+from twophase.core.errors import OpenTransaction, TransactionLost
 
 PLAIN = [
     pytest.param(("sqlite", "aiosqlite plain"), id="aiosqlite"),
@@ -104,3 +104,34 @@ def test_the_wait_for_the_writer_is_put_back_also_beside_another_transaction(sql
         ours.close()
         assert connection.execute("pragma busy_timeout").fetchone() == before != (1,)
         connection.rollback()
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+def test_two_threads_never_share_one_transaction(postgres_bank: Bank, end: str) -> None:
+    """Before its first statement, the server knows of none: the commit of one would be that of half the other."""
+    with postgres_bank.plain() as connection:
+        ours = open_transaction(connection)
+        with pytest.raises(OpenTransaction):
+            open_transaction(connection)
+        begin(ours, new_gid())
+        getattr(ours, end)()
+        ours.close()
+        theirs = open_transaction(connection)
+        begin(theirs, new_gid())
+        ours.rollback()
+        run(connection, SPEND)
+        theirs.commit()
+    assert postgres_bank.balance() == 70
+
+
+@pytest.mark.postgres
+async def test_two_tasks_never_share_one_transaction(postgres_bank: Bank) -> None:
+    async with postgres_bank.areached("psycopg plain") as connection:
+        ours = await aopen_transaction(connection)
+        with pytest.raises(OpenTransaction):
+            await aopen_transaction(connection)
+        await ours.rollback()
+        theirs = await aopen_transaction(connection)
+        await abegin(theirs, new_gid())
+        await theirs.commit()

@@ -1,8 +1,14 @@
-"""Transactions on a connection of psycopg 3."""
+"""Transactions on a connection of psycopg 3.
+
+Threads, or tasks, may share a connection, which has one transaction at a time. The server knows of it only from its
+first statement on, so transactions are also claimed here: two would be one, and end with each other.
+"""
 
 from __future__ import annotations
 
-from typing import Any, cast
+import threading
+from typing import Any, Final, Protocol, cast
+from weakref import WeakValueDictionary
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
@@ -12,6 +18,25 @@ from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import pyformat
 from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction, TransactionLost, UnsupportedEngine
+
+
+class _Ending(Protocol):
+    ended: bool
+
+
+_claiming: Final = threading.Lock()
+_under_way: Final = WeakValueDictionary[int, _Ending]()
+"""The transaction that began last on a connection, by the connection's id; it keeps the connection alive."""
+
+
+def claim(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], transaction: _Ending) -> None:
+    """Let a transaction be the only one on its connection; raises as `require_usable`."""
+    with _claiming:
+        require_usable(connection)
+        other = _under_way.get(id(connection))
+        if other is not None and not other.ended:
+            raise OpenTransaction
+        _under_way[id(connection)] = transaction
 
 
 def require_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
@@ -46,11 +71,11 @@ class PsycopgTransaction:
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         """Open it; raises AutocommitRefused, OpenTransaction, UnsupportedEngine."""
-        require_usable(connection)
+        self.ended = False
+        claim(connection, self)
         self.handle: Any = connection
         self._connection = connection
         self._unclear = False
-        self._ended = False
 
     def execute(self, statement: Statement) -> list[Row]:
         # Not of the connection's `cursor_factory`, which may take other placeholders.
@@ -66,17 +91,19 @@ class PsycopgTransaction:
             cursor.execute("commit")
             ended = cursor.statusmessage
         self._unclear = False
-        self._ended = True
+        self.ended = True
         if ended != COMMITTED:  # another thread's statement came in between, and failed
             raise TransactionLost
 
     def rollback(self) -> None:
-        if self._ended:  # what is open now is another task's or thread's
+        if self.ended:  # what is open now is another task's or thread's
             return
         try:
             self._connection.rollback()
         except psycopg.Error:
             self._unclear = True
+        finally:
+            self.ended = True
 
     def close(self) -> None:
         if self._unclear:

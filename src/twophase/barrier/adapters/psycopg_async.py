@@ -7,7 +7,7 @@ from typing import Any, cast
 import psycopg
 from psycopg.rows import tuple_row
 
-from twophase.barrier.adapters.psycopg import require_usable
+from twophase.barrier.adapters.psycopg import claim
 from twophase.barrier.dialect import POSTGRESQL
 from twophase.barrier.placeholders import pyformat
 from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, aperform
@@ -24,11 +24,11 @@ class AsyncPsycopgTransaction:
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         """Open it; raises AutocommitRefused, OpenTransaction, UnsupportedEngine."""
-        require_usable(connection)
+        self.ended = False
+        claim(connection, self)
         self.handle: Any = connection
         self._connection = connection
         self._unclear = False
-        self._ended = False
 
     async def execute(self, statement: Statement) -> list[Row]:
         # Not of the connection's `cursor_factory`, which may take other placeholders.
@@ -44,17 +44,19 @@ class AsyncPsycopgTransaction:
             await cursor.execute("commit")
             ended = cursor.statusmessage
         self._unclear = False
-        self._ended = True
+        self.ended = True
         if ended != COMMITTED:  # another task's statement came in between, and failed
             raise TransactionLost
 
     async def rollback(self) -> None:
-        if self._ended:  # what is open now is another task's or thread's
+        if self.ended:  # what is open now is another task's or thread's
             return
         try:
             await self._connection.rollback()
         except psycopg.Error:
             self._unclear = True
+        finally:
+            self.ended = True
 
     async def close(self) -> None:
         if self._unclear:
