@@ -239,7 +239,10 @@ def test_a_check_back_locks_no_gaps_on_mysql(mysql_bank: Bank) -> None:
 
 @pytest.mark.mariadb
 def test_a_check_back_writes_where_the_binary_log_takes_statements_alone(mysql_bank: Bank) -> None:
-    """InnoDB refuses writes in READ COMMITTED there, and every check-back would be unknown for ever."""
+    """InnoDB refuses writes in READ COMMITTED there.
+
+    Every check-back would be unknown for ever.
+    """
     with mysql_bank.engine(connect_args={"init_command": "set session binlog_format = 'STATEMENT'"}) as engine:
         transaction = open_transaction(engine)
         question = CheckBackQuestion(new_gid())

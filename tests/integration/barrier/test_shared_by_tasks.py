@@ -109,7 +109,10 @@ def test_the_wait_for_the_writer_is_put_back_also_beside_another_transaction(sql
 @pytest.mark.postgres
 @pytest.mark.parametrize("end", ["commit", "rollback"])
 def test_two_threads_never_share_one_transaction(postgres_bank: Bank, end: str) -> None:
-    """Before its first statement, the server knows of none: the commit of one would be that of half the other."""
+    """Before its first statement, the server knows of no transaction.
+
+    The commit of one would be that of half the other.
+    """
     with postgres_bank.plain() as connection:
         ours = open_transaction(connection)
         with pytest.raises(OpenTransaction):

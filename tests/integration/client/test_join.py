@@ -300,7 +300,10 @@ IDLE_BOUND = text("select @@session.wait_timeout")
 def test_the_pool_gets_its_connection_back_with_its_own_settings(
     bank: Bank, coordinator: RecordingCoordinator, ending: str
 ) -> None:
-    """With the bound of a transaction, the server would end every connection that the pool keeps for five minutes."""
+    """With the bound of a transaction, the server would end idle ones.
+
+    The pool may keep a connection for longer than the five minutes of that bound.
+    """
     with bank.engine.connect() as connection:
         before = connection.scalar(IDLE_BOUND)
     with Session(bank.engine) as session:

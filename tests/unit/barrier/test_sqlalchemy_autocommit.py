@@ -1,4 +1,7 @@
-"""Whether a driver's connection commits each statement by itself, as SQLAlchemy 2.0 shows it."""
+"""The recognition of a driver's connection in autocommit.
+
+SQLAlchemy 2.0 shows it differently for each driver.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class _Asyncmy:
 
 
 class _AdaptedAsyncmy:
-    """As in SQLAlchemy 2.0: `autocommit` sets, and nothing asks."""
+    """SQLAlchemy 2.0's adapter: `autocommit` sets, and nothing asks."""
 
     def autocommit(self, value: bool) -> None:
         raise AssertionError(value)

@@ -26,7 +26,10 @@ class _Ending(Protocol):
 
 _claiming: Final = threading.Lock()
 _under_way: Final = WeakValueDictionary[int, _Ending]()
-"""The transaction that began last on a connection, by the connection's id; it keeps the connection alive."""
+"""The transaction that began last on a connection, by the connection's id.
+
+It keeps the connection alive.
+"""
 
 
 def claim(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], transaction: _Ending) -> None:

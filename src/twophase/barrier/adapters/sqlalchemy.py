@@ -86,9 +86,9 @@ def _restore(connection: Connection) -> None:
 
 
 def _restored_at_its_end(connection: Connection, dialect: Dialect) -> None:
-    """Put back the settings with the end of the transaction, whoever ends it.
+    """Put back the settings at the end of the transaction.
 
-    A Session's connection goes back to its pool then.
+    The application may end it, and then a Session's connection goes back to its pool.
     """
     if "restore" in dialect.statements and not event.contains(connection, "commit", _restore):
         event.listen(connection, "commit", _restore)
