@@ -53,6 +53,9 @@ class Script:
         return next(number for number, statement in enumerate(self.said) if words in statement.sql)
 
 
+READ_COMMITTED = {"postgresql": "isolation level read committed", "mysql": "'READ-COMMITTED'"}
+
+
 def begin(dialect: Dialect, late_ms: int) -> Script:
     now = [[PREPARED_MS + late_ms]]
     script = Script({"barrier (trans_type": [] if dialect is MYSQL else now, "utc_timestamp": now})
@@ -146,7 +149,7 @@ def test_the_check_back_inserts_before_it_reads_anything(dialect: Dialect) -> No
 def test_the_check_back_is_read_committed_and_bounded_before_it_inserts(dialect: Dialect) -> None:
     _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
     inserted = script.position("barrier (trans_type")
-    assert script.position("isolation level read committed") < inserted
+    assert script.position(READ_COMMITTED[dialect.name]) < inserted
     assert script.position("lock_timeout") < inserted
 
 
@@ -233,7 +236,7 @@ def test_the_isolation_stands_where_the_database_takes_it(dialect: Dialect, sett
     MySQL takes it before the statement that begins a transaction.
     """
     _, script = ask(["g", "rollback", "asker", None], dialect=dialect)
-    isolation = script.position("read committed")
+    isolation = script.position(READ_COMMITTED[dialect.name])
     if dialect is POSTGRESQL:
         assert (isolation, script.position(settings)) == (0, 1)
     else:
