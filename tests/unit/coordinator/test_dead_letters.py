@@ -19,7 +19,7 @@ from twophase.core.errors import InvalidRequest, StoreUnavailable
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message
 from twophase.core.queue_message import QueueMessage
-from twophase.core.queue_operating import DefineTopic, RedriveLetters
+from twophase.core.queue_operating import DefineTopic, RedriveLetters, RemoveRequest, ResetRequest
 
 ACT = Act("eve", "the currency was wrong", actor=Actor("desk", "::1"))
 AS_IT_IS = Edit()
@@ -102,6 +102,37 @@ async def test_a_letter_that_fails_again_is_a_letter_again(queueing: Queueing) -
 
     assert [one.message_id for one in (await page(queueing)).letters] == ["1", "1"]
     assert await redrive(queueing, [1]) == [("sent", "")]
+
+
+@pytest.mark.parametrize("is_removed", [False, True])
+async def test_what_is_given_up_again_after_a_reset_is_a_letter_that_can_be_sent_again(
+    queueing: Queueing, *, is_removed: bool
+) -> None:
+    operator = queueing.harness.coordinator.queue_operator
+    await bury(queueing, "1")
+    for turn in range(2):
+        if is_removed:
+            await operator.remove_topic(LETTERS, RemoveRequest(override=True), ACT)
+        else:
+            await redrive(queueing, [turn])
+        await operator.reset(GROUP, ResetRequest(topic=TOPIC, to="earliest"), ACT)
+
+        (again,) = await queueing.receive(1)
+        await queueing.queues.dead_letter("", GROUP, TOPIC, again.handle)
+
+    letters = (await page(queueing)).letters
+    assert [one.message_id for one in letters if not one.redriven] == ["1"]
+    assert await redrive(queueing, [letters[-1].number]) == [("sent", "")]
+
+
+async def test_what_is_given_up_again_after_a_reset_is_the_letter_that_waits(queueing: Queueing) -> None:
+    await bury(queueing, "1")
+    asked = ResetRequest(topic=TOPIC, to="earliest")
+    await queueing.harness.coordinator.queue_operator.reset(GROUP, asked, ACT)
+
+    await give_up(queueing)
+
+    assert [one.message_id for one in (await page(queueing)).letters] == ["1"]
 
 
 @pytest.mark.parametrize(

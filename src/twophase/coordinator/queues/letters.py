@@ -282,9 +282,21 @@ def _gid(letter: QueueMessage, topic: str, entry: Entry) -> str:
 
     A message that was sent to the letters directly may have several entries there.
     """
-    namespace, _, name = topic.rpartition("/")
     origin = f"{entry.gid}\0{entry.branch}" if entry.branch else entry.gid  # no gid has such a character
+    return _gid_from(letter, topic, origin)
+
+
+def _gid_from(letter: QueueMessage, topic: str, origin: str) -> str:
+    namespace, _, name = topic.rpartition("/")
     return gid_of(namespace, name, letter.message_id, origin)
+
+
+def sent_again_as(letter: QueueMessage, gid: str) -> str:
+    """Return the gid that a letter has when it is sent again to where it comes from.
+
+    `gid`: of the letter.
+    """
+    return _gid_from(letter, _origin(letter), gid)
 
 
 def _edited(letter: QueueMessage, group: str, topic: str, edit: Edit) -> QueueMessage:

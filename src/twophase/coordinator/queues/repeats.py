@@ -18,7 +18,7 @@ from twophase.core.queue_message import DEAD_LETTERS, QUEUE_PREFIX, QueueMessage
 
 REASON: Final = "DLQ_REASON"
 """The property of a dead letter with the reason for which a consumer gave it up."""
-_GIDS_MAX: Final = 4
+_GIDS_MAX: Final = 16
 _BETWEEN: Final = "\0"
 """No gid and no name has it."""
 
@@ -56,14 +56,14 @@ def gids_of_letter(letter: QueueMessage, gid: str, topic: str, queue: int, numbe
     """Return the gids that a dead letter may have, the usual one first.
 
     The same entry of a queue has the same, so a burial that is repeated makes no second letter. Another one is needed
-    where the usual one names another message.
+    where the usual one names another message, or a letter that is not there any more.
 
     Arguments:
         letter: what is buried.
         gid, topic, queue, number: of the entry that it is made of.
 
     >>> len(set(gids_of_letter(QueueMessage("%DLQ%billing", "", "1", b""), "g", "orders", 0, 7)))
-    4
+    16
     """
     origin = _BETWEEN.join((gid, topic, str(queue), str(number)))
     for attempt in range(_GIDS_MAX):

@@ -18,7 +18,7 @@ from twophase.coordinator.dispatch.producers import Client, Producers, check_add
 from twophase.coordinator.queues.contract import Decision, Delivered, GroupInfo, Sent, Servers, TopicInfo
 from twophase.coordinator.queues.cursor import Dead
 from twophase.coordinator.queues.definitions import Definitions
-from twophase.coordinator.queues.letters import letter_of
+from twophase.coordinator.queues.letters import letter_of, sent_again_as
 from twophase.coordinator.queues.moving import Moving
 from twophase.coordinator.queues.placement import owner_of
 from twophase.coordinator.queues.repeats import gids_of_letter, id_taken, is_of_topic, is_same
@@ -415,7 +415,7 @@ class Queues:
     async def _bury(self, namespace: str, group: str, dead: Dead, reason: str = "") -> None:
         """Move a message into the group's dead letters.
 
-        It is there once, because the letter's gid comes from the entry's place.
+        It is there once: its gid comes from the entry's place. One that was sent again or removed since does not count.
 
         Raises:
             TwophaseError: it stays where it is.
@@ -427,7 +427,9 @@ class Queues:
         sent: Sent | TwophaseError = StateConflict()
         for gid in gids_of_letter(letter, dead.held.gid, topic, queue, dead.number):
             sent = await self._sent(*self._submit(letter, gid, None), letter)
-            if not isinstance(sent, (StateConflict, ContentConflict, ContraryDecision)):
+            if isinstance(sent, Sent) and sent.offset >= 0 and not await self._store.get(sent_again_as(letter, gid)):
+                break
+            if not isinstance(sent, (Sent, StateConflict, ContentConflict, ContraryDecision)):
                 break  # otherwise the gid names another message
         if isinstance(sent, TwophaseError):
             raise sent
