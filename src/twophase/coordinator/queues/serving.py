@@ -128,7 +128,7 @@ class Serving(Subscriptions):
                 subscription.wake()
                 subscription.watch(now_ms)
                 return given, dead
-            if now_ms >= until_ms:
+            if now_ms >= until_ms + subscription.overtime_ms:
                 return [], []
             until_ms = min(until_ms, now_ms + wait_ms)  # the clock may have been set back
             wait_s = (until_ms - now_ms) / 1000

@@ -18,6 +18,13 @@ from twophase.stores.queue_rows import Entry, Progress
 PAGE_ENTRIES = 64
 _CROWDED_BYTES = 64 * 1024
 """Bytes that one request takes where memory holds enough."""
+_PAGES_MAX = 64
+"""Pages that one request reads at once, and one of each queue.
+
+A filter may leave out millions. What is found is given out meanwhile, others have their turn, and polls end in time.
+"""
+_OVERTIME_MS = 2_000
+"""The clients of RocketMQ wait three seconds longer than they ask for."""
 
 Taken = tuple[Cursor, int, Undone, Held]
 
@@ -37,6 +44,8 @@ class Subscription:
         self.cursors: dict[int, Cursor] = {}
         self.lacks_queue = False
         """True when there are entries in a queue without a cursor."""
+        self._is_cut = False
+        """True when the last taking ended for the number of its pages alone."""
         self._appends: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._turn = 0
@@ -56,6 +65,11 @@ class Subscription:
     def idle(self) -> bool:
         """True when no consumer waits, and none has anything."""
         return not self._waiters and not any(cursor.undone for cursor in self.cursors.values())
+
+    @property
+    def overtime_ms(self) -> int:
+        """The time for which a poll goes on behind its own, because there is more to read."""
+        return _OVERTIME_MS if self._is_cut else 0
 
     @property
     def in_flight(self) -> int:
@@ -104,6 +118,8 @@ class Subscription:
 
     async def wait(self, seconds: float, now_ms: int) -> None:
         """Wait for something to look for, no longer than this."""
+        if self._is_cut:
+            return  # there is more to read
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self.watch(now_ms)
@@ -158,18 +174,25 @@ class Subscription:
 
         try:
             async with self._lock:
+                self._is_cut, left = False, _PAGES_MAX
                 for queue in self._in_turn():
                     cursor = self.cursors[queue]
                     cursor.expire(now_ms())
-                    more = True
+                    more, has_read = True, False
                     while more and not is_enough():
                         found = cursor.take(wanted, limit - len(taken))
                         taken += [(cursor, *one) for one in found]
+                        if has_read and left <= 0:
+                            self._is_cut = True
+                            break
+                        left, has_read = left - 1, True
                         more = not is_enough() and await self._read(cursor, queue, page_entries())
         except BaseException:
             self.put_back(taken)
             self.wake()  # it was this one's turn, and what it was woken for waits on
             raise
+        if self._is_cut:
+            self.wake()  # the poll of this one may end
         taken = [one for one in taken if one[0].waits(one[1], one[2])]
         return taken if bytes_max is None else _within(taken, bytes_max)
 
