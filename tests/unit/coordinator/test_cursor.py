@@ -126,6 +126,21 @@ class CursorAgainstModel(RuleBasedStateMachine):
             del self.with_consumers[number]
             self.done.add(number)
 
+    @precondition(lambda self: self.with_consumers)
+    @rule(data=st.data())
+    def repeat_an_extension(self, data: st.DataObject) -> None:
+        """Extend an entry by the request of its last extension, which makes no other receipt."""
+        number = data.draw(st.sampled_from(sorted(self.with_consumers)))
+        receipt, for_ms, rests = self.cursor.undone[number].extended
+        newest, until_ms = self.with_consumers[number]
+        if receipt:
+            until_ms = max(self.now_ms + for_ms, until_ms)
+            self.cursor.extend(number, receipt, newest, self.now_ms + for_ms, for_ms, rests=rests)
+            assert self.cursor.extended(number, receipt, for_ms, rests=rests) == newest
+            self.with_consumers[number] = newest, until_ms
+            if rests:
+                self.rests[number] = until_ms
+
     @rule(ms=st.integers(1, 20))
     def pass_time(self, ms: int) -> None:
         """Let time pass; a last receipt counts until the next delivery."""

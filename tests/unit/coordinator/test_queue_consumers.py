@@ -81,6 +81,23 @@ async def test_a_consumer_that_extends_keeps_its_message_under_another_receipt(
     assert await queueing.receive() == []
 
 
+async def test_a_consumer_that_extends_by_its_first_receipt_again_keeps_its_message(
+    harness: Harness, queueing: Queueing
+) -> None:
+    await queueing.send(order("1"))
+    (first,) = await queueing.receive(invisible_ms=10_000)
+    for _ in range(3):
+        handle = await queueing.queues.extend("", GROUP, TOPIC, first.handle, 10_000)
+        harness.clock.advance(9_000)
+        assert await queueing.receive() == []
+
+    harness.clock.advance(1_000)
+
+    assert await queueing.ids() == ["1"]
+    with pytest.raises(ReceiptStale):
+        await queueing.queues.ack("", GROUP, TOPIC, handle)
+
+
 @pytest.mark.parametrize("handle", ["", "garbage", "a-b-c-d-e", "x-y-1-1", "é-y-1-1-é"])
 async def test_a_receipt_that_nothing_made_is_invalid(queueing: Queueing, handle: str) -> None:
     with pytest.raises(ReceiptInvalid):

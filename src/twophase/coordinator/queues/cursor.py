@@ -239,7 +239,7 @@ class Cursor:
         while self._times and self._times[0][0] <= now_ms:
             _, number, receipt = heapq.heappop(self._times)
             one = self.undone.get(number)
-            if one is not None and one.receipt == receipt and one.until_ms:
+            if one is not None and one.receipt == receipt and 0 < one.until_ms <= now_ms:
                 one.until_ms = 0
                 self._list(number, one)
 
@@ -324,7 +324,7 @@ class Cursor:
             number: of the entry.
             by: the receipt that the consumer names. An earlier one than the newest shortens nothing: its request may
                 be older than the last extension.
-            receipt: the next one.
+            receipt: the next one; the newest again where the request is repeated.
             until_ms, for_ms: the time to which it is postponed, and how long that is.
             rests: as of `postpone`.
 
@@ -342,8 +342,7 @@ class Cursor:
     def extended(self, number: int, receipt: int, for_ms: int, *, rests: bool = False) -> int:
         """Return the newest receipt of an entry whose last act was this extension.
 
-        Returns 0 where it was not. The answer may have been lost. Nothing is changed: the message is not the
-        consumer's for longer.
+        Returns 0 where it was not. The answer may have been lost.
         """
         one = self.undone.get(number)
         return one.receipt if one is not None and receipt and one.extended == (receipt, for_ms, rests) else 0

@@ -309,13 +309,12 @@ class Serving(Subscriptions):
         """See `QueueApi.extend`."""
         cursor, (queue, number, delivery) = self._named_by(group, topic, handle)
         newest = 0 if cursor is None else cursor.extended(number, delivery, invisible_ms, rests=rests)
-        if not newest:
+        if cursor is None or not newest:
             cursor, _ = await self._given_here(group, topic, handle)
             newest = self._receipts.next()
-            cursor.extend(number, delivery, newest, self.now_ms() + invisible_ms, invisible_ms, rests=rests)
-            self._report(cursor)
-            self._subscriptions[group, topic].watch(self.now_ms())
-        assert cursor is not None, "it has the entry"
+        cursor.extend(number, delivery, newest, self.now_ms() + invisible_ms, invisible_ms, rests=rests)
+        self._report(cursor)
+        self._subscriptions[group, topic].watch(self.now_ms())
         if rests and self._is_to_write(cursor):
             await self._written([cursor])
         return self._receipts.handle(place_of(group, topic), queue, number, newest)

@@ -86,7 +86,7 @@ EXTEND: Final = _operation(
     "Keep a message for longer",
     Extend,
     Extended,
-    "The same request again, whose answer was lost, gets the same receipt and changes nothing.",
+    "The same request again, whose answer was lost, gets the same receipt, and its time begins anew.",
     _409=STALE,
 )
 GIVE_BACK: Final = _operation(
