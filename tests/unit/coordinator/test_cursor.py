@@ -129,7 +129,7 @@ class CursorAgainstModel(RuleBasedStateMachine):
     @precondition(lambda self: self.with_consumers)
     @rule(data=st.data())
     def repeat_an_extension(self, data: st.DataObject) -> None:
-        """Extend an entry by the request of its last extension, which makes no other receipt."""
+        """Extend an entry by the request of its last extension: the receipt stays."""
         number = data.draw(st.sampled_from(sorted(self.with_consumers)))
         receipt, for_ms, rests = self.cursor.undone[number].extended
         newest, until_ms = self.with_consumers[number]

@@ -20,7 +20,7 @@ def queueing(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> Queueing:
 
 
 async def send(queueing: Queueing, pages: int) -> None:
-    """Send pages of messages with the tag `often`, and one with the tag `rare` on both sides of them."""
+    """Send pages with the tag `often`, between two messages with the tag `rare`."""
     await queueing.send(order("first", tag="rare"))
     for page in range(pages):
         await queueing.send(*(order(f"{page}-{number}", tag="often") for number in range(PAGE_ENTRIES)))

@@ -278,8 +278,8 @@ class QueueApi(Protocol):
     ) -> str:
         """Keep a message for `invisible_ms` from now; then it is delivered again.
 
-        Returns the new receipt. The same request again, whose answer may have been lost, gets the same one, and its time
-        begins anew. One by an earlier receipt than the newest shortens nothing.
+        Returns the new receipt. The same request again, whose answer may have been lost, gets the same one, and its
+        time begins anew. One by an earlier receipt than the newest shortens nothing.
 
         `rests`: it waits that time also after a restart, and at another node; when this returns that is durable.
         Otherwise others get it then at once.
