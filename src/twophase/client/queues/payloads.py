@@ -6,6 +6,8 @@ Promise: a text about a body that cannot be read has names and types of fields, 
 from __future__ import annotations
 
 import functools
+import gzip
+import io
 import re
 import zlib
 from collections.abc import Iterator
@@ -20,8 +22,6 @@ P = TypeVar("P")
 
 PLAIN_BYTES_MAX: Final = 64 * 1024 * 1024
 """A body that was compressed, when it is plain."""
-_GZIP: Final = 31
-"""zlib's window bits for gzip."""
 _VALUE: Final = re.compile(r"'.*'", re.DOTALL)
 """A value in a text of msgspec's."""
 _FIELDS_SHOWN: Final = 3
@@ -35,13 +35,13 @@ def plain(body: bytes, encoding: str) -> bytes:
     """
     if encoding != "gzip":
         return body
-    stream = zlib.decompressobj(_GZIP)
     try:
-        text = stream.decompress(body, PLAIN_BYTES_MAX)
-    except zlib.error as error:
-        raise PayloadUnreadable("the body is not gzip, as its encoding says.") from error
-    if not stream.eof:
-        raise PayloadUnreadable(f"the body is truncated, or has more than {PLAIN_BYTES_MAX} bytes when it is plain.")
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as stream:  # of any number of members
+            text = stream.read(PLAIN_BYTES_MAX + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise PayloadUnreadable("the body is not gzip, as its encoding says, or truncated.") from error
+    if len(text) > PLAIN_BYTES_MAX or not body:
+        raise PayloadUnreadable(f"the body is empty, or has more than {PLAIN_BYTES_MAX} bytes when it is plain.")
     return text
 
 
