@@ -28,6 +28,8 @@ QUESTION_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that wait in one channel, behind which it takes no more questions."""
 NAMES_MAX: Final = 1024
 """Names for which one client answers questions."""
+NAMES_OF_ALL_MAX: Final = 100_000
+"""Names of all sessions; beyond, those without a channel are forgotten."""
 
 
 class Channel(Protocol):
@@ -45,10 +47,14 @@ class Session:
         queues: the engine, which knows the client while it has a channel.
         caller: the token's owner.
         client_id: the client's name for itself.
+        on_names: hears how many more names it answers for.
     """
 
-    def __init__(self, queues: QueueApi, caller: Caller, client_id: str) -> None:
+    def __init__(
+        self, queues: QueueApi, caller: Caller, client_id: str, on_names: Callable[[int], None] = lambda _: None
+    ) -> None:
         self.caller = caller
+        self.on_names = on_names
         self.client_id = engine_id(caller, client_id)
         self.producers: frozenset[str] = frozenset()
         self._queues = queues
@@ -96,9 +102,10 @@ class Session:
     def answers_for(self, names: Collection[str]) -> None:
         """Note names for which the client can be asked, as `producers_of` gives them."""
         if not self.producers.issuperset(names) and len(self.producers.union(names)) <= NAMES_MAX:
-            self.producers = self.producers.union(names)
+            before, self.producers = len(self.producers), self.producers.union(names)
             if self._channels:
                 self._attach()
+            self.on_names(len(self.producers) - before)
 
     def ask(self, question: Question) -> bool:
         """Send a question; False when it cannot be sent now. Implements `queues.Client`."""
@@ -146,13 +153,14 @@ class Sessions:
     def __init__(self, queues: QueueApi) -> None:
         self._queues = queues
         self._known: OrderedDict[str, Session] = OrderedDict()
+        self._names = 0
 
     def of(self, caller: Caller, client_id: str) -> Session:
         """Return the session of a client; a new one for a new client."""
         name = engine_id(caller, client_id)
         session = self._known.get(name)
         if session is None:
-            session = self._known[name] = Session(self._queues, caller, client_id)
+            session = self._known[name] = Session(self._queues, caller, client_id, self._count_names)
             if len(self._known) > SESSIONS_MAX:
                 self._forget_one()
         else:
@@ -170,12 +178,20 @@ class Sessions:
         for session in self._known.values():
             session.end_polls()
 
-    def _forget_one(self) -> None:
-        """Forget the session without a channel that was used least recently."""
+    def _count_names(self, more: int) -> None:
+        self._names += more
+        while self._names > NAMES_OF_ALL_MAX and self._forget_one():
+            pass
+
+    def _forget_one(self) -> bool:
+        """Forget the session without a channel that was used least recently; False if there is none."""
         for name, session in self._known.items():
             if session.is_idle:
                 del self._known[name]
-                return
+                self._names -= len(session.producers)
+                session.on_names = lambda _: None
+                return True
+        return False
 
 
 def engine_id(caller: Caller, client_id: str) -> str:

@@ -103,6 +103,29 @@ async def test_the_heads_of_requests_that_wait_count_too() -> None:
         await until(lambda: budget.used == 0)
 
 
+@pytest.mark.parametrize("part", ["head", "body"])
+async def test_the_head_of_an_unfinished_request_counts_with_its_headers(part: str) -> None:
+    budget = ByteBudget(64 * MEBIBYTE)
+    headers = [f"x{number}:1" for number in range(6_000)]
+    request = post("/api/dtmsvr/prepare", b"[]", *headers)
+    sent = request[: request.index(b"\r\n\r\n")] if part == "head" else request[:-1]
+    async with listening(per_address_percent=25, budget=budget) as wire:
+        clients = [await wire.connect() for _ in range(4)]
+        for client in clients:
+            client.writer.write(sent)
+        await until(lambda: budget.used > 4 * 6_000 * 192)
+        for client in clients:
+            client.writer.write(request[len(sent) :])
+            assert (await client.response()).status == 400
+        assert budget.used == 0
+        hoarders = [await wire.connect() for _ in range(16)]
+        for client in hoarders:
+            client.writer.write(sent)
+        await until(lambda: wire.listener.connections < 20)
+        assert budget.used <= 16 * MEBIBYTE
+    assert budget.used == 0
+
+
 async def test_a_client_that_leaves_gives_back_what_its_waiting_requests_kept() -> None:
     budget = ByteBudget(64 * MEBIBYTE)
     async with listening(budget=budget) as wire:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from tests.integration.server.running import running
 from tests.support.fake_coordinator import Client, Response, Wire, get, listening, message, post, prepare
 from tests.support.waiting import until
 from twophase.core.errors import ServerFault
@@ -84,6 +86,27 @@ async def test_bad_json_keeps_the_connection(wire: Wire) -> None:
     assert response.status == 400
     assert json.loads(response.body)["code"] == "TP-1000"
     assert (await client.ask(prepare("g1"))).status == 200
+
+
+async def test_a_refusal_does_not_repeat_a_long_text_of_the_request(tmp_path: Path) -> None:
+    long = "x" * 100_000
+    hostile = {
+        "/api/json-rpc": {"jsonrpc": "2.0", "id": long, "method": "newGid"},
+        "/api/twophase/prepare-many": {"messages": [{long: 1}]},
+        "/api/twophase/queues/decide": {"transaction_id": "t", "decision": long, "client": "c"},
+    }
+    async with running(tmp_path) as server:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        for path, body in hostile.items():
+            answer = await client.ask(post(path, json.dumps(body).encode()))
+            assert (answer.status, path) in {(400, path), (200, "/api/json-rpc")}
+            assert len(answer.body) < 2_000, answer.body[:1_000]
+        properties = {f"p{number}": "" for number in range(20_000)}
+        many = json.dumps({"numbers": [0], "set_properties": properties}).encode()
+        answer = await client.ask(post("/api/twophase/letters/group/redrive", many))
+        assert (answer.status, json.loads(answer.body)["code"]) == (400, "TP-1001")
+        client.writer.close()
+        await client.writer.wait_closed()
 
 
 async def test_a_declared_body_beyond_the_limit_is_refused_unread(wire: Wire) -> None:

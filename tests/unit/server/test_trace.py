@@ -54,3 +54,10 @@ def test_names_that_strangers_make_up_do_not_stay_for_ever() -> None:
         headers.of({b"x-%d" % number: b"1"})
     assert len(headers._others) <= 1024
     assert headers.of({b"traceparent": PARENT})
+
+
+def test_a_long_name_that_a_stranger_makes_up_is_not_kept() -> None:
+    headers, long = TraceHeaders(), b"x" * 60_000
+    assert headers.of({long: b"1", b"Accept": b"*/*"}) == ()
+    assert headers.in_none_of({b"Accept": b"*/*"})
+    assert not headers.in_none_of({long: b"1"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from twophase.core.errors.base import Fate, TwophaseError
 
@@ -10,11 +10,20 @@ if TYPE_CHECKING:
     from twophase.core.lifecycle import State
 
 
+_CHARACTERS_MAX: Final = 1_000
+
+
 class InvalidRequest(TwophaseError):
     """The request cannot be understood."""
 
     code = "TP-1000"
     remedy = "Correct the named field and send it again; nothing was stored."
+
+    def __init__(self, message: str | None = None, *, gid: str | None = None, remedy: str | None = None) -> None:
+        """Make the error; a text that repeats a long value of the request is cut."""
+        if message is not None and len(message) > _CHARACTERS_MAX:
+            message = f"{message[:_CHARACTERS_MAX]}…"
+        super().__init__(message, gid=gid, remedy=remedy)
 
 
 class LimitExceeded(InvalidRequest):

@@ -32,10 +32,12 @@ from twophase.grpc_server.http2.frames import (
     window_update,
 )
 from twophase.grpc_server.http2.headers import Blocks, Malformed, require_regular
-from twophase.grpc_server.http2.limits import RECEIVE_WINDOW, TURN_BYTES, TURN_FIELDS
+from twophase.grpc_server.http2.limits import HEAD_BYTES_FREE, RECEIVE_WINDOW, TURN_BYTES, TURN_FIELDS
+from twophase.grpc_server.http2.long_messages import LongMessages
 from twophase.grpc_server.http2.owner import Owner
 from twophase.grpc_server.http2.reader import NotHttp2, unpadded
 from twophase.grpc_server.http2.stream import Stream
+from twophase.http_client.byte_budget import NO_ROOM
 
 _RESET_REMEMBERED_MAX: Final = 256
 _SKIPPED_REMEMBERED_MAX: Final = 16
@@ -58,8 +60,9 @@ class Connection(Control, asyncio.Protocol):
         self._blocks = Blocks(port.known)
         self._last = 0
         self._window = RECEIVE_WINDOW
-        self._granted = 0
-        self._asking: deque[tuple[Stream, int]] = deque()
+        self._long = LongMessages(self.widen, self.limits.long_bytes_max)
+        self._heads: dict[int, int] = {}
+        """The bytes of long headers, by stream, as far as no other request shares them."""
         self._reset: deque[int] = deque(maxlen=_RESET_REMEMBERED_MAX)
         self._skipped: deque[tuple[int, int]] = deque(maxlen=_SKIPPED_REMEMBERED_MAX)
         self._out: list[bytes] = []
@@ -100,7 +103,9 @@ class Connection(Control, asyncio.Protocol):
         for stream in streams.values():
             self.keep(stream, 0)
             stream.cut()
-        self._asking.clear()
+        self._long.clear()
+        self._heads.clear()
+        self._account.release()
         self.port.left(self)
 
     def data_received(self, data: bytes) -> None:
@@ -209,6 +214,8 @@ class Connection(Control, asyncio.Protocol):
                 raise StreamFault(stream, PROTOCOL_ERROR, str(error)) from error
             finally:
                 self.tired = self._blocks.fields > self._turn_fields
+            if self._blocks.size > HEAD_BYTES_FREE:
+                self._keep_head(stream, self._blocks.size)
         if self.leaving:
             self._reset.append(stream)
             return
@@ -317,30 +324,11 @@ class Connection(Control, asyncio.Protocol):
 
         It passes at once, or when other long messages are whole.
         """
-        if stream.asks:
-            return
-        if self._granted and self._granted + by > self.limits.long_bytes_max:
-            stream.asks = True
-            self._asking.append((stream, by))
-            return
-        self._granted += by
-        stream.granted += by
-        self.widen(stream, by)
+        self._long.admit(stream, by)
 
     def admitted(self, stream: Stream) -> None:
         """Note that a long message is whole, or given up."""
-        self._granted -= stream.granted
-        stream.granted = 0
-        while self._asking:
-            asking, by = self._asking[0]
-            if self.streams.get(asking.number) is asking and not asking.ended:
-                if self._granted and self._granted + by > self.limits.long_bytes_max:
-                    return
-                self._asking.popleft()
-                asking.asks = False
-                self.admit(asking, by)
-            else:
-                self._asking.popleft()
+        self._long.admitted(stream)
 
     def keep(self, stream: Stream, size: int) -> bool:
         """Count `size` bytes of a request that is not whole.
@@ -352,6 +340,15 @@ class Connection(Control, asyncio.Protocol):
             return False
         stream.kept = size
         return True
+
+    def _keep_head(self, stream: int, size: int) -> None:
+        """Count the headers of a request until it is answered; raises StreamFault."""
+        if not self._account.keep(self._account.kept + size):
+            raise StreamFault(stream, REFUSED_STREAM, NO_ROOM)
+        self._heads[stream] = size
+
+    def _release_head(self, stream: int) -> None:
+        self._account.keep(self._account.kept - self._heads.pop(stream, 0))
 
     def over(self, stream: Stream) -> None:
         """Note that the answer on a stream has been sent.
@@ -372,6 +369,7 @@ class Connection(Control, asyncio.Protocol):
         self.write(reset(fault.stream, fault.code))
         self._reset.append(fault.stream)
         self._cut(fault.stream)
+        self._release_head(fault.stream)
         self.odd()
 
     def take_reset(self, stream: int) -> None:
@@ -394,10 +392,12 @@ class Connection(Control, asyncio.Protocol):
 
     def _drop(self, stream: Stream) -> None:
         self.streams.pop(stream.number, None)
-        if stream.granted:
+        if stream.granted or stream.asks:
             self.admitted(stream)
         if stream.kept:
             self.keep(stream, 0)
+        if self._heads:
+            self._release_head(stream.number)
 
     def leave(self) -> None:
         """Accept no more requests; close when those under way are answered."""
@@ -436,6 +436,8 @@ class Connection(Control, asyncio.Protocol):
         for stream in streams.values():
             self.keep(stream, 0)
             stream.cut()
+        self._heads.clear()
+        self._account.release()
         if self._out:
             self._transport.write(b"".join(self._out))
             self._out = []

@@ -47,6 +47,8 @@ FIELDS_MAX: Final = 128
 FIELDS_USUAL: Final = 32
 FIELD_BYTES_BESIDE: Final = 32
 """Bytes that each field counts beside its name and value (RFC 9113, 6.5.2)."""
+_FIELD_BYTES: Final = 128
+"""Bytes of memory that each field takes beside its name and value."""
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _NEEDED: Final = frozenset({b":method", b":scheme", b":path"})
 _OF_HTTP_1: Final = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
@@ -107,6 +109,8 @@ class Blocks(Generic[H]):
         """All fields of blocks that were not known as a whole."""
         self.decoded = 0
         """Fields of this second that were decoded, or were more than a block usually has."""
+        self.size = 0
+        """About the memory of the last request's headers, as far as it shares them with no other."""
         self._shared = known
         self._decoder = Decoder(known.list_bytes_max)
         self._decoder.header_table = self._table = _NotingTable()
@@ -123,6 +127,7 @@ class Blocks(Generic[H]):
             Malformed: it is no request. ConnectionFault: it cannot be decoded.
         """
         shared = self._shared
+        self.size = 0
         cut = None
         if shared.names and self.known is shared.without_table and len(block) <= BLOCK_BYTES_REMEMBERED_MAX:
             cut = _cut(block, shared.names)
@@ -150,6 +155,7 @@ class Blocks(Generic[H]):
         except (HPACKError, IndexError) as error:
             raise ConnectionFault(COMPRESSION_ERROR, "a block of headers cannot be decoded") from error
         self.fields += len(fields)
+        self.size = sum(len(name) + len(value) + _FIELD_BYTES for name, value in fields)
         self.decoded = max(self.decoded, before + len(fields) - FIELDS_USUAL)
         if self.decoded > self._shared.fields_max:
             raise ConnectionFault(ENHANCE_YOUR_CALM, "too many new headers")

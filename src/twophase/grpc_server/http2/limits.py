@@ -23,6 +23,8 @@ The next read waits until the other connections had their turn.
 TURN_FIELDS: Final = 512
 """Headers, in blocks that were not seen before, that end the turn too."""
 
+HEAD_BYTES_FREE: Final = 1024
+"""Bytes of a request's headers that do not count in the budget."""
 
 RESERVED_MAX: Final = 16
 """Connections beyond the bound, on which the server's health may be asked for."""

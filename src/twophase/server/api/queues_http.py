@@ -32,9 +32,11 @@ from twophase.core.queue_operating import (
     Reset,
     ResetRequest,
 )
+from twophase.http_client.turns import LONG_BYTES
 from twophase.server.api.messages_http import act_of
 from twophase.server.api.operation import Operation, Parameter, Served, caller_of, refusal_answer
 from twophase.server.codecs.encode import Answer
+from twophase.server.codecs.values import require_values
 from twophase.server.identity.caller import Caller
 
 QUEUES_PATH: Final = "/api/twophase/queue-topics"
@@ -263,10 +265,13 @@ async def read(request: Request, kind: type[T]) -> T:
     """Return the body of a request.
 
     Raises:
-        InvalidRequest: it is no such JSON object.
+        InvalidRequest: it is no such JSON object. LimitExceeded: it has too many values.
     """
+    body = await request.body() or b"{}"
+    if len(body) > LONG_BYTES:
+        require_values(body)
     try:
-        return msgspec.json.decode(await request.body() or b"{}", type=kind)
+        return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"body: a JSON object is needed: {error}") from error
 

@@ -22,6 +22,7 @@ TRACE_BYTES_MAX: Final = 4096
 """Bytes in names and values of one message's trace headers; more are left out."""
 NAMES_MAX: Final = 16
 _REMEMBERED_MAX: Final = 1024
+_REMEMBERED_BYTES_MAX: Final = 64
 _NAME: Final = re.compile(r"[0-9a-z][0-9a-z_.-]*")
 _VALUE: Final = re.compile(rb"[\x20-\x7e]+")
 _NOT_OURS_TO_PASS: Final = CONNECTION_HEADERS | frozenset(
@@ -85,9 +86,10 @@ class TraceHeaders:
                 continue
             name = spelled.lower().decode("latin-1")
             if name not in self._names:
-                if len(self._others) >= _REMEMBERED_MAX:
-                    self._others.clear()
-                self._others.add(spelled)
+                if len(spelled) <= _REMEMBERED_BYTES_MAX:
+                    if len(self._others) >= _REMEMBERED_MAX:
+                        self._others.clear()
+                    self._others.add(spelled)
                 continue
             left_bytes -= len(name) + len(value)
             if left_bytes >= 0 and _VALUE.fullmatch(value):

@@ -27,7 +27,7 @@ from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.asgi_response import PendingAsgiResponse
 from twophase.server.http_port.in_turns import NOTHING
 from twophase.server.http_port.known_heads import NO_HEADS
-from twophase.server.http_port.parser import ALL_TAKEN, BODY
+from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEADER_BYTES
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
 from twophase.server.http_port.timed import TimedParser
 from twophase.server.http_port.unread import UnreadAnswers
@@ -45,8 +45,6 @@ _PENDING_MAX: Final = 64
 """Bound on requests without a response; beyond it the connection is not read."""
 _PENDING_LOW: Final = 16
 _TURNED_AWAY_MAX: Final = 256
-_HEADER_BYTES: Final = 192
-"""Bytes that each header of a request takes beside its name and value."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _ABORT: Final = Route.ABORT
 _PREPARE: Final = Route.PREPARE
@@ -279,7 +277,7 @@ class Connection(TimedParser):
 
         The head of a request that waits for its turn counts in the budget.
         """
-        size = self._head_bytes(_HEADER_BYTES) if self._pending else 0
+        size = self._head_bytes(HEADER_BYTES) if self._pending else 0
         if self._account.keep(self._account.kept + size):
             HttpToolsProtocol.on_headers_complete(self)
         else:

@@ -51,6 +51,8 @@ _ONCE: Final = FIELDS | {b"authorization", TRANSFER_ENCODING}
 _UPGRADE_HEADERS: Final = frozenset({b"connection", b"http2-settings", b"upgrade"})
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,9})[ \t]*\r\n", re.IGNORECASE)
 BODY: Final = 2
+HEADER_BYTES: Final = 192
+"""Bytes that each header of a request takes beside its name and value."""
 
 
 class RequestParser(InTurns, ABC):
@@ -88,6 +90,8 @@ class RequestParser(InTurns, ABC):
         self._fresh = False
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
+        self._head_kept = 0
+        """About the memory of an unfinished request's head."""
         self._body = bytearray()
         self._account = port.account("")  # opened anew when the peer's address is known
         self._queued_bytes = 0
@@ -220,6 +224,10 @@ class RequestParser(InTurns, ABC):
             self._unfinished_bytes = 0
         elif not self._fresh:
             self._unfinished_bytes += size_bytes
+        if self.reading == HEAD:
+            self._head_kept = size_bytes + (0 if self._fresh else self._head_kept)
+        elif self._fresh:
+            self._head_kept = self._head_bytes(HEADER_BYTES)
         if self._fresh:
             self._fresh = False
             self._unfinished_bytes = 0
@@ -230,8 +238,12 @@ class RequestParser(InTurns, ABC):
             self.refuse(413, too_large(BODY_BYTES_MAX, len(self._body)))
         elif self._unfinished_bytes > _HEAD_MAX:
             self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, self._unfinished_bytes))
-        elif not self._account.keep(self._queued_bytes + len(self._body)):
+        elif not self._account.keep(self._queued_bytes + len(self._body) + self._head_in_memory()):
             self.refuse(503, Overloaded(NO_ROOM))
+
+    def _head_in_memory(self) -> int:
+        """Return about how much memory the head needs: its headers are apart before it is whole."""
+        return self._head_kept + (HEADER_BYTES * len(self._fields) if self.reading == HEAD else 0)
 
     def _drop_body(self) -> None:
         """Forget the body that has arrived so far."""

@@ -21,14 +21,21 @@ class Outbox:
     def __init__(self, keep: Callable[[int], bool]) -> None:
         self._keep = keep
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue()
-        self._bytes = 0
+        self._bytes = self._held = 0
+
+    def hold(self, size: int) -> bool:
+        """Count `size` bytes as long as the stream lives; False when the budget does not suffice."""
+        if not self._keep(size + self._bytes):
+            return False
+        self._held = size
+        return True
 
     def offer(self, question: Question) -> bool:
         """Send a question soon; False while too much waits. Implements `sessions.Channel`."""
         if self._waiting.qsize() >= QUESTIONS_MAX or self._bytes >= QUESTION_BYTES_MAX:
             return False
         message = encode_question(*asked(question), question.transaction_id)
-        if not self._keep(self._bytes + len(message)):
+        if not self._keep(self._held + self._bytes + len(message)):
             return False
         self.put(message)
         return True
@@ -44,7 +51,7 @@ class Outbox:
             message = await self._waiting.get()
             await send(message)
             self._bytes -= len(message)
-            self._keep(self._bytes)
+            self._keep(self._held + self._bytes)
             self._waiting.task_done()
 
     async def empty(self) -> None:

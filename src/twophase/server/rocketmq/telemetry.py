@@ -12,7 +12,7 @@ from typing import Final
 
 from twophase.coordinator.background import end
 from twophase.coordinator.queues import QueueApi
-from twophase.core.errors import QueueNotFound, TwophaseError
+from twophase.core.errors import Overloaded, QueueNotFound, TwophaseError
 from twophase.grpc_server.status import Ended
 from twophase.grpc_server.streaming import StreamingCall
 from twophase.rocketmq_wire.answers import encode_settings, encode_telemetry_status
@@ -33,6 +33,8 @@ BACKOFF_FIRST_MS: Final = 10
 BACKOFF_CAP_MS: Final = 1_000
 _NO_LIMIT: Final = 2**31 - 1
 """The largest number of deliveries on the wire: the clients take 0 as none at all."""
+_NAME_BYTES: Final = 640
+"""About the memory of a name for which a producer answers."""
 PRODUCER_GROUP: Final = "producer.group"
 """The property of a client's settings that names its group of producers."""
 
@@ -68,7 +70,7 @@ class Telemetry:
                     if settings is None:
                         call.odd()  # nothing that is sent here is answered by one
                     else:
-                        outbox.put(await self._answer(client, settings))
+                        outbox.put(await self._answer(client, settings, outbox))
                         session.opened(outbox)
                 except (TwophaseError, BrokenMessage) as error:
                     await client.caller.noted()
@@ -78,7 +80,7 @@ class Telemetry:
             session.closed(outbox)
             await end(writing)
 
-    async def _answer(self, client: Client, settings: ClientSettings) -> bytes:
+    async def _answer(self, client: Client, settings: ClientSettings, outbox: Outbox) -> bytes:
         require_client_type(settings.client_type)
         if settings.publishes is settings.subscribes or settings.publishes != (
             settings.client_type == ClientType.PRODUCER
@@ -89,7 +91,10 @@ class Telemetry:
             client.require_topic(topic)
         if settings.group is None:
             session = client.session
-            session.answers_for({producers_of(client.caller, topic.namespace, topic.name) for topic in topics})
+            names = {producers_of(client.caller, topic.namespace, topic.name) for topic in topics}
+            if not outbox.hold(_NAME_BYTES * len(session.producers | names)):
+                raise Overloaded("too many bytes of topics of producers are kept.")
+            session.answers_for(names)
             client.peculiar.name_group(session, dict(settings.properties).get(PRODUCER_GROUP, ""))
             return encode_settings(settings, _server_settings(17, (1_000,), fifo=False))
         group, owner = group_in(settings.group), client.caller.owner

@@ -19,7 +19,7 @@ from tests.support.rocketmq_wire import (
 from twophase.coordinator.background import end
 from twophase.coordinator.queues import Question, QueueMessage
 from twophase.rocketmq_wire.codes import ClientType, Code
-from twophase.rocketmq_wire.descriptors import SERVICE
+from twophase.rocketmq_wire.descriptors import SERVICE, kind
 from twophase.server.identity.caller import UNLIMITED
 from twophase.server.rocketmq.caller import Client
 from twophase.server.rocketmq.outbox import Outbox
@@ -163,3 +163,38 @@ async def test_a_question_that_the_budget_has_no_room_for_is_another_clients(ser
     question = Question(QueueMessage(TOPIC, "", "1", bytes(1024 * 1024), kind="transaction"), "t", 0)
     assert not Outbox(lambda size: size < 1024 * 1024).offer(question)
     assert Outbox(lambda size: size > 1024 * 1024).offer(question)
+
+
+class _Talker:
+    """A stream of a client that sends settings, and has room for 100 kB."""
+
+    def __init__(self, *settings: bytes) -> None:
+        self.settings, self.kept, self.heard = list(settings), 0, list[bytes]()
+
+    def __aiter__(self) -> _Talker:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if not self.settings:
+            raise StopAsyncIteration
+        return self.settings.pop(0)
+
+    def keep(self, size: int) -> bool:
+        if size < 100_000:
+            self.kept = size
+        return size < 100_000
+
+    async def send(self, message: bytes) -> None:
+        self.heard.append(message)
+
+
+async def test_the_topics_of_a_producer_count_as_long_as_its_stream_lives(server: Serving) -> None:
+    assert server.port is not None
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, "", server.port._sessions, server.port._peculiarities)
+    few, many = (tuple(f"topic-{number}" for number in range(count)) for count in (100, 200))
+    call: Any = _Talker(settings_command(few), settings_command(many), settings_command(few))
+    await asyncio.wait_for(server.port._telemetry.serve(client, call, f"/{SERVICE}/Telemetry"), PATIENCE_S)
+    codes = [kind("TelemetryCommand").FromString(raw).status.code for raw in call.heard]
+    assert codes == [Code.OK, Code.TOO_MANY_REQUESTS, Code.OK]
+    assert len(client.session.producers) == 100
+    assert call.kept == 100 * 640

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -181,6 +182,74 @@ async def test_an_unfinished_message_counts_against_the_budget_until_it_ends(end
     assert budget.used == 0
 
 
+@pytest.mark.parametrize("end", ["reset", "goes", "faults", "completes", "is refused"])
+async def test_long_headers_count_against_the_budget_until_their_request_ends(end: str) -> None:
+    peer = Peer(Limits(streams_max=3))
+    budget = peer.port.budget
+    peer.greet()
+    streams, long = (1, 3, 5), [PLAIN + frames.field(b"x", bytes((120, 97 + number)) * 6_000) for number in range(4)]
+    for stream, block in zip(streams, long, strict=False):
+        peer.send(frames.header_frames(stream, block))
+    assert 3 * 12_000 < budget.used + FREE_BYTES < 3 * 14_000
+    if end == "completes":
+        for stream in streams:
+            peer.send(frames.frame(frames.DATA, frames.END_STREAM, stream, framed(b"m")))
+        assert all(answer.ended for answer in answers(peer.said).values())
+    elif end == "reset":
+        for stream in streams:
+            peer.send(frames.reset(stream, frames.NO_ERROR))
+    elif end == "faults":
+        peer.send(frames.frame(frames.DATA, 0, 0, b"x"))
+    elif end == "is refused":
+        used = budget.used
+        peer.send(frames.header_frames(7, long[3]))
+        assert peer.said[-1].code == frames.REFUSED_STREAM
+        assert budget.used == used
+        peer.connection.connection_lost(None)
+    else:
+        peer.connection.connection_lost(None)
+    assert budget.used == 0
+    peer.connection.connection_lost(None)
+    assert budget.used == 0
+
+
+async def test_a_request_whose_headers_the_budget_has_no_room_for_may_be_sent_again() -> None:
+    peer = Peer()
+    peer.greet()
+    budget = peer.port.budget
+    others = budget.account("others", share_percent=100)
+    assert others.keep(budget.bytes_max + FREE_BYTES)
+    block = PLAIN + frames.field(b"x", b"v" * FREE_BYTES)
+    peer.send(frames.header_frames(1, block))
+    assert [frame.code for frame in peer.said if frame.kind == frames.RST_STREAM] == [frames.REFUSED_STREAM]
+    others.release()
+    peer.send(peer.call(3, block=block))
+    assert answers(peer.said)[3].body == framed(b"m")
+    assert budget.used == 0
+
+
+async def test_a_message_that_asked_for_room_and_was_given_up_is_not_kept() -> None:
+    peer = Peer(Limits(long_bytes_max=40_000))
+    peer.greet()
+    long = framed(bytes(99_000))[:60_000]
+    peer.send(frames.header_frames(1, PLAIN) + b"".join(_pieces(1, long, ends=False)))
+    tracemalloc.start()
+    try:
+        for stream in range(3, 103, 2):
+            peer.send(frames.header_frames(stream, PLAIN) + b"".join(_pieces(stream, long)))
+            assert answers(peer.said)[stream].headers["grpc-status"] == str(Status.INVALID_ARGUMENT.value)
+            peer.transport.written.clear()
+            peer._taken = 0
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 10 * len(long)
+    peer.send(frames.header_frames(103, PLAIN) + b"".join(_pieces(103, long, ends=False)))
+    assert [stream.asks for stream in peer.connection.streams.values()] == [False, True]
+    peer.send(frames.reset(1, frames.CANCEL))
+    assert [stream.asks for stream in peer.connection.streams.values()] == [False]
+
+
 @pytest.mark.parametrize("end", ["reset", "goes", "reads"])
 async def test_an_answer_counts_against_the_budget_until_it_is_read(end: str) -> None:
     peer = Peer()
@@ -213,10 +282,12 @@ async def test_an_answer_that_the_budget_has_no_room_for_is_a_refusal() -> None:
     assert answers(peer.said)[1].headers["grpc-status"] == str(Status.RESOURCE_EXHAUSTED.value)
 
 
-def _pieces(stream: int, data: bytes) -> list[bytes]:
+def _pieces(stream: int, data: bytes, *, ends: bool = True) -> list[bytes]:
     """Return the frames of a call's data."""
     cut = frames.DEFAULT_FRAME_BYTES
     return [
-        frames.frame(frames.DATA, frames.END_STREAM if at + cut >= len(data) else 0, stream, data[at : at + cut])
+        frames.frame(
+            frames.DATA, frames.END_STREAM if ends and at + cut >= len(data) else 0, stream, data[at : at + cut]
+        )
         for at in range(0, len(data), cut)
     ]
