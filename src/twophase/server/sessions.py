@@ -184,7 +184,10 @@ class Sessions:
             pass
 
     def _forget_one(self) -> bool:
-        """Forget the session without a channel that was used least recently; False if there is none."""
+        """Forget the session without a channel that was used least recently.
+
+        Returns False when all have one.
+        """
         for name, session in self._known.items():
             if session.is_idle:
                 del self._known[name]

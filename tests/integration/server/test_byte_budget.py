@@ -126,6 +126,19 @@ async def test_the_head_of_an_unfinished_request_counts_with_its_headers(part: s
     assert budget.used == 0
 
 
+async def test_the_head_of_a_request_under_way_counts_until_it_is_answered() -> None:
+    budget = ByteBudget(64 * MEBIBYTE)
+    query = get("/api/dtmsvr/query?gid=g", *(f"x{number}:1" for number in range(6_000)))
+    async with listening(budget=budget) as wire:
+        wire.coordinator.query_waits = asyncio.Event()
+        client = await wire.connect()
+        client.writer.write(query)
+        await until(lambda: budget.used > 6_000 * 192)
+        wire.coordinator.query_waits.set()
+        assert (await client.response()).status == 200
+        await until(lambda: budget.used == 0)
+
+
 async def test_a_client_that_leaves_gives_back_what_its_waiting_requests_kept() -> None:
     budget = ByteBudget(64 * MEBIBYTE)
     async with listening(budget=budget) as wire:

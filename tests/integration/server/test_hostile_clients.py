@@ -105,6 +105,10 @@ async def test_a_refusal_does_not_repeat_a_long_text_of_the_request(tmp_path: Pa
         many = json.dumps({"numbers": [0], "set_properties": properties}).encode()
         answer = await client.ask(post("/api/twophase/letters/group/redrive", many))
         assert (answer.status, json.loads(answer.body)["code"]) == (400, "TP-1001")
+        for path in ("receive", "questions"):
+            poll = {"group": "g", "topic": "t", "client": "c", "wait_ms": 0, "x": "y" * 32_768}
+            answer = await client.ask(post(f"/api/twophase/queues/{path}", json.dumps(poll).encode()))
+            assert (answer.status, json.loads(answer.body)["code"]) == (400, "TP-1001")
         client.writer.close()
         await client.writer.wait_closed()
 

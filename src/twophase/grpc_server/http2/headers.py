@@ -110,7 +110,7 @@ class Blocks(Generic[H]):
         self.decoded = 0
         """Fields of this second that were decoded, or were more than a block usually has."""
         self.size = 0
-        """About the memory of the last request's headers, as far as it shares them with no other."""
+        """About the memory of the last request's headers; 0 where others share them."""
         self._shared = known
         self._decoder = Decoder(known.list_bytes_max)
         self._decoder.header_table = self._table = _NotingTable()

@@ -38,7 +38,7 @@ METHODS: Final = ("newGid", "prepare", "submit", "abort", "registerBranch")
 _SCOPES: Final = {method: scopes_of(f"json-rpc {method}") for method in METHODS}
 _SHOWN_MAX: Final = 200
 _ID_CHARACTERS_MAX: Final = 1_000
-"""The answer repeats the id, and the budget of answers that wait does not count it."""
+"""The answer repeats the id, and no budget counts this answer."""
 
 
 class RpcCall(msgspec.Struct):

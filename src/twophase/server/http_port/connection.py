@@ -275,10 +275,9 @@ class Connection(TimedParser):
     def start_asgi_request(self) -> None:
         """Let the base class make the request's cycle; it calls `_start_asgi_task`.
 
-        The head of a request that waits for its turn counts in the budget.
+        Its head counts in the budget until the answer: a long poll may wait for a minute.
         """
-        size = self._head_bytes(HEADER_BYTES) if self._pending else 0
-        if self._account.keep(self._account.kept + size):
+        if self._account.keep(self._account.kept + self._head_bytes(HEADER_BYTES)):
             HttpToolsProtocol.on_headers_complete(self)
         else:
             self.refuse(503, Overloaded(NO_ROOM))

@@ -242,7 +242,10 @@ class RequestParser(InTurns, ABC):
             self.refuse(503, Overloaded(NO_ROOM))
 
     def _head_in_memory(self) -> int:
-        """Return about how much memory the head needs: its headers are apart before it is whole."""
+        """Return about how much memory the head needs.
+
+        Its headers are apart before it is whole.
+        """
         return self._head_kept + (HEADER_BYTES * len(self._fields) if self.reading == HEAD else 0)
 
     def _drop_body(self) -> None:

@@ -24,7 +24,10 @@ class Outbox:
         self._bytes = self._held = 0
 
     def hold(self, size: int) -> bool:
-        """Count `size` bytes as long as the stream lives; False when the budget does not suffice."""
+        """Count `size` bytes as long as the stream lives.
+
+        Returns False when the budget does not suffice.
+        """
         if not self._keep(size + self._bytes):
             return False
         self._held = size

@@ -42,7 +42,7 @@ from twophase.core.queue_api import (
 from twophase.core.queue_message import address_of
 from twophase.server.api.operation import Operation, Served, caller_of, peer_of, require_room
 from twophase.server.api.queues.long_polls import polled
-from twophase.server.api.queues.requests import NO_QUEUE, QUEUES_TAG, STALE, read, require_topic
+from twophase.server.api.queues.requests import NO_QUEUE, POLL_BYTES_MAX, QUEUES_TAG, STALE, read, require_topic
 from twophase.server.codecs.encode import Answer
 from twophase.server.identity.caller import Caller
 from twophase.server.identity.scopes import scopes_of
@@ -129,7 +129,7 @@ class QueueConsumersApi:
         ]
 
     async def _receive(self, request: Request) -> Answer:
-        asked = await read(request, Receive)
+        asked = await read(request, Receive, POLL_BYTES_MAX)
         caller = caller_of(request)
         require_topic(caller, asked.namespace, asked.topic)
         session = self._sessions.of(caller, asked.client)

@@ -33,7 +33,7 @@ from twophase.core.queue_api import (
 from twophase.core.queue_message import QueueMessage, address_of, full_name, gid_of, message_of
 from twophase.server.api.operation import Operation, Served, caller_of, peer_of, require_room
 from twophase.server.api.queues.long_polls import polled
-from twophase.server.api.queues.requests import NO_QUEUE, QUEUES_TAG, read, refuse, require_topic
+from twophase.server.api.queues.requests import NO_QUEUE, POLL_BYTES_MAX, QUEUES_TAG, read, refuse, require_topic
 from twophase.server.codecs.decode import Decoder
 from twophase.server.codecs.encode import Answer
 from twophase.server.identity.scopes import scopes_of
@@ -126,7 +126,7 @@ class QueueProducersApi:
         return Answer(200, _encode(Noted()))
 
     async def _questions(self, request: Request) -> Answer:
-        asked = await read(request, Ask)
+        asked = await read(request, Ask, POLL_BYTES_MAX)
         caller = caller_of(request)
         full_name(asked.namespace, asked.group)
         session = self._sessions.of(caller, asked.client)

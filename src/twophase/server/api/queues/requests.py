@@ -8,7 +8,8 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from twophase.core.errors import InvalidRequest, TwophaseError, UnknownMessage
+from twophase.core.errors import InvalidRequest, LimitExceeded, TwophaseError, UnknownMessage
+from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.queue_message import full_name
 from twophase.server.codecs.encode import Answer, failure
 from twophase.server.identity.caller import Caller
@@ -19,13 +20,20 @@ STALE: Final = "TP-2020: the message was delivered again or done since"
 NO_QUEUE: Final = "TP-1020: there is no such topic or group, and the first use does not create one; or as any request"
 
 
-async def read(request: Request, kind: type[Asked]) -> Asked:
+POLL_BYTES_MAX: Final = 32 * 1024
+"""The longest body of a long poll, which keeps it in memory."""
+
+
+async def read(request: Request, kind: type[Asked], bytes_max: int = BODY_BYTES_MAX.value) -> Asked:
     """Return a request's body.
 
     Raises:
         InvalidRequest: it is not what the path takes; the text names the field.
+        LimitExceeded: it is longer than `bytes_max`.
     """
     body = await request.body()
+    if len(body) > bytes_max:
+        raise LimitExceeded(f"the request has {len(body)} bytes, at most {bytes_max} are allowed here.")
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
