@@ -28,6 +28,7 @@ from twophase.grpc_server.http2.limits import Limits
 from twophase.http_client.byte_budget import FREE_BYTES, MEBIBYTE, NO_ROOM, ByteBudget
 from twophase.http_client.client import HttpClient
 from twophase.http_client.outcome import HttpError, HttpErrorKind
+from twophase.server.http_port.connection import Connection
 
 _PATIENCE_S = 60.0
 
@@ -103,16 +104,25 @@ async def test_the_heads_of_requests_that_wait_count_too() -> None:
         await until(lambda: budget.used == 0)
 
 
-@pytest.mark.parametrize("part", ["head", "body"])
+@pytest.mark.parametrize("part", ["head", "body", "trailers"])
 async def test_the_head_of_an_unfinished_request_counts_with_its_headers(part: str) -> None:
     budget = ByteBudget(64 * MEBIBYTE)
     headers = [f"x{number}:1" for number in range(6_000)]
     request = post("/api/dtmsvr/prepare", b"[]", *headers)
-    sent = request[: request.index(b"\r\n\r\n")] if part == "head" else request[:-1]
+    sent, begun = request[: request.index(b"\r\n\r\n")] if part == "head" else request[:-1], b""
+    if part == "trailers":
+        request = post("/api/dtmsvr/prepare", b"", "Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
+        begun = request + b"2\r\n[]\r\n"
+        sent = begun + b"0\r\n" + "\r\n".join(headers).encode()
+        request = sent + b"\r\n\r\n"
     async with listening(per_address_percent=25, budget=budget) as wire:
         clients = [await wire.connect() for _ in range(4)]
         for client in clients:
-            client.writer.write(sent)
+            client.writer.write(begun)
+        connections = wire.listener.port.state.connections
+        await until(lambda: not begun or sum(isinstance(one, Connection) and one.reading for one in connections) == 8)
+        for client in clients:
+            client.writer.write(sent[len(begun) :])
         await until(lambda: budget.used > 4 * 6_000 * 192)
         for client in clients:
             client.writer.write(request[len(sent) :])

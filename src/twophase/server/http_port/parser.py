@@ -91,7 +91,7 @@ class RequestParser(InTurns, ABC):
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
         self._head_kept = 0
-        """About the memory of an unfinished request's head."""
+        """The bytes of an unfinished request's head, as far as they are not among the unfinished."""
         self._body = bytearray()
         self._account = port.account("")  # opened anew when the peer's address is known
         self._queued_bytes = 0
@@ -224,11 +224,8 @@ class RequestParser(InTurns, ABC):
             self._unfinished_bytes = 0
         elif not self._fresh:
             self._unfinished_bytes += size_bytes
-        if self.reading == HEAD:
-            self._head_kept = size_bytes + (0 if self._fresh else self._head_kept)
-        elif self._fresh:
-            self._head_kept = self._head_bytes(HEADER_BYTES)
         if self._fresh:
+            self._head_kept = size_bytes if self.reading == HEAD else self._head_bytes()
             self._fresh = False
             self._unfinished_bytes = 0
             self.since_s = self.port.now_s
@@ -238,15 +235,12 @@ class RequestParser(InTurns, ABC):
             self.refuse(413, too_large(BODY_BYTES_MAX, len(self._body)))
         elif self._unfinished_bytes > _HEAD_MAX:
             self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, self._unfinished_bytes))
-        elif not self._account.keep(self._queued_bytes + len(self._body) + self._head_in_memory()):
+        elif not self._account.keep(self._queued_bytes + len(self._body) + self._headers_kept()):
             self.refuse(503, Overloaded(NO_ROOM))
 
-    def _head_in_memory(self) -> int:
-        """Return about how much memory the head needs.
-
-        Its headers are apart before it is whole.
-        """
-        return self._head_kept + (HEADER_BYTES * len(self._fields) if self.reading == HEAD else 0)
+    def _headers_kept(self) -> int:
+        """Return about how much memory the headers and trailers need, whole or not."""
+        return self._head_kept + self._unfinished_bytes + HEADER_BYTES * len(self._fields)
 
     def _drop_body(self) -> None:
         """Forget the body that has arrived so far."""

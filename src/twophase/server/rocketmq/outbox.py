@@ -38,10 +38,14 @@ class Outbox:
         if self._waiting.qsize() >= QUESTIONS_MAX or self._bytes >= QUESTION_BYTES_MAX:
             return False
         message = encode_question(*asked(question), question.transaction_id)
-        if not self._keep(self._held + self._bytes + len(message)):
+        if not self.has_room(len(message)):
             return False
         self.put(message)
         return True
+
+    def has_room(self, size: int) -> bool:
+        """Count a message that is put next; False when the budget does not suffice."""
+        return self._keep(self._held + self._bytes + size)
 
     def put(self, message: bytes) -> None:
         """Add a message; it is sent soon."""

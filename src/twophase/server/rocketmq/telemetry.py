@@ -70,7 +70,10 @@ class Telemetry:
                     if settings is None:
                         call.odd()  # nothing that is sent here is answered by one
                     else:
-                        outbox.put(await self._answer(client, settings, outbox))
+                        answer = await self._answer(client, settings, outbox)
+                        if not outbox.has_room(len(answer)):
+                            raise Overloaded("too many bytes of answers wait for clients that do not read them.")
+                        outbox.put(answer)
                         session.opened(outbox)
                 except (TwophaseError, BrokenMessage) as error:
                     await client.caller.noted()

@@ -169,7 +169,7 @@ class _Talker:
     """A stream of a client that sends settings, and has room for 100 kB."""
 
     def __init__(self, *settings: bytes) -> None:
-        self.settings, self.kept, self.heard = list(settings), 0, list[bytes]()
+        self.settings, self.kept, self.most, self.heard = list(settings), 0, 0, list[bytes]()
 
     def __aiter__(self) -> _Talker:
         return self
@@ -182,6 +182,7 @@ class _Talker:
     def keep(self, size: int) -> bool:
         if size < 100_000:
             self.kept = size
+            self.most = max(self.most, size)
         return size < 100_000
 
     async def send(self, message: bytes) -> None:
@@ -198,3 +199,13 @@ async def test_the_topics_of_a_producer_count_as_long_as_its_stream_lives(server
     assert codes == [Code.OK, Code.TOO_MANY_REQUESTS, Code.OK]
     assert len(client.session.producers) == 100
     assert call.kept == 100 * 640
+
+
+async def test_an_answer_to_settings_counts_until_it_is_read(server: Serving) -> None:
+    assert server.port is not None
+    client = Client("me", b"JAVA", "", "", UNLIMITED, 0, "", server.port._sessions, server.port._peculiarities)
+    call: Any = _Talker(settings_command(x="y" * 100_000), settings_command(x="y" * 90_000))
+    await asyncio.wait_for(server.port._telemetry.serve(client, call, f"/{SERVICE}/Telemetry"), PATIENCE_S)
+    codes = [kind("TelemetryCommand").FromString(raw).status.code for raw in call.heard]
+    assert codes == [Code.TOO_MANY_REQUESTS, Code.OK]
+    assert call.most > 90_000
