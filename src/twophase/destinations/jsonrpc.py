@@ -8,16 +8,21 @@ response confirms nothing.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 import msgspec
 
+from twophase.core.limits import REQUEST_VALUES_MAX
 from twophase.core.message import method_of
 from twophase.core.verdict import status_of_json_rpc
 from twophase.destinations.base import Answer, Call, Destination
+from twophase.http_client.turns import LONG_BYTES
 
 _NO_RESPONSE = 502
+NO_OBJECT: Final = "a JSON-RPC branch needs a JSON object."
 
 
 class _Error(msgspec.Struct):
@@ -34,10 +39,21 @@ class _Response(msgspec.Struct):
 class _Request(msgspec.Struct):
     id: str
     method: str
-    params: dict[str, msgspec.Raw]
+    params: msgspec.Raw
     jsonrpc: str = "2.0"
 
 
+class _Own(msgspec.Struct, omit_defaults=True):
+    """The members of a payload whose names are those that each call sets."""
+
+    branch_id: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    gid: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    op: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    trans_type: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+_NONE: Final = _Own()
+_decode_own = msgspec.json.Decoder(_Own).decode
 _decode_params = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _decode_response = msgspec.json.Decoder(_Response, strict=False).decode
 _encode = msgspec.json.Encoder().encode
@@ -70,6 +86,10 @@ class JsonRpcDestination:
 
     def call(self, call: Call, on_answer: Callable[[Answer], None]) -> None:
         """POST the request object; the URL goes unchanged."""
+        wrong = why_no_params(call.payload)
+        if wrong:  # a branch that came with a check-back's answer
+            asyncio.get_running_loop().call_soon(on_answer, Answer(0, error=f"bad_payload: {wrong}"))
+            return
         request = Call(call.url, (), request_body(call), call.headers, call.timeout_ms, call.answer_bytes_max)
         self._http.call(request, partial(self._understood, on_answer))
 
@@ -86,22 +106,50 @@ class JsonRpcDestination:
             on_answer(answer)
 
 
+def why_no_params(payload: bytes) -> str:
+    """Return why a payload cannot be the `params` of a call; empty when it can.
+
+    Only one with members that the call sets is taken apart, so it may not have very many.
+
+    >>> why_no_params(b'{"amount":30}'), why_no_params(b"[]")
+    ('', 'a JSON-RPC branch needs a JSON object.')
+    """
+    try:
+        if not payload or _decode_own(payload) == _NONE:
+            return ""
+    except (msgspec.MsgspecError, RecursionError):
+        return NO_OBJECT
+    most = REQUEST_VALUES_MAX.value
+    if len(payload) > LONG_BYTES and payload.count(b":") > most:
+        return f"it has more than {most} members, and one of gid, branch_id, op and trans_type, which each call sets."
+    return ""
+
+
 def request_body(call: Call) -> bytes:
     """Return the request object of a call.
 
     The fields that name the message override the payload's fields of the same names.
 
     Raises:
-        msgspec.MsgspecError: the payload is no JSON object; the server's decoder has refused those.
+        msgspec.MsgspecError: the payload is no JSON object (`why_no_params`).
 
     >>> query = (("branch_id", "01"), ("gid", "g"), ("op", "action"), ("trans_type", "msg"))
     >>> request_body(Call("http://b/rpc?method=in", query, b'{"amount":30}', (), 3000)).decode()[:78]
     '{"id":"g-01","method":"in","params":{"amount":30,"branch_id":"01","gid":"g","o'
     """
     query = dict(call.query)
-    params = _decode_params(call.payload) if call.payload else {}
-    params.update({name: msgspec.Raw(_encode(value)) for name, value in call.query})
+    own, others = _encode(query), _members_beside(query, call.payload)
+    params = msgspec.Raw(b"{%b,%b" % (others, own[1:]) if others else own)
     return _encode(_Request(f"{query.get('gid', '')}-{query.get('branch_id', '')}", method_of(call.url), params))
+
+
+def _members_beside(query: dict[str, str], payload: bytes) -> bytes:
+    """Return the members of a payload that a call does not set, as they stand."""
+    if not payload:
+        return b""
+    if _decode_own(payload) != _NONE:
+        payload = _encode({name: value for name, value in _decode_params(payload).items() if name not in query})
+    return payload.strip()[1:-1].strip()
 
 
 def understood(answer: Answer) -> Answer:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Callable
 
 import msgspec
 import pytest
 
 from twophase.core.verdict import BranchResult, Verdict, interpret_branch, interpret_check_back
+from twophase.destinations import jsonrpc
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.jsonrpc import JsonRpcDestination, request_body, understood
 
@@ -58,6 +61,42 @@ def test_an_answer_may_be_as_long_as_the_call_allows() -> None:
 def test_numbers_arrive_as_they_were_written() -> None:
     body = request_body(Call(URL, QUERY, b'{"n":12345678901234567890.10}', (), 3000))
     assert b'"n":12345678901234567890.10' in body
+
+
+@pytest.mark.parametrize("payload", [b"", b"{}", b" { } ", b'{"a":1}', b' {"a" : [{"gid":2}], "b":"}"} \n', b'{"op":1}'])
+def test_the_calls_own_members_stand_beside_the_payloads_others(payload: bytes) -> None:
+    params = msgspec.json.decode(request_body(Call(URL, QUERY, payload, (), 3000)))["params"]
+    assert params == (msgspec.json.decode(payload) if payload else {}) | dict(QUERY)
+
+
+@pytest.mark.parametrize("name", ['"gid"', '"\\u0067id"', '"trans_type"'])
+def test_a_member_that_the_call_sets_is_not_sent_twice(name: str) -> None:
+    payload = f'{{"a":1,{name}:"forged","b":2}}'.encode()
+    body = request_body(Call(URL, QUERY, payload, (), 3000))
+    assert b"forged" not in body
+    params = dict(json.loads(body, object_pairs_hook=list))["params"]
+    assert sorted(name for name, _ in params) == ["a", "b", "branch_id", "gid", "op", "trans_type"]
+
+
+def test_a_payload_of_very_many_members_is_not_taken_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = b",".join(b'"m%d":1' % number for number in range(100_000))
+    taken_apart: list[bytes] = []
+    monkeypatch.setattr(jsonrpc, "_decode_params", taken_apart.append)
+    http = RecordingHttp()
+    JsonRpcDestination(http).call(Call(URL, QUERY, b"{%b}" % many, (), 1234), lambda answer: None)
+    ((call, _),) = http.calls
+    assert b'"m99999":1,"branch_id":"01"' in call.payload
+    assert taken_apart == []
+
+
+async def test_a_late_branch_with_such_a_payload_and_a_member_that_the_call_sets_is_not_called() -> None:
+    many = b'"gid":"forged",' + b",".join(b'"m%d":1' % number for number in range(100_000))
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    http = RecordingHttp()
+    JsonRpcDestination(http).call(Call(URL, QUERY, b"{%b}" % many, (), 1234), answered.set_result)
+    assert not answered.done()
+    assert (await answered).error.startswith("bad_payload: it has more than 10000 members")
+    assert http.calls == []
 
 
 def test_the_address_is_called_unchanged_by_post() -> None:

@@ -37,7 +37,7 @@ _VERSION: Final = "2.0"
 METHODS: Final = ("newGid", "prepare", "submit", "abort", "registerBranch")
 _SCOPES: Final = {method: scopes_of(f"json-rpc {method}") for method in METHODS}
 _SHOWN_MAX: Final = 200
-_ID_CHARACTERS_MAX: Final = 1_000
+ID_CHARACTERS_MAX: Final = 1_000
 """The answer repeats the id, and no budget counts this answer."""
 
 
@@ -123,12 +123,12 @@ class JsonRpcApi:
 
     async def _reply(self, call: RpcCall, trace: Trace, caller: Caller, peer: str) -> RpcReply:
         id_, method = call.id or "", call.method or ""
-        if call.jsonrpc != _VERSION or not 0 < len(id_) <= _ID_CHARACTERS_MAX:
+        if call.jsonrpc != _VERSION or not 0 < len(id_) <= ID_CHARACTERS_MAX:
             self._on_refused(InvalidRequest.code)
-            wrong = f"id must be a text of 1 to {_ID_CHARACTERS_MAX} characters"
+            wrong = f"id must be a text of 1 to {ID_CHARACTERS_MAX} characters"
             if call.jsonrpc != _VERSION:
                 wrong = 'jsonrpc must be "2.0"'
-            return RpcReply(RpcError(BAD_REQUEST, f"Bad json request: {wrong}"), id_[:_ID_CHARACTERS_MAX])
+            return RpcReply(RpcError(BAD_REQUEST, f"Bad json request: {wrong}"), id_[:ID_CHARACTERS_MAX])
         scopes = _SCOPES.get(method)
         if scopes is None:
             self._on_refused(InvalidRequest.code)

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from twophase.core.limits import GID_BYTES_MAX
 from twophase.core.many import MESSAGES_MAX
 from twophase.core.options import MEANINGS
-from twophase.server.api.dtm_jsonrpc import RpcCall
+from twophase.server.api.dtm_jsonrpc import ID_CHARACTERS_MAX, RpcCall
 from twophase.server.api.many_http import PrepareMany, SubmitMany
 from twophase.server.api.operation import Operation, Parameter, Served
 from twophase.server.codecs.encode import Answer, Failure
@@ -79,7 +79,7 @@ _NARROWED: Final[Mapping[str, Mapping[str, Mapping[str, Any]]]] = {
     },
     RpcCall.__name__: {
         "jsonrpc": {"type": "string", "enum": ["2.0"]},
-        "id": {"type": "string", "minLength": 1},
+        "id": {"type": "string", "minLength": 1, "maxLength": ID_CHARACTERS_MAX},
         "method": {"type": "string", "enum": ["newGid", "prepare", "submit", "abort"]},
         "params": {"anyOf": [{"$ref": f"{_SCHEMAS}{WireRequest.__name__}"}, {"type": "null"}]},
     },

@@ -30,6 +30,7 @@ from twophase.core.queue_message import (
 )
 from twophase.core.redirect import CHECK_BACK_ID, Move
 from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
+from twophase.destinations.jsonrpc import why_no_params
 from twophase.http_client.turns import BETWEEN_LONG, LONG_BYTES, Turns
 from twophase.server.codecs.options import options_of, usual_options
 from twophase.server.codecs.trace import Trace, TraceHeaders
@@ -44,13 +45,6 @@ _NO_GID: Final = "gid is missing."
 _QUEUES: Final = len(GID_PREFIX)
 _GID_OF_A_QUEUE: Final = f"gid is reserved: {GID_PREFIX!r} and 32 hexadecimal digits name a message of a queue."
 _ANOTHER_GID: Final = "Use another gid; nothing was stored."
-
-
-class _AnyObject(msgspec.Struct):
-    """A JSON object, whose members are not kept."""
-
-
-_object_decoder = msgspec.json.Decoder(_AnyObject)
 
 
 class Decoder:
@@ -305,17 +299,13 @@ def _address(url: str, protocol: str) -> str:
 
 
 def _require_parameters(branches: tuple[Branch, ...], gid: str) -> None:
-    """Refuse a JSON-RPC branch's payload that is no object.
-
-    The payload is the call's `params`, into which gid and branch id are put.
-    """
+    """Refuse a JSON-RPC branch's payload that is not the `params` of a call."""
     for index, branch in enumerate(branches):
         # A topic's subscribers may be JSON-RPC addresses too.
         if branch.payload and scheme_of(branch.url, "json-rpc") in {"json-rpc", "topic"}:
-            try:
-                _object_decoder.decode(branch.payload)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise InvalidRequest(f"payloads[{index}]: a JSON-RPC branch needs a JSON object.", gid=gid) from error
+            why_not = why_no_params(branch.payload)
+            if why_not:
+                raise InvalidRequest(f"payloads[{index}]: {why_not}", gid=gid)
 
 
 def _require_metadata(urls: Sequence[str], headers: Sequence[tuple[str, str]], protocol: str, gid: str) -> None:
