@@ -9,11 +9,13 @@ must have the same check address besides: one barrier decides about a gid, and t
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import parse_qs, unquote_plus
 
 import msgspec
 
 from twophase.core.address import IDENTITY_PARAMETER, TOPIC_PREFIX
+from twophase.core.limits import BRANCHES_MAX
 from twophase.core.options import Durability, Options
 
 
@@ -209,6 +211,18 @@ _decoder = msgspec.msgpack.Decoder(Message)
 _branches_decoder = msgspec.msgpack.Decoder(tuple[Branch, ...])
 
 
+class _Answered(msgspec.Struct, frozen=True, array_like=True):
+    """A branch in an answer; the producer does not choose the subscribers of a topic."""
+
+    url: str
+    payload: bytes = b""
+
+
+_answer_decoder = msgspec.msgpack.Decoder(
+    Annotated[tuple[_Answered, ...], msgspec.Meta(max_length=BRANCHES_MAX.value)]
+)
+
+
 def encode(message: Message) -> bytes:
     """Return the stored form of a message.
 
@@ -242,3 +256,11 @@ def decode_branches(body: bytes) -> tuple[Branch, ...]:
     Raises msgspec.DecodeError or ValidationError for anything else.
     """
     return _branches_decoder.decode(body)
+
+
+def decode_answered(body: bytes) -> tuple[Branch, ...]:
+    """Return what `encode_branches` wrote, as a check-back's answer carries it.
+
+    The answer may be anybody's: nothing is made that a message could not have. Raises as `decode_branches`.
+    """
+    return tuple([Branch(one.url, one.payload) for one in _answer_decoder.decode(body)])

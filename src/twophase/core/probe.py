@@ -152,7 +152,7 @@ def interpret_probe(status: int, verdict_header: str | None, body: bytes, error:
 def _read(body: bytes) -> Probed:
     try:
         report = _decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Probed(ProbeState.NOT_A_ROUTE, "the answer to the probe cannot be read", _ROUTE_MISSING)
     return Probed(report.probe, _line(report.message), _line(report.remedy), report)
 

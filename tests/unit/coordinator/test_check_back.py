@@ -208,6 +208,22 @@ async def test_an_open_message_whose_answer_says_no_branches_stays_undecided(har
     assert await harness.state("g") is State.PREPARED
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b'{"x":' + b"[" * 100_000, b'{"jsonrpc":"2.0","result":' + b"[" * 100_000 + b"]" * 100_000 + b"}"],
+    ids=["beside", "in the result"],
+)
+async def test_a_message_whose_answer_is_nested_too_deeply_is_asked_about_again(harness: Harness, body: bytes) -> None:
+    await harness.prepare(message("g", IN, explicit_verdict=True, open=True))
+    harness.destination.script[CHECK] += [says("committed", 200, body), says("committed", 200, b'{"branches":null}')]
+    harness.clock.advance(DUE_MS)
+    await until(lambda: len(harness.destination.calls) == 1)
+    await harness.settled()
+    assert await harness.state("g") is State.PREPARED
+    harness.clock.advance(60 * DUE_MS)
+    await harness.until_state("g", State.SUCCEEDED)
+
+
 async def test_a_submit_that_overtakes_the_question_decides_and_the_late_answer_changes_nothing(
     harness: Harness,
 ) -> None:

@@ -5,6 +5,7 @@ It survives its stored form, and the same content is recognised when it comes ag
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from twophase.core.message import (
     Branch,
     Message,
     decode,
+    decode_answered,
     decode_branches,
     encode,
     encode_branches,
@@ -72,6 +74,26 @@ def test_a_damaged_body_is_an_error_and_no_message(body: bytes) -> None:
 def test_a_damaged_barrier_body_is_an_error_and_no_branches(body: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         decode_branches(body)
+
+
+@given(st.lists(st.builds(Branch, st.text(), st.binary()), max_size=63).map(tuple))
+def test_an_answer_carries_the_branches_of_a_barrier_row(branches: tuple[Branch, ...]) -> None:
+    assert decode_answered(encode_branches(branches)) == branches
+
+
+def test_an_answer_of_more_than_a_message_could_have_is_refused_before_it_is_made() -> None:
+    count = 500_000
+    many = b"\xdd" + count.to_bytes(4, "big")
+    tracemalloc.start()
+    try:
+        with pytest.raises(msgspec.ValidationError):
+            decode_answered(many + b"\x91\xa0" * count)
+        (branch,) = decode_answered(b"\x91\x93\xa1a\xc4\x00" + many + b"\xa3abc" * count)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert branch == Branch("a")
+    assert most < 8_000_000
 
 
 def test_a_row_written_before_an_option_existed_is_still_read() -> None:

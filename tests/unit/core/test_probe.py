@@ -35,6 +35,7 @@ def test_what_is_told_of_a_report_has_no_text_of_it(state: ProbeState, text: str
         (200, "probe", b'{"probe":"busy"}', "", ProbeState.BUSY),
         (200, "probe", b'{"probe":"no_barrier"}', "", ProbeState.NO_BARRIER),
         (200, "probe", b"<html>", "", ProbeState.NOT_A_ROUTE),
+        (200, "probe", b'{"x":' + b"[" * 100_000, "", ProbeState.NOT_A_ROUTE),
         (500, "probe", b'{"probe":"ready"}', "", ProbeState.NOT_A_ROUTE),
         (200, "committed", b'{"probe":"ready"}', "", ProbeState.NOT_A_ROUTE),
         (200, None, b'{"probe":"ready"}', "", ProbeState.NOT_A_ROUTE),

@@ -63,7 +63,9 @@ def test_numbers_arrive_as_they_were_written() -> None:
     assert b'"n":12345678901234567890.10' in body
 
 
-@pytest.mark.parametrize("payload", [b"", b"{}", b" { } ", b'{"a":1}', b' {"a" : [{"gid":2}], "b":"}"} \n', b'{"op":1}'])
+@pytest.mark.parametrize(
+    "payload", [b"", b"{}", b" { } ", b'{"a":1}', b' {"a" : [{"gid":2}], "b":"}"} \n', b'{"op":1}']
+)
 def test_the_calls_own_members_stand_beside_the_payloads_others(payload: bytes) -> None:
     params = msgspec.json.decode(request_body(Call(URL, QUERY, payload, (), 3000)))["params"]
     assert params == (msgspec.json.decode(payload) if payload else {}) | dict(QUERY)

@@ -27,7 +27,7 @@ from twophase.coordinator.state.machine import StateMachine
 from twophase.core.headers import without_reserved
 from twophase.core.lifecycle import FINAL, Event, State
 from twophase.core.limits import BRANCHES_MAX, OPEN_ANSWER_BYTES_MAX
-from twophase.core.message import Branch, Message, decode_branches
+from twophase.core.message import Message, decode_answered
 from twophase.core.verdict import Verdict, interpret_check_back, word_that_decided
 from twophase.destinations.base import Answer, Call
 from twophase.stores.rows import Attempt, AttemptKind, DecidedBy
@@ -208,10 +208,8 @@ def _with_added_branches(message: Message, body: bytes) -> Message | None:
         text = answered.branches
         if text == "":
             return None  # a route of an older version: the row is committed, and lacks the branches that were added
-        late: tuple[Branch, ...] = decode_branches(binascii.a2b_base64(text)) if text else ()
-        # The producer does not choose the subscribers of a topic.
-        added = tuple([Branch(one.url, one.payload) for one in late])
-    except (msgspec.DecodeError, msgspec.ValidationError, ValueError):
+        added = decode_answered(binascii.a2b_base64(text)) if text else ()
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError, RecursionError):
         return None
     branches = message.branches + added
     if len(branches) > BRANCHES_MAX.value:
