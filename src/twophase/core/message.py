@@ -218,9 +218,7 @@ class _Answered(msgspec.Struct, frozen=True, array_like=True):
     payload: bytes = b""
 
 
-_answer_decoder = msgspec.msgpack.Decoder(
-    Annotated[tuple[_Answered, ...], msgspec.Meta(max_length=BRANCHES_MAX.value)]
-)
+_answer_decoder = msgspec.msgpack.Decoder(Annotated[tuple[_Answered, ...], msgspec.Meta(max_length=BRANCHES_MAX.value)])
 
 
 def encode(message: Message) -> bytes:
@@ -261,6 +259,6 @@ def decode_branches(body: bytes) -> tuple[Branch, ...]:
 def decode_answered(body: bytes) -> tuple[Branch, ...]:
     """Return what `encode_branches` wrote, as a check-back's answer carries it.
 
-    The answer may be anybody's: nothing is made that a message could not have. Raises as `decode_branches`.
+    Nothing is made that a message could not have. Raises as `decode_branches`.
     """
     return tuple([Branch(one.url, one.payload) for one in _answer_decoder.decode(body)])

@@ -91,7 +91,7 @@ class RequestParser(InTurns, ABC):
         self._chunk_bytes = 0
         self._unfinished_bytes = 0
         self._head_kept = 0
-        """The bytes of an unfinished request's head, as far as they are not among the unfinished."""
+        """The bytes of an unfinished request's head that arrived first."""
         self._body = bytearray()
         self._account = port.account("")  # opened anew when the peer's address is known
         self._queued_bytes = 0
