@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.integration.server.running import Running, running
-from tests.support.fake_coordinator import Client, Response, get, prepare
+from tests.support.fake_coordinator import Client, Response, get, post, prepare
 from tests.support.identities import bearer, write
 from twophase.coordinator.page_turns import WAITING_MAX
 from twophase.core.errors import Overloaded
+from twophase.core.many import SUBMIT_PATH
 from twophase.server.identity.scopes import Scope
 from twophase.stores import search
 
@@ -113,3 +114,25 @@ async def test_a_position_names_no_message_of_another_owner(
                 break
         client.close()
     assert (found, position) == (["own-17", "own-05", "own-04"], "")
+
+
+async def test_a_page_of_messages_with_long_headers_ends_early_and_the_next_ones_have_the_rest(tmp_path: Path) -> None:
+    headers = {f"x-{number:02d}": 'v"' * 120 for number in range(64)}
+    gids = [f"g{number:03d}" for number in range(120)]
+    steps = [{"action": "http://127.0.0.1:9/in"}]
+    wanted = {"trans_type": "msg", "delay_ms": 3_600_000, "steps": steps, "payloads": ["{}"], "branch_headers": headers}
+    async with running(tmp_path) as server:
+        client = Client(*await asyncio.open_connection("127.0.0.1", server.port))
+        for at in range(0, len(gids), 40):
+            many = [{"gid": gid, **wanted} for gid in gids[at : at + 40]]
+            assert (await client.ask(post(SUBMIT_PATH, json.dumps({"messages": many}).encode()))).status == 200
+        found, position, pages = list[str](), "", 0
+        while position or not pages:
+            answer = await client.ask(get(f"/api/dtmsvr/all?limit=1000&position={position}"))
+            assert len(answer.body) < 4_000_000
+            page = json.loads(answer.body)
+            found += [one["gid"] for one in page["transactions"]]
+            position, pages = page["next_position"], pages + 1
+        client.close()
+    assert sorted(found) == gids
+    assert pages > 1

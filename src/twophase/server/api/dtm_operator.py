@@ -47,6 +47,9 @@ _SEARCHES_MAX: Final = 20
 
 Each looks at a bounded number of rows, and a person should not see an empty page before the last.
 """
+_ROWS_AT_ONCE: Final = PAGE_ROWS_MAX // _SEARCHES_MAX
+_HEADER_BYTES_MAX: Final = 512 * 1024
+"""Bytes of headers behind which a page ends: it has them twice, once with escapes, and is encoded in one turn."""
 _STATES: Final = {name: state for state, name in WIRE_STATES.items()}
 _NUMBER_MAX: Final = 2**50
 """Larger than any time in milliseconds; a thousand times it still fits a database."""
@@ -196,13 +199,16 @@ class DtmOperator:
         if search is None or not search.states or limit < 1 or asked.get("transType", "msg") not in {"msg", ""}:
             return all_body([], "")
         views: list[MessageView] = []
+        header_bytes = 0
         for _ in range(_SEARCHES_MAX):
+            rows = min(limit - len(views), _ROWS_AT_ONCE)
             try:
-                found, position = await self._looking.search(search, position, limit - len(views), caller.name)
+                found, position = await self._looking.search(search, position, rows, caller.name)
             except InvalidRequest:
                 raise WrongByDtm(f"convert to int error: {position[:45]}") from None
             views += [_without_payloads(view) for view in found]
-            if not position or len(views) == limit:
+            header_bytes += sum([len(name) + len(value) for one in found for name, value in one.message.options.headers])
+            if not position or len(views) == limit or header_bytes >= _HEADER_BYTES_MAX:
                 break
         return all_body(views, position, caller.sight)
 
