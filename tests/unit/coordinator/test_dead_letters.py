@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import msgspec
@@ -91,6 +92,22 @@ async def test_a_redriven_letter_goes_to_its_group_alone_and_once(queueing: Queu
     assert await queueing.ids(group="shipping") == []
     (letter,) = (await page(queueing)).letters
     assert letter.redriven
+
+
+async def test_many_large_letters_are_not_in_memory_together(queueing: Queueing) -> None:
+    numbers = list[int]()
+    for id_ in range(12):
+        await queueing.send(msgspec.structs.replace(order(str(id_)), body=bytes(1_000_000)))
+        await give_up(queueing)
+        numbers += [one.number for one in (await page(queueing, numbers[-1] + 1 if numbers else 0)).letters]
+    tracemalloc.start()
+    try:
+        results = await redrive(queueing, numbers, dry_run=True)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [result for result, _ in results] == ["would be sent"] * 12
+    assert most < 6_000_000
 
 
 async def test_a_letter_that_fails_again_is_a_letter_again(queueing: Queueing) -> None:

@@ -175,28 +175,24 @@ class Letters:
         if edit.body is not None and len(numbers) > 1:
             raise InvalidRequest("body: one letter can have another body, and not several the same one.")
         edit.require_possible()
-        found = {number: one for number, one in await self._found(group, numbers) if _is_shown(one, group, allowed)}
         results = []
         for number in numbers:
-            if number not in found:
-                results.append(RedrivenLetter(number, "", "", "refused", "there is no such letter"))
+            for one in await self._found(group, number):
+                if _is_shown(one, group, allowed):
+                    sent = await self._redrive_one(group, number, one, edit, act, allowed, dry_run=asked.dry_run)
+                    results.append(sent)
+                    break
             else:
-                sent = await self._redrive_one(group, number, found[number], edit, act, allowed, dry_run=asked.dry_run)
-                results.append(sent)
+                results.append(RedrivenLetter(number, "", "", "refused", "there is no such letter"))
         return RedrivenLetters(group, results)
 
-    async def _found(self, group: str, numbers: Sequence[int]) -> list[tuple[int, Entry]]:
-        """Return letters that there are, with their numbers."""
-        wanted: dict[int, list[int]] = {}
-        for number in numbers:
-            queue, at = divmod(number, _OF_QUEUE)
-            if queue < QUEUES_MAX:
-                wanted.setdefault(queue, []).append(at)
-        found: list[tuple[int, Entry]] = []
-        for queue, places in wanted.items():
-            entries = await self._store.queue_entries(letters_of(group), queue, places)
-            found += [(queue * _OF_QUEUE + one.number, one) for one in entries]
-        return found
+    async def _found(self, group: str, number: int) -> Sequence[Entry]:
+        """Return the letter of a number, if there is one.
+
+        A hundred of them, read together, could be gigabytes.
+        """
+        queue, at = divmod(number, _OF_QUEUE)
+        return await self._store.queue_entries(letters_of(group), queue, [at]) if queue < QUEUES_MAX else ()
 
     async def _redrive_one(
         self, group: str, number: int, entry: Entry, edit: Edit, act: Act, allowed: Allowed, *, dry_run: bool

@@ -49,7 +49,9 @@ Each looks at a bounded number of rows, and a person should not see an empty pag
 """
 _ROWS_AT_ONCE: Final = PAGE_ROWS_MAX // _SEARCHES_MAX
 _HEADER_BYTES_MAX: Final = 512 * 1024
-"""Bytes of headers behind which a page ends: it has them twice, once with escapes, and is encoded in one turn."""
+"""Bytes of headers behind which a page ends.
+
+It has them twice, once with escapes, and is encoded in one turn."""
 _STATES: Final = {name: state for state, name in WIRE_STATES.items()}
 _NUMBER_MAX: Final = 2**50
 """Larger than any time in milliseconds; a thousand times it still fits a database."""
@@ -207,7 +209,7 @@ class DtmOperator:
             except InvalidRequest:
                 raise WrongByDtm(f"convert to int error: {position[:45]}") from None
             views += [_without_payloads(view) for view in found]
-            header_bytes += sum([len(name) + len(value) for one in found for name, value in one.message.options.headers])
+            header_bytes += sum(map(_header_bytes, found))
             if not position or len(views) == limit or header_bytes >= _HEADER_BYTES_MAX:
                 break
         return all_body(views, position, caller.sight)
@@ -243,6 +245,10 @@ class DtmOperator:
 
 def _act(request: Request) -> Act:
     return Act(by_of(caller_of(request), _BY_DTM), actor=actor_of(request))
+
+
+def _header_bytes(view: MessageView) -> int:
+    return sum([len(name) + len(value) for name, value in view.message.options.headers])
 
 
 def _without_payloads(view: MessageView) -> MessageView:
