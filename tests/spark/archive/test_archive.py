@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from tests.spark.archive.archiving import DAY_MS, ROWS_PER_TASK, Archive, InProcess, fail_early
+from tests.spark.archive.archiving import DAY_MS, ROWS_PER_TASK, Archive, InProcess, StoppedClock, fail_early
 from tests.spark.source.stores import (
     BORN_MS,
     PostgresUnderTest,
@@ -244,6 +244,20 @@ def test_a_restored_store_is_refused(sqlite_store: SqliteUnderTest, archive: Arc
 
     with pytest.raises(ArchiveRefused, match="restored from a backup"):
         archive.run(sqlite_store)
+
+
+def test_a_restored_store_is_refused_when_it_has_grown_beyond_the_lake(store: StoreUnderTest, archive: Archive) -> None:
+    """Its new rows under old numbers are not in the lake, and must not be released as if they were."""
+    finish(store, 1, 1, 9)
+    archive.run(store)
+    until_ms = released_ms(store)
+    remove(store, 1, 6, 9)
+    for seq in range(6, 13):
+        add_history(store, (1, seq, f"after-{seq}", *history_row(1, seq)[3:]))
+
+    with pytest.raises(ArchiveRefused, match="another message or act than the lake under node 1, seq 9"):
+        archive.run(store, clock=StoppedClock(BORN_MS + 3 * DAY_MS))
+    assert released_ms(store) == until_ms
 
 
 def test_a_store_goes_into_one_lake(sqlite_store: SqliteUnderTest, archive: Archive, tmp_path: Path) -> None:

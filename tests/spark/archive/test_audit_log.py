@@ -101,6 +101,10 @@ def test_a_store_whose_audit_log_is_behind_the_lake_is_refused(sqlite_store: Sql
     sqlite_store.many("update audit_head set seq = ?", [(4,)])
     with pytest.raises(ArchiveRefused, match="up to row 5, and the store only to 4"):
         archive.run(sqlite_store)
+    sqlite_store.many("delete from audit_log where seq > ?", [(3,)])
+    write(sqlite_store, 4, AuditHead(3, "of another past"))  # restored, and grown beyond the lake
+    with pytest.raises(ArchiveRefused, match="another message or act than the lake under row 5 of the audit log"):
+        archive.run(sqlite_store)
 
 
 def test_a_store_from_before_the_audit_log_is_archived(sqlite_store: SqliteUnderTest, archive: Archive) -> None:

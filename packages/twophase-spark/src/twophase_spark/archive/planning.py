@@ -13,16 +13,21 @@ import itertools
 from collections.abc import Mapping
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from twophase.core.errors import ArchiveRefused
 from twophase.core.hooks import Clock
-from twophase_spark.archive.lake import Extent
+from twophase_spark.archive.lake import Extent, File, Lake, Snapshot
 from twophase_spark.archive.spans import Span, spans_between
 from twophase_spark.archive.writing import statement
 from twophase_spark.datasource.options.looking import looked_into
 from twophase_spark.datasource.options.read_options import ReadOptions
 from twophase_spark.datasource.partitions.parts import Stretch
 from twophase_spark.datasource.partitions.planning import lowest_seq, newest_seqs
+from twophase_spark.datasource.schema.sql import select
+from twophase_spark.datasource.schema.tables import Kind
 from twophase_spark.readers.database import Database
 from twophase_spark.readers.probe import ENTRIES
 
@@ -33,6 +38,10 @@ SETTLING_MS = 3_600_000
 
 It is an attempt, or a message whose node's clock is slow.
 """
+
+
+_SAME = {Kind.HISTORY: ("gid", "finished_ms"), Kind.AUDIT_LOG: ("hash",)}
+"""Columns by which a row is known again."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -71,13 +80,14 @@ class Plan(msgspec.Struct, frozen=True):
         return sum(one.rows for one in self.audit_log)
 
 
-def plan(requested: ReadOptions, extent: Extent, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
+def plan(requested: ReadOptions, snapshot: Snapshot, clock: Clock, rows_per_task: int = ROWS_PER_TASK) -> Plan:
     """Plan what is in the store and not in the lake.
 
     Raises:
-        ArchiveRefused: the store's numbers are behind the lake's.
+        ArchiveRefused: the store's numbers are behind the lake's, or it has another row under the lake's last one.
         CannotRead: no such store.
     """
+    extent = snapshot.extent()
     with looked_into(requested) as (database, engine):
         now_ms = store_now_ms(database, engine, clock)
         tops = newest_seqs(database)
@@ -91,6 +101,7 @@ def plan(requested: ReadOptions, extent: Extent, clock: Clock, rows_per_task: in
         has_queues = bool(database.columns(ENTRIES))  # the store of an older coordinator has none
         entries = spans_between(database, "entries", since_ms, until_ms, rows_per_task) if has_queues else ()
         audit_log = _audit_log_behind(database, extent.audit_through, rows_per_task)
+        _require_same_rows(database, snapshot, extent)
     rounds = tuple(tuple(spans[at : at + TASKS_PER_ROUND]) for at in range(0, len(spans), TASKS_PER_ROUND))
     return Plan(tops, rounds, attempts, entries, tuple(audit_log), until_ms, nothing_released(extent))
 
@@ -106,6 +117,38 @@ def _audit_log_behind(database: Database, through: int, rows_per_task: int) -> l
     if top < through:
         raise _restored(f"The lake has the audit log up to row {through}, and the store only to {top}.")
     return cut(0, (through or int(anchor)) + 1, int(top), rows_per_task)
+
+
+def _require_same_rows(database: Database, snapshot: Snapshot, extent: Extent) -> None:
+    """Refuse a store that has other rows under the last numbers of the lake.
+
+    A store from a backup ends before them only until it has grown beyond. Its new rows up to there are not in the lake,
+    and would be removed as if they were. A row that is gone proves nothing, because rows are cleaned.
+    """
+    ends = [(Kind.HISTORY, node, last) for node, last in extent.through.items()]
+    if database.columns("audit_log"):
+        ends.append((Kind.AUDIT_LOG, 0, extent.audit_through))
+    files = {kind: snapshot.files(kind) for kind in _SAME}
+    for kind, node, last in ends:
+        of_node = [f"node = {node}"] if kind is Kind.HISTORY else []
+        found = database.rows(select(_SAME[kind], kind.value, [*of_node, f"seq = {last}"]))
+        holding = [file for file in files[kind] if file.node == node and file.last == last] if found else []
+        known = [row for file in holding if (row := _row_at(snapshot.lake, file, last))]
+        if known and tuple(found[0]) != known[0]:
+            where = f"node {node}, seq {last}" if kind is Kind.HISTORY else f"row {last} of the audit log"
+            raise _restored(f"The store has another message or act than the lake under {where}.")
+
+
+def _row_at(lake: Lake, file: File, seq: int) -> tuple[object, ...]:
+    """Return what tells the row at a number from others; empty if it cannot be read, which a verification names."""
+    names = _SAME[file.kind]
+    try:
+        with lake.files_of(file.kind).open_input_file(file.path) as source:
+            table = pq.ParquetFile(source, page_checksum_verification=True).read(columns=["seq", *names])
+    except (OSError, pa.ArrowInvalid):
+        return ()
+    rows = table.filter(pc.field("seq") == seq).to_pylist()
+    return tuple(rows[0][name] for name in names) if rows else ()
 
 
 def _restored(what: str) -> ArchiveRefused:

@@ -95,10 +95,10 @@ def archive(url: str, place: str | Path, settings: Settings) -> Archived:
         snapshot = lake.snapshot()
         before = snapshot.extent()
         marks.claim(location, snapshot.identity, before)
+        todo = plan(options, snapshot, settings.clock, settings.rows_per_task)
         lake.settle()
-        marks.release(location, snapshot.identity, before)
+        marks.release(location, snapshot.identity, before)  # not before the plan, which refuses a restored store
         settings.reached("claimed")
-        todo = plan(options, before, settings.clock, settings.rows_per_task)
         settings.say(
             f"{todo.rows} rows of history, {todo.attempt_rows} attempts, {todo.entry_rows} entries of queues and "
             f"{todo.audit_rows} rows of the audit log to copy"
