@@ -372,6 +372,27 @@ def test_a_key_that_is_no_integer_is_refused(system: System) -> None:
         business(Role.LEDGER, system.bank_b, "#ledger?key=account")
 
 
+def test_a_view_is_read_whole_each_time(system: System) -> None:
+    """A view of SQLite has no rowid to follow: each is null, so no run with a state would see a row that is new."""
+    system.execute(system.bank_b, "create view counted as select distinct gid, branch_id from ledger")
+    system.execute(system.bank_b, "insert into ledger (gid, branch_id) values ('g', '01'), ('g', '01')")
+
+    source = business(Role.LEDGER, system.bank_b, "#counted")
+
+    assert (source.slices, source.bounds) == ((Slice("counted"),), ())
+    assert everything(source) == [{"source": "bank", "gid": "g", "branch_id": "01"}]
+
+
+def test_a_key_that_some_rows_lack_is_refused(system: System) -> None:
+    """No slice would have these rows, so an effect that stands twice would be seen once."""
+    system.execute(system.bank_b, "create table keyed (gid, branch_id, seq integer, voided integer)")
+    system.execute(system.bank_b, "insert into keyed values ('g', '01', 1, 0), ('g', '01', null, 1)")
+
+    assert len(everything(business(Role.LEDGER, system.bank_b, "#keyed?key=seq&where=voided%20%3D%200"))) == 1
+    with pytest.raises(CannotRead, match="seq is null in some rows"):
+        business(Role.LEDGER, system.bank_b, "#keyed?key=seq")
+
+
 def test_calls_of_an_expanded_topic_are_its_subscribers() -> None:
     one = Branch("topic://one", subscribers=("http://b/1",))
     two = Branch("topic://two", subscribers=("http://b/2", "http://c/2"))

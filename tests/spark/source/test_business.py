@@ -17,7 +17,7 @@ from tests.servers.database import Database
 from tests.spark.source import reads
 from tests.support.secret_files import secret_in
 from twophase.barrier.installing import install
-from twophase.core.errors import CannotRead
+from twophase.core.errors import CannotRead, ConfigurationError
 
 MANY = 300
 Bank = tuple[str, Engine]
@@ -203,6 +203,9 @@ def test_a_ledger_without_branch_or_index_is_read_by_one_task(bank: Bank) -> Non
 
     assert found == [[{"gid": "g", "branch_id": None}]]
 
+    execute(engine, "create view counted as select distinct gid from ledger")
+    assert reads.parts(url=url, table="ledger", tableName="counted", branchColumn="") == found
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
@@ -219,6 +222,16 @@ def test_a_ledger_of_another_shape_is_refused(bank: Bank, options: dict[str, str
     with pytest.raises(CannotRead) as raised:
         reads.batch(url=url, table="ledger", **options)
     assert said in raised.value.message
+
+
+def test_a_key_that_some_rows_lack_is_refused(bank: Bank) -> None:
+    """They would be in no range of it, and missing without a word."""
+    url, engine = bank
+    execute(engine, "create table ledger (gid varchar(40), branch_id varchar(9), seq bigint)")
+    execute(engine, "insert into ledger values ('g', '01', 1), ('h', '01', null)")
+
+    with pytest.raises(ConfigurationError, match="seq is null in some rows"):
+        reads.batch(url=url, table="ledger", tableName="ledger", keyColumn="seq")
 
 
 @pytest.mark.usefixtures("small_parts")

@@ -243,6 +243,13 @@ def _business(location: Location, database: Database, slices_max: int) -> Source
     key = _key(location, database, columns)
     slices: tuple[Slice, ...] = (Slice(location.table),)
     bounds: tuple[Bound, ...] = ()
+    if key and location.key_column:
+        without = f"select 1 from {location.table} where {key} is null{counting(location)} limit 1"  # noqa: S608 -- as below
+        if database.rows(without):
+            raise CannotRead(
+                f"{location.role} {location.name}, {location.shown}: {key} is null in some rows, which no range of it "
+                "has; name a key that every row has, or none."
+            )
     if key:
         [(first, last)] = database.rows(f"select min({key}), max({key}) from {location.table}")  # noqa: S608 -- validated
         if isinstance(first, int) and isinstance(last, int):
@@ -371,11 +378,18 @@ def _key(location: Location, database: Database, columns: frozenset[str]) -> str
         return "id" if "id" in columns else ""
     if location.key_column:
         return location.key_column
-    if location.engine == "sqlite" and "rowid" not in columns:
+    if location.engine == "sqlite" and "rowid" not in columns and not _is_view(location, database):
         with contextlib.suppress(CannotRead):  # a table WITHOUT ROWID
             database.rows(f"select rowid from {location.table} limit 1")  # noqa: S608 -- validated
             return "rowid"
     return ""
+
+
+def _is_view(location: Location, database: Database) -> bool:
+    """Return True for a view of SQLite, whose rowid is null in some builds, and an error in others."""
+    name = location.table.rpartition(".")[2]
+    sql = "select 1 from sqlite_master where type = 'view' and lower(name) = lower(?)"
+    return bool(database.rows(sql, (name,)))
 
 
 def cut(table: str, key: str, first: int, last: int, slices_max: int) -> tuple[Slice, ...]:

@@ -182,13 +182,17 @@ def _key(options: ReadOptions, database: Database, engine: str) -> _Key | None:
         [(lowest,)] = database.rows(select([f"min({options.key_column})"], table))
         if not isinstance(lowest, int | str | None):
             raise ConfigurationError(f"Option keyColumn: {options.key_column} is neither a whole number nor a text.")
+        if database.rows(select(["1"], table, [f"{options.key_column} is null"]) + " limit 1"):
+            raise ConfigurationError(
+                f"Option keyColumn: {options.key_column} is null in some rows, which no range of it has."
+            )
         return None if lowest is None else _Key(options.key_column, isinstance(lowest, int))
     columns = database.columns(table)
     if options.kind is Kind.BARRIER:
         return _Key("id", is_number=True) if "id" in columns else None
     if engine == "sqlite":
-        row = database.rows("select wr from pragma_table_list(?)", (table.rpartition(".")[2],))
-        has_rowid = bool(row) and not row[0][0] and "rowid" not in columns
+        listed = "select 1 from pragma_table_list(?) where not wr and type <> 'view'"  # a view's rowid is null, or none
+        has_rowid = bool(database.rows(listed, (table.rpartition(".")[2],))) and "rowid" not in columns
         return _Key("rowid", is_number=True) if has_rowid else None
     return (
         _Key(options.gid_column, is_number=False)
