@@ -373,7 +373,10 @@ def test_a_key_that_is_no_integer_is_refused(system: System) -> None:
 
 
 def test_a_view_is_read_whole_each_time(system: System) -> None:
-    """A view of SQLite has no rowid to follow: each is null, so no run with a state would see a row that is new."""
+    """A view of SQLite has no rowid to follow.
+
+    Each is null, so no run with a state would see a row that is new.
+    """
     system.execute(system.bank_b, "create view counted as select distinct gid, branch_id from ledger")
     system.execute(system.bank_b, "insert into ledger (gid, branch_id) values ('g', '01'), ('g', '01')")
 
@@ -384,7 +387,10 @@ def test_a_view_is_read_whole_each_time(system: System) -> None:
 
 
 def test_a_key_that_some_rows_lack_is_refused(system: System) -> None:
-    """No slice would have these rows, so an effect that stands twice would be seen once."""
+    """No slice would have these rows.
+
+    So an effect that stands twice would be seen once.
+    """
     system.execute(system.bank_b, "create table keyed (gid, branch_id, seq integer, voided integer)")
     system.execute(system.bank_b, "insert into keyed values ('g', '01', 1, 0), ('g', '01', null, 1)")
 

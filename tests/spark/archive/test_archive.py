@@ -247,7 +247,10 @@ def test_a_restored_store_is_refused(sqlite_store: SqliteUnderTest, archive: Arc
 
 
 def test_a_restored_store_is_refused_when_it_has_grown_beyond_the_lake(store: StoreUnderTest, archive: Archive) -> None:
-    """Its new rows under old numbers are not in the lake, and must not be released as if they were."""
+    """Its new rows under old numbers are not in the lake.
+
+    They must not be released as if they were.
+    """
     finish(store, 1, 1, 9)
     archive.run(store)
     until_ms = released_ms(store)

@@ -140,7 +140,10 @@ def _require_same_rows(database: Database, snapshot: Snapshot, extent: Extent) -
 
 
 def _row_at(lake: Lake, file: File, seq: int) -> tuple[object, ...]:
-    """Return what tells the row at a number from others; empty if it cannot be read, which a verification names."""
+    """Return what tells the row at a number from others.
+
+    It is empty if it cannot be read, which a verification names.
+    """
     names = _SAME[file.kind]
     try:
         with lake.files_of(file.kind).open_input_file(file.path) as source:

@@ -386,7 +386,10 @@ def _key(location: Location, database: Database, columns: frozenset[str]) -> str
 
 
 def _is_view(location: Location, database: Database) -> bool:
-    """Return True for a view of SQLite, whose rowid is null in some builds, and an error in others."""
+    """Return True for a view of SQLite.
+
+    Its rowid is null in some builds of SQLite, and an error in others.
+    """
     name = location.table.rpartition(".")[2]
     sql = "select 1 from sqlite_master where type = 'view' and lower(name) = lower(?)"
     return bool(database.rows(sql, (name,)))
