@@ -86,14 +86,23 @@ def test_a_service_without_urls_may_serve_what_another_does(spark: SparkSession)
     assert list(found["g"]["flags"]) == []
 
 
-def test_a_row_of_a_branch_that_no_given_service_serves_is_no_orphan(spark: SparkSession) -> None:
-    """The branch may have taken effect before an operator redirected it elsewhere."""
-    scope = msgspec.structs.replace(SCOPE, consumers=(ServiceScope("bank-b", ("http://bank-b/",)),), ledgers=())
+def test_a_row_of_a_branch_that_no_given_service_serves_is_no_orphan_and_needs_no_ledger(spark: SparkSession) -> None:
+    """The branch may have taken effect before an operator redirected it.
+
+    Or its service may share the barrier table.
+    """
+    scope = msgspec.structs.replace(SCOPE, consumers=(ServiceScope("bank-b", ("http://bank-b/",)),))
     elsewhere = (("01", "http://bank-x/in"),)
+    in_both, both = (("bank-b", "01"), ("bank-b", "02")), (BRANCH, ("02", "http://bank-x/in"))
     cases = [
-        Case("redirected-away", "unchecked", ledger=(), branches=elsewhere),
-        Case("redirected-away-and-called", "in_flight", State.SUBMITTED, ledger=(), branches=elsewhere),
-        Case("of-another-branch", "orphan unchecked", barriers=(("bank-b", "02"),), ledger=(), branches=elsewhere),
+        Case("redirected-away", "unchecked", ledger=("01",), branches=elsewhere),
+        Case("redirected-away-and-called", "in_flight", State.SUBMITTED, ledger=("01",), branches=elsewhere),
+        Case("of-another-branch", "orphan unchecked", barriers=(("bank-b", "02"),), ledger=("02",), branches=elsewhere),
+        Case("shared-barrier", "unchecked", ledger=(), branches=elsewhere),
+        Case("shared-barrier-and-ours", "unchecked", barriers=in_both, branches=both),
+        Case(
+            "shared-barrier-and-ours-unbooked", "missing_effect unchecked", barriers=in_both, ledger=(), branches=both
+        ),
     ]
 
     found = rows_of(spark, cases, scope)

@@ -281,12 +281,17 @@ def _may_belong(row: Column, branch: Column, scope: Scope) -> Column:
 def _unbooked(branches: Column, scope: Scope) -> Column | None:
     """Return barrier rows of calls without a row in the given ledger.
 
-    None without any ledger.
+    None without any ledger. Services may share a barrier table: a row of a branch that no given service serves has no
+    row in a given ledger.
     """
     if not scope.ledgers:
         return None
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
-    return of_calls(F.array_except(booked, F.array_distinct("ledger")), branches)
+    unbooked = of_calls(F.array_except(booked, F.array_distinct("ledger")), branches)
+    if not scope.has_urls:
+        return unbooked
+    elsewhere = _ids(F.filter(branches, lambda branch: ~is_served(branch["url"], scope)))
+    return F.filter(unbooked, lambda row: ~_sure(F.array_contains(elsewhere, row["branch_id"])))
 
 
 def _unguarded(branches: Column) -> Column:
