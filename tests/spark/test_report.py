@@ -177,6 +177,10 @@ def test_where_nothing_could_be_determined_nothing_is_clean() -> None:
     unchecked = msgspec.structs.replace(RESULT, clean=0, counts=RESULT.counts | {"unchecked": 9})
 
     assert report_of(unchecked).verdict.exit_code == 2
+    at_work = msgspec.structs.replace(unchecked, counts=RESULT.counts | {"unchecked": 6, "in_flight": 3})
+    assert report_of(at_work).verdict is Verdict.UNCHECKED
+    stopped = msgspec.structs.replace(unchecked, counts=RESULT.counts | {"unchecked": 6, "stopped": 3})
+    assert report_of(stopped).verdict is Verdict.CLEAN
 
 
 def test_a_baseline_makes_no_proof_of_what_could_not_be_compared() -> None:

@@ -112,8 +112,11 @@ class AuditResult(msgspec.Struct, frozen=True):
 
     @property
     def proves_nothing(self) -> bool:
-        """True when no message but those of the baseline could be compared completely."""
-        return 0 < self.unchecked == self.messages - self.acknowledged
+        """True when no message but those of the baseline could be compared completely.
+
+        One that is not final yet proves nothing: a system at work always has some.
+        """
+        return self.unchecked > 0 and not (self.clean or self.violations or self.counts[Flag.STOPPED.value])
 
 
 class Audited(NamedTuple):
