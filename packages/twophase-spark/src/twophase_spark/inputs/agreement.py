@@ -5,8 +5,9 @@ is asked for each effect whose message is known. Where it is false, the effect d
 that is counted and remarked. With aggregate functions in it, it is asked once for all rows of an effect; without, each
 row must agree.
 
-Promises: no value of a payload or a row leaves this module, only answers do. No value can end an audit: the condition
-is evaluated with ANSI mode off, in which a text that is no number is null instead of an error that repeats the text.
+Promises: no value of a payload or a row leaves this module, only answers do. No payload can end an audit: the condition
+is evaluated with ANSI mode off, in which a text that is no number is null instead of an error that repeats the text. A
+ledger's value that is not of its column's type does end it: as null, a wrong amount would have no answer.
 """
 
 from __future__ import annotations
