@@ -18,14 +18,16 @@ from tests.spark.cases import Case
 from tests.spark.plant import System, make_system, plant
 from tests.spark.test_ledgers import book, found
 from tests.spark.truth import nowadays
-from twophase.core.errors import ConfigurationError
+from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.message import Branch, Message, encode
 from twophase_spark import audit
 from twophase_spark.auditing.run import look_into, run
+from twophase_spark.inputs import agreement
 from twophase_spark.inputs import source as inputs_source
 from twophase_spark.inputs.agreement import agreements_of
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Role, parse_coordinator, parse_named
+from twophase_spark.readers.database import open_database
 from twophase_spark.readers.probe import probe
 from twophase_spark.reports.page import to_html
 from twophase_spark.reports.report import Report, to_json
@@ -232,6 +234,16 @@ def test_a_condition_that_is_none_is_refused(spark: SparkSession, system: System
 
     assert why in raised.value.message
     assert "\n" not in raised.value.message
+
+
+def test_a_fraction_among_whole_numbers_is_refused_and_not_cut_off(system: System) -> None:
+    ledger = booked(system, ("a", "01", 8.5), columns="gid text, branch_id text, amount integer")
+    asked = urlencode({"agrees": f"{TEXT} = ledger.amount"})
+    [one] = agreements_of([probe(parse_named(Role.LEDGER, f"bank-b={ledger}?{asked}"), 1)])
+
+    with open_database(one.source.location) as database, pytest.raises(CannotRead) as caught:
+        list(agreement._values(one)(one.source, database, "booking", "1 = 1", ()))
+    assert "column amount has values that are not int64" in caught.value.message
 
 
 @pytest.mark.postgres

@@ -34,6 +34,7 @@ from twophase_spark.readers.database import Database, counting, open_database
 from twophase_spark.readers.ids import in_one_spelling, is_given
 from twophase_spark.readers.probe import ENTRIES, Slice, Source
 from twophase_spark.readers.rows import asked_only, condition_of, effects_of, values_of
+from twophase_spark.readers.snapshot import of_type
 from twophase_spark.rules.addresses import begins
 
 _ANSI = "spark.sql.ansi.enabled"
@@ -338,7 +339,7 @@ def _values(agreement: Agreement) -> _Read:
 
 def _typed(source: Source, name: str, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     try:
-        return pa.array(values, type=carried(kind)).cast(kind)
+        return of_type(values, carried(kind)).cast(kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError):
         location = source.location
         raise CannotRead(

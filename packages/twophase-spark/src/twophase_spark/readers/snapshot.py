@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -72,10 +72,24 @@ def _driver(location: Location, snapshot: str) -> Iterator[Run]:
             for names, lot in database.named_lots(statement):
                 columns = zip(*lot, strict=True)
                 with reported(location):
-                    arrays = [pa.array(values, types.get(name)) for name, values in zip(names, columns, strict=True)]
+                    arrays = [of_type(values, types.get(name)) for name, values in zip(names, columns, strict=True)]
                 yield pa.RecordBatch.from_arrays(arrays, names=names)
 
         yield run
+
+
+def of_type(values: Sequence[Any], kind: pa.DataType | None) -> pa.Array:
+    """Return a driver's values as an array of a type; None for the type they have.
+
+    SQLite keeps a fraction in a column of whole numbers, and Arrow would cut it off.
+
+    Raises:
+        ArrowInvalid, ArrowTypeError: a value is not of this type.
+    """
+    if kind is None or not pa.types.is_integer(kind):
+        return pa.array(values, kind)
+    made = pa.array(values)
+    return made if made.type == kind else made.cast(kind)
 
 
 @contextlib.contextmanager
