@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.servers.database import Database
 from tests.support.items import SetClock, prepare
+from twophase.core.audit_log import AuditEntry
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch, Message, encode
 from twophase.stores.base import Store
@@ -207,6 +208,24 @@ def test_groups_behind_the_oldest_entry_or_before_the_next_are_found(spark: Spar
         "1 to 1 cleaned before group billing had done them",
         "group stock has done 3 to 4, which never were",
     ]
+
+
+def test_a_topic_that_an_operator_removes_is_not_broken_meanwhile(stored: Stored) -> None:
+    """Its entries go step by step, and what groups have done of it goes last."""
+    stored.clock.time_ms = time.time_ns() // 1_000_000
+    stored.put("a", "b", "c")
+    stored.done("billing", 1)
+
+    async def empty(store: Store) -> None:
+        await store.append_audit([AuditEntry("eve", "::1", "empty-topic", "orders", "", "", "")])
+        await store.empty_queue("orders", 0, 3, 2)
+
+    stored.use(empty)
+    assert queues_of([stored.source()]).broken == 0
+
+    stored.execute("update audit_log set at_ms = at_ms - 3600001")
+    [broken] = queues_of([stored.source()]).shown
+    assert broken.faults == ("1 to 1 cleaned before group billing had done them",)
 
 
 @pytest.mark.parametrize(

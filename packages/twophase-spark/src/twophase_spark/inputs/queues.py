@@ -7,10 +7,13 @@ must change with it in one commit. So one look is enough.
 
 from __future__ import annotations
 
+import contextlib
+import time
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from twophase.core.errors import CannotRead
 from twophase.core.queue_message import DEAD_LETTERS
 from twophase_spark.readers.database import open_database
 from twophase_spark.readers.probe import Source
@@ -19,13 +22,16 @@ BROKEN_SHOWN = 100
 _ENDS_SQL = "select topic, queue, next_number from queue_counter"
 _ENTRIES_SQL = "select topic, queue, min(number), count(*) from queue_entry group by topic, queue"
 _PROGRESS_SQL = "select topic, queue, consumers, next_number from queue_progress"
+_EMPTIED_SQL = "select distinct target from audit_log where act = 'empty-topic' and at_ms > ?"
+EMPTYING_MS = 3_600_000
+"""Bound on the time in which an operator's request removes a topic: first its entries, step by step."""
 
 
 class Queue(msgspec.Struct, frozen=True):
     """One queue: its entries, and how far each group has come.
 
     `first`: the lowest entry that stands, `end` where none does; `end`: the number of the next entry; `done`: by group,
-    the number below which it has done all.
+    the number below which it has done all; `is_emptied`: an operator removes the topic, whatever groups have done.
     """
 
     coordinator: str
@@ -35,6 +41,7 @@ class Queue(msgspec.Struct, frozen=True):
     end: int
     entries: int
     done: dict[str, int]
+    is_emptied: bool = False
 
     @property
     def faults(self) -> list[str]:
@@ -54,7 +61,7 @@ class Queue(msgspec.Struct, frozen=True):
         elif missing < 0:
             found.append(f"{-missing} too many: the next entry would have number {self.end}")
         for group, done in sorted(self.done.items()):
-            if done < self.first:
+            if done < self.first and not self.is_emptied:
                 found.append(f"{done} to {self.first - 1} cleaned before group {group} had done them")
             elif done > self.end:
                 found.append(f"group {group} has done {self.end} to {done - 1}, which never were")
@@ -117,10 +124,17 @@ def _read(source: Source) -> list[Queue]:
         done: dict[tuple[str, int], dict[str, int]] = {}
         for topic, queue, group, number in database.rows(_PROGRESS_SQL):
             done.setdefault((topic, queue), {})[group] = int(number)
+        firsts = {
+            key: standing.get(key, (ends.get(key, 0), 0))[0] for key in ends.keys() | standing.keys() | done.keys()
+        }
+        emptied: set[str] = set()
+        if any(number < firsts[key] for key, groups in done.items() for number in groups.values()):
+            since_ms = time.time_ns() // 1_000_000 + source.skew_ms - EMPTYING_MS
+            with contextlib.suppress(CannotRead):  # an older store has no audit log, and a user may not read it
+                emptied = {str(topic) for (topic,) in database.rows(_EMPTIED_SQL, (since_ms,))}
     found: list[Queue] = []
-    for topic, queue in sorted(ends.keys() | standing.keys() | done.keys()):
-        end = ends.get((topic, queue), 0)
-        first, count = standing.get((topic, queue), (end, 0))
+    for (topic, queue), first in sorted(firsts.items()):
+        end, count = ends.get((topic, queue), 0), standing.get((topic, queue), (0, 0))[1]
         groups = done.get((topic, queue), {})
-        found.append(Queue(source.location.name, topic, queue, first, end, count, groups))
+        found.append(Queue(source.location.name, topic, queue, first, end, count, groups, topic in emptied))
     return found
