@@ -24,7 +24,10 @@ _ENTRIES_SQL = "select topic, queue, min(number), count(*) from queue_entry grou
 _PROGRESS_SQL = "select topic, queue, consumers, next_number from queue_progress"
 _EMPTIED_SQL = "select distinct target from audit_log where act = 'empty-topic' and at_ms > ?"
 EMPTYING_MS = 3_600_000
-"""Bound on the time in which an operator's request removes a topic: first its entries, step by step."""
+"""Bound on the time in which an operator's request removes a topic.
+
+Its entries go first, step by step.
+"""
 
 
 class Queue(msgspec.Struct, frozen=True):
