@@ -12,7 +12,15 @@ from collections.abc import Iterator
 import pytest
 
 from twophase.core import errors
-from twophase.core.errors import Fate, RolledBack, StateConflict, StoreLocked, StoreUnavailable, TwophaseError
+from twophase.core.errors import (
+    Fate,
+    InvalidRequest,
+    RolledBack,
+    StateConflict,
+    StoreLocked,
+    StoreUnavailable,
+    TwophaseError,
+)
 
 CODES = """
 TP-0000 TwophaseError
@@ -150,3 +158,12 @@ def test_catching_rolled_back_catches_every_certain_rollback() -> None:
 
     assert certain
     assert all(issubclass(one, RolledBack) for one in certain)
+
+
+def test_a_text_that_repeats_a_long_value_of_a_request_is_cut() -> None:
+    error = InvalidRequest(f"gid: {'g' * 5_000} is not a gid.", gid="g")
+
+    assert len(error.message) == 1_001
+    assert error.message.startswith("gid: gggg")
+    assert error.message.endswith("g…")
+    assert InvalidRequest("gid: short.").message == "gid: short."
