@@ -27,6 +27,10 @@ from twophase.stores.rows import HistoryRow, LiveRow
 
 EXAMINED_MAX: Final = 5_000
 """Rows of each table that one page may look at."""
+EXAMINED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of bodies in which one page may look for an address.
+
+It counts where look-ups wait for a page."""
 SEQ_END: Final = 2**63 - 1
 _BEYOND: Final = "\U0010ffff" * 33
 """Sorts behind every gid, which has 128 bytes at most."""

@@ -29,9 +29,9 @@ def later(connection: sqlite3.Connection, after: tuple[int, str], limit: int) ->
 
 
 def _read_live(connection: sqlite3.Connection, search_: Search, page: Page, at: Live) -> None:
-    floor = connection.execute(
-        statements.SEARCH_LIVE_FLOOR, (at.below, search_.gid_prefix, search.EXAMINED_MAX - 1)
-    ).fetchone()
+    begin = (at.below, search_.gid_prefix)
+    rows_max = _rows_max(connection, search_, statements.SEARCH_LIVE_SIZES, begin)
+    floor = connection.execute(statements.SEARCH_LIVE_FLOOR, (*begin, rows_max - 1)).fetchone()
     rows = connection.execute(
         statements.SEARCH_LIVE,
         (
@@ -52,7 +52,8 @@ def _read_live(connection: sqlite3.Connection, search_: Search, page: Page, at: 
 def _read_past(connection: sqlite3.Connection, search_: Search, page: Page, at: Past) -> None:
     node = statements.NODE
     below = at.below.get(node, search.SEQ_END if not at.below else 0)
-    floor = connection.execute(statements.SEARCH_HISTORY_FLOOR, (node, below, search.EXAMINED_MAX - 1)).fetchone()
+    rows_max = _rows_max(connection, search_, statements.SEARCH_HISTORY_SIZES, (node, below))
+    floor = connection.execute(statements.SEARCH_HISTORY_FLOOR, (node, below, rows_max - 1)).fetchone()
     rows = connection.execute(
         statements.SEARCH_HISTORY,
         (
@@ -70,6 +71,20 @@ def _read_past(connection: sqlite3.Connection, search_: Search, page: Page, at: 
     )
     found = [history_row(row[:-1], row[-1]) for row in rows]
     page.take_past([PastOfNode(node, below, found, (floor[1], floor[0]) if floor else None)])
+
+
+def _rows_max(connection: sqlite3.Connection, search_: Search, sizes: str, begin: tuple[object, ...]) -> int:
+    """Return the number of rows that a page may look at.
+
+    One that looks for an address reads their bodies. Arguments are the statement of their sizes, and where it begins.
+    """
+    if search_.needle:
+        left = search.EXAMINED_BYTES_MAX
+        for rows, (size,) in enumerate(connection.execute(sizes, (*begin, search.EXAMINED_MAX)), 1):
+            left -= size
+            if left <= 0:
+                return rows
+    return search.EXAMINED_MAX
 
 
 def _both(states: list[State]) -> tuple[int, int]:
