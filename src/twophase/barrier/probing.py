@@ -34,7 +34,10 @@ from twophase.core.probe import ProbeReport, ProbeState
 _UNNAMED: Final = "the address names no database (`barrier=`), so none was compared"
 _OTHER: Final = "the route's database is not the one that the address names"
 _LOOK: Final = "Look at the service's database and its log."
-_GRANT: Final = "Grant select, insert and update on the barrier table to the user of the check-back route."
+_GRANT: Final = (
+    "Grant select, insert and update on the barrier table, and select on twophase_meta, to the user of the check-back "
+    "route."
+)
 
 
 def probe_rule(dialect: Dialect, table: str, identity: str | None, lock_timeout_ms: int) -> Steps[ProbeReport]:
