@@ -372,6 +372,15 @@ def test_a_key_that_is_no_integer_is_refused(system: System) -> None:
         business(Role.LEDGER, system.bank_b, "#ledger?key=account")
 
 
+def test_a_column_may_be_generated(system: System) -> None:
+    system.execute(system.bank_b, "create table made (tx text, branch_id text, gid text as ('g' || tx))")
+    system.execute(system.bank_b, "insert into made values ('1', '01')")
+
+    source = business(Role.LEDGER, system.bank_b, "#made")
+
+    assert (everything(source), source.is_typed) == ([{"source": "bank", "gid": "g1", "branch_id": "01"}], True)
+
+
 def test_a_view_is_read_whole_each_time(system: System) -> None:
     """A view of SQLite has no rowid to follow.
 

@@ -75,7 +75,7 @@ class Database:
         """Return the lower-case column names of a table; empty for an unknown table."""
         schema, _, name = table.rpartition(".")
         if self._location.engine == "sqlite":
-            found = self.rows("select name from pragma_table_info(?)", (name,))
+            found = self.rows("select name from pragma_table_xinfo(?) where hidden <> 1", (name,))
         elif self._location.engine == "postgresql":
             found = self.rows(
                 "select a.attname from pg_attribute a where a.attrelid = to_regclass(?) "
@@ -135,7 +135,7 @@ class Database:
         """
         schema, _, name = table.rpartition(".")
         if self._location.engine == "sqlite":
-            sql = "select type from pragma_table_info(?) where lower(name) = lower(?)"
+            sql = "select type from pragma_table_xinfo(?) where hidden <> 1 and lower(name) = lower(?)"
             found = self.rows(sql, (name, column))
         elif self._location.engine == "postgresql":
             found = self.rows(

@@ -45,7 +45,7 @@ def declared_types(database: Database, engine: str, table: str) -> dict[str, str
     """
     schema, _, name = table.rpartition(".")
     if engine == "sqlite":
-        found = database.rows("select name, type from pragma_table_info(?)", (name,))
+        found = database.rows("select name, type from pragma_table_xinfo(?) where hidden <> 1", (name,))
     elif engine == "postgresql":
         found = database.rows(
             "select a.attname, format_type(a.atttypid, a.atttypmod) from pg_attribute a "
