@@ -65,8 +65,8 @@ its own [Python and its store's work](#python-of-a-message-without-sockets-and-d
 the bars leave room for. [Where the bars are missed]({_WHY}) has the profile.
 """,
     "crossing": f"""\
-With N workers, N − 1 of N messages of a client with many connections cross like this. The other node reads the message
-before it submits it. [Where the bars are missed]({_WHY}) has the profile.
+With N workers, N − 1 of N messages cross like this, if the client sends each request on any of many connections. The
+other node reads the message before it submits it. [Where the bars are missed]({_WHY}) has the profile.
 """,
     "latency": f"""\
 A change waits for the end of the flush in progress, and then for its own. [Where the bars are missed]({_WHY}) has the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
 
 from benchmarks.load.producer import Producer
 from benchmarks.load.run import Run
@@ -30,29 +29,28 @@ class CrossingRun(Run):
         loop = asyncio.get_running_loop()
         home, away = self._nodes if self._dialled % 2 else self._nodes[::-1]
         self._dialled += 1
-        producer = Producer(self)
-        if self._crossing:
-            submits, _ = await loop.create_connection(lambda: _Answers(producer), away.host, away.port)
-            producer.write_submit = submits.write
-        await loop.create_connection(lambda: producer, home.host, home.port)
+        if not self._crossing:
+            await loop.create_connection(lambda: Producer(self), home.host, home.port)
+            return
+        submits, answers = await loop.create_connection(_Answers, away.host, away.port)
+        try:
+            answers.producer = Producer(self, submits)
+            await loop.create_connection(lambda: answers.producer, home.host, home.port)
+        except OSError:
+            submits.abort()
+            raise
 
 
 class _Answers(asyncio.Protocol):
     """The connection of a producer's submits; the producer reads the answers."""
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self._transport = cast("asyncio.Transport", None)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the connection, to end it with the producer's."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._producer.on_lost = self._transport.abort
+    producer: Producer
 
     def data_received(self, data: bytes) -> None:
         """Hand an answer over."""
-        self._producer.data_received(data)
+        self.producer.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- whatever ended it
         """End the producer, too: a message under way has no known outcome."""
-        self._producer.cut()
+        if self.producer.transport is not None:
+            self.producer.cut()

@@ -64,21 +64,24 @@ class Sender(Protocol):
 
 
 class Producer(asyncio.Protocol):
-    """The producer; see the module."""
+    """The producer; see the module.
+
+    Arguments:
+        source: the run.
+        submits: the connection that takes the submits of prepared messages; without it, the producer's own does.
+    """
 
     __slots__ = (
-        "_body", "_number", "_reader", "_reading", "_since_s", "_source", "on_lost", "step", "transport", "write",
-        "write_submit",
+        "_body", "_number", "_reader", "_reading", "_since_s", "_source", "_submits", "step", "transport",
+        "write", "write_submit",
     )  # fmt: skip
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, submits: asyncio.Transport | None = None) -> None:
         self.step = _NONE
         self.transport = cast("asyncio.Transport", None)
         self.write = cast("Callable[[bytes], None]", None)
-        self.write_submit: Callable[[bytes], None] | None = None
-        """Where a prepared message's submit goes; by default to the same connection."""
-        self.on_lost: Callable[[], None] | None = None
-        """Called when the connection is gone."""
+        self.write_submit = self.write
+        self._submits = submits
         self._source = source
         self._reader = ResponseReader(body_bytes_max=1 << 20, header_bytes_max=1 << 16)
         self._reading = False
@@ -90,7 +93,7 @@ class Producer(asyncio.Protocol):
         """Report that the server has accepted the connection."""
         self.transport = cast("asyncio.Transport", transport)
         self.write = self.transport.write
-        self.write_submit = self.write_submit or self.write
+        self.write_submit = self.write if self._submits is None else self._submits.write
         self._source.connected(self)
 
     def prepare(self, number: int, body: bytes, since_s: float) -> None:
@@ -137,7 +140,7 @@ class Producer(asyncio.Protocol):
                 self.step = _SUBMIT
                 self._since_s = now_s
                 ledger.submitting(self._number, now_s)
-                self.write_submit(source.template.submit_head + self._body)  # type: ignore[misc]
+                self.write_submit(source.template.submit_head + self._body)
                 return
             ledger.prepare_acknowledged(self._number)
         elif self.step is _SUBMIT:
@@ -189,8 +192,8 @@ class Producer(asyncio.Protocol):
         if self.step is not _NONE:
             self._source.ledger.fail(f"{self.step.value}: the connection was lost")
             self.step = _NONE
-        if self.on_lost is not None:
-            self.on_lost()
+        if self._submits is not None:
+            self._submits.abort()
         self._source.lost(self)
 
 

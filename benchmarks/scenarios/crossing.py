@@ -1,7 +1,7 @@
 """Messages that two nodes share: prepared at one, submitted at the other.
 
-With several workers on one port this is so for half of the messages of a client with several connections. Beside it the
-same two nodes, where each message stays at the node of its prepare.
+With two workers on one port this is so for half of the messages of a client that sends each request on any of its
+connections. Beside it the same two nodes, where each message stays at the node of its prepare.
 """
 
 from __future__ import annotations
