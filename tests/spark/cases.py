@@ -122,7 +122,7 @@ def _message(case: Case, state: State) -> dict[str, Any]:
         "attempts": 0,
         "parked": case.parked,
         "delay_ms": case.delay_ms,
-        "checked": case.checked,
+        "checked": case.checked if state else None,
         "producer": "bank-a" if case.checked else "",
         "identity": case.identity,
         "check_url": "http://bank-a/check" if case.checked else "",

@@ -35,7 +35,7 @@ named as (
 ),
 facts as (
     select named.gid, m.known_state is not null as known, m.known_state as state, coalesce(m.decided_by, '') as decided_by,
-           coalesce(m.checked, false) as checked, m.gid is not null and m.checked is null as unreadable,
+           coalesce(m.checked, false) as checked, m.known_state is not null and m.checked is null as unreadable,
            coalesce(m.parked, false) as parked,
            coalesce(m.created_ms + coalesce(m.delay_ms, 0) < {as_of_ms} - {late_ms}, false) as old,
            coalesce(v.committed, false) as committed, coalesce(v.bare, false) as bare, coalesce(v.rolled_back, false) as rolled_back,

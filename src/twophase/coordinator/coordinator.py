@@ -110,7 +110,8 @@ class Coordinator:
         self._lease = Lease(store.lease_ms)
         self.queues = Queues(runtime, self._admission, machine, self._dispatcher.producers, self._lease)
         machine.group_commit.readers = self.queues.serving
-        self._recovery = Recovery(runtime, memory, lambda: self._admission.is_open)
+        make_room = self._dispatcher.make_room
+        self._recovery = Recovery(runtime, memory, lambda: self._admission.is_open, make_room)
         self._ownership = Ownership(runtime, memory, machine, self._dispatcher.dispatch)
         self._node = Node(
             memory, machine, self._admission, self._dispatcher, self._ownership, self._recovery, self.tick

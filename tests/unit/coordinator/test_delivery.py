@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -222,11 +223,9 @@ async def test_what_waits_for_one_that_hangs_is_tried_the_more_seldom_the_longer
     tried: list[str] = []
     enter = ConcurrencyLimiter.enter
 
-    def counted(
-        limiter: ConcurrencyLimiter, key: str, run: Callable[[], None], owner: str = "", *, pressure: int = 0
-    ) -> bool:
+    def counted(limiter: ConcurrencyLimiter, key: str, run: Callable[[], None], owner: str = "", **more: Any) -> bool:
         tried.append(key)
-        return enter(limiter, key, run, owner, pressure=pressure)
+        return enter(limiter, key, run, owner, **more)
 
     harness = await make_harness(
         CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1, queue_waiting_max=1)

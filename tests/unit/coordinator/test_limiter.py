@@ -316,14 +316,14 @@ def test_a_call_that_is_not_wanted_any_more_earns_no_place_and_takes_none() -> N
     calls = Calls({"http": ScriptedDestination()}, limiter)
     for number in range(50):
         active = ActiveMessage(Message(f"g{number}", ()))
-        assert calls.start(active, "http://silent/in", lambda _: None, lambda _key, _answer: None)
+        calls.start(active, "http://silent/in", lambda _: None, lambda _key, _answer: None)
     for _ in range(100):
         limiter.enter("http://silent", lambda: None)
     assert limiter.in_flight == UNPROVEN
 
 
 def test_a_call_that_may_not_wait_is_made_now_or_never_and_leaves_nothing() -> None:
-    limiter = ConcurrencyLimiter(1, 1, 10, VirtualClock())
+    limiter = ConcurrencyLimiter(1, 2 * UNPROVEN, 10, VirtualClock())
     ran: list[str] = []
     assert limiter.enter("a", lambda: ran.append("now"), "x", pressure=1)
     assert not limiter.enter("a", lambda: ran.append("never"), "x", pressure=1)
@@ -331,3 +331,61 @@ def test_a_call_that_may_not_wait_is_made_now_or_never_and_leaves_nothing() -> N
     limiter.leave("a", "x")
     assert ran == ["now"]
     assert (limiter._destinations, list(limiter._owners), limiter.waiting) == ({}, [""], 0)
+
+
+def test_under_pressure_a_call_waits_only_where_turns_come_quickly() -> None:
+    clock = VirtualClock()
+    limiter = ConcurrencyLimiter(total_max=100, per_destination_max=UNPROVEN + 1, queue_waiting_max=100, clock=clock)
+    ran: list[str] = []
+    for _ in range(UNPROVEN):
+        limiter.enter("a", lambda: ran.append("first"))
+    assert not limiter.enter("a", lambda: ran.append("never"), pressure=1), "it has not answered"
+    limiter.leave("a")
+    limiter.enter("a", lambda: ran.append("first"))
+    limiter.enter("a", lambda: ran.append("first"))
+    assert limiter.enter("a", lambda: ran.append("waited"), pressure=1)
+    assert not limiter.enter("a", lambda: ran.append("never"), pressure=2)
+    clock.advance(1_999)
+    assert limiter.enter("a", lambda: ran.append("waited"), pressure=1)
+    clock.advance(2)
+    assert not limiter.enter("a", lambda: ran.append("never"), pressure=1), "its first call waits for two seconds"
+    limiter.leave("a")
+    assert limiter.enter("a", lambda: ran.append("waited"), pressure=1)
+    for _ in range(3):
+        limiter.leave("a")
+    assert ran == ["first"] * (UNPROVEN + 2) + ["waited"] * 3
+
+
+def test_calls_that_come_no_nearer_make_room_the_slowest_queue_and_its_last_first() -> None:
+    clock = VirtualClock()
+    limiter = ConcurrencyLimiter(total_max=100, per_destination_max=1, queue_waiting_max=100, clock=clock)
+    given_up: list[str] = []
+    ran: list[str] = []
+    for key in ("slow", "slower", "quick"):
+        limiter.enter(key, lambda: None)
+
+    def wait(key: str, number: int) -> None:
+        name = f"{key}{number}"
+        limiter.enter(key, lambda: ran.append(name), give_up=lambda: given_up.append(name))
+
+    for number in range(3):
+        wait("slower", number)
+    clock.advance(10)
+    for number in range(4):
+        wait("slow", number)
+    clock.advance(2_000)
+    for number in range(5):
+        wait("quick", number)
+
+    limiter.make_room(3)
+    assert given_up == ["slower2", "slower1", "slow3"]
+    limiter.make_room(100)
+    assert given_up[3:] == ["slow2", "slow1"], "each queue keeps its first, and a quick one all"
+    assert limiter.waiting == 7
+    for _ in range(6):
+        limiter.leave("quick")
+    for key in ("slower", "slow"):
+        limiter.leave(key)
+        limiter.leave(key)
+    assert ran == [*(f"quick{number}" for number in range(5)), "slower0", "slow0"]
+    assert (limiter.in_flight, limiter.waiting, limiter._destinations) == (0, 0, {})

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import IN, PATIENCE_S, QUICK, Harness, message
+from twophase.coordinator.dispatch.limiter import UNPROVEN
 from twophase.coordinator.owners import Owners
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage, Reply
@@ -179,10 +180,10 @@ async def test_a_backlog_that_is_not_under_way_refuses_nothing_to_its_owner(make
         await harness.until_state(f"eve{number}", State.SUCCEEDED)
 
 
-async def _until_all_succeed(harness: Harness, gids: list[str]) -> None:
+async def _until_all_succeed(harness: Harness, gids: list[str], step_ms: int = 2_000) -> None:
     for gid in gids:
         while await harness.state(gid) is not State.SUCCEEDED:
-            harness.clock.advance(2_000)
+            harness.clock.advance(step_ms)
             await harness.settled()
 
 
@@ -241,3 +242,52 @@ async def test_calls_of_late_subscribers_wait_in_the_store_where_memory_has_no_r
     assert {dict(call.query)["branch_id"] for call in harness.destination.calls if call.url == silent} == {
         late_id("02", silent)
     }
+
+
+async def test_a_producer_that_hangs_delays_no_other_where_memory_has_no_room(make_harness: MakeRig) -> None:
+    """A message that leaves memory because of the other's would come back after 5 seconds."""
+    silent, check = "http://silent/check", "http://bank-a/check"
+    harness = await make_harness(
+        CoordinatorSettings(
+            delivery=QUICK, check_back=QUICK, active_max=60, page_rows=60, queue_waiting_max=50, crowded_retry_ms=1
+        )
+    )
+    await _prove(harness, check)
+    harness.destination.hold(silent)
+    for number in range(90):
+        assert (await harness.prepare(message(f"silent{number}", check_url=silent))).error is None
+    for number in range(60):
+        assert (await harness.prepare(message(f"other{number}", check_url=check))).error is None
+    due_ms = harness.clock.now_ms() + CoordinatorSettings().timeout_to_fail_ms
+    harness.clock.advance(due_ms - harness.clock.now_ms())
+    await _until_all_succeed(harness, [f"other{number}" for number in range(60)], step_ms=10)
+    assert harness.clock.now_ms() - due_ms < 4_000
+
+
+async def test_messages_that_wait_for_a_silent_receiver_make_room_to_what_is_due(make_harness: MakeRig) -> None:
+    """The receiver has answered before, so its calls wait in memory at first, beyond the bound."""
+    harness = await make_harness(
+        CoordinatorSettings(delivery=QUICK, check_back=QUICK, active_max=40, page_rows=20, crowded_retry_ms=1)
+    )
+    silent = "http://silent/in"
+    harness.destination.hold(silent)
+    for number in range(UNPROVEN + 30):
+        assert (await harness.submit(message(f"full{number}", "http://silent-too/in"))).error is None
+    for number in range(UNPROVEN + 1):
+        assert (await harness.submit(message(f"answered{number}", silent))).error is None
+    harness.destination.release(silent)
+    await harness.settled()
+    harness.destination.hold(silent)
+    for number in range(60):
+        assert (await harness.submit(message(f"silent{number}", silent))).error is None
+    harness.destination.script[IN].append(Answer(500, b"no"))
+    assert (await harness.submit(message("other", IN))).error is None
+    await _until_all_succeed(harness, ["other"])
+
+
+async def _prove(harness: Harness, check: str) -> None:
+    """Have an address answer once more than a new one may be asked at a time."""
+    for number in range(UNPROVEN + 1):
+        await harness.prepare(message(f"proof{number}", check_url=check))
+    harness.clock.advance(CoordinatorSettings().timeout_to_fail_ms)
+    await _until_all_succeed(harness, [f"proof{number}" for number in range(UNPROVEN + 1)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -19,7 +20,9 @@ from twophase.core.message import scheme_of
 from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.base import Answer, Call, Destination
 
-_ADDRESSES_REMEMBERED_MAX = 4096
+NO_PERMIT: Final = Answer(0, error="too many calls wait for the destination")
+"""Given instead of an answer: nothing was called, because too many calls wait or memory has no room for them."""
+_ADDRESSES_REMEMBERED_MAX: Final = 4096
 
 OnAnswer = Callable[[str, Answer], None]
 """Called with (the key of the destination's limits, answer)."""
@@ -63,27 +66,25 @@ class Calls:
         on_answer: OnAnswer,
         *,
         pressure: int = 0,
-    ) -> bool:
-        """Call `url` for a message, now or in its turn; False when too many wait already.
-
-        False means never.
+    ) -> None:
+        """Call `url` for a message, now or in its turn.
 
         Arguments:
             active: the message; when it has left memory by then, nothing is called and nothing reported.
             url: the address. One that cannot be called is answered at once, with status 0.
             build: makes the call at the last moment; None: it is not wanted any more.
-            on_answer: called with the answer, once, whatever the destination does.
+            on_answer: called with the answer, once, whatever the destination does; or with `NO_PERMIT`, at once or later.
             pressure: see `ConcurrencyLimiter.enter`.
         """
         protocol = active.message.protocol
         found = self._known.get((url, protocol)) or self._find(url, protocol)
         if isinstance(found, str):
             on_answer("", Answer(0, error=found))
-            return True
+            return
         destination, key = found
-        return self.limiter.enter(
-            key, _OneCall(self, active, destination, key, build, on_answer).run, active.owner, pressure=pressure
-        )
+        one = _OneCall(self, active, destination, key, build, on_answer)
+        if not self.limiter.enter(key, one.run, active.owner, pressure=pressure, give_up=one.give_up):
+            on_answer(key, NO_PERMIT)
 
     def waited_ms(self, active: ActiveMessage, url: str) -> int:
         """Return the age of the oldest queued call of its owner to that destination."""
@@ -163,6 +164,10 @@ class _OneCall(msgspec.Struct, eq=False):
         except Exception as error:  # noqa: BLE001 -- as above: it becomes an answer, and is retried like one
             self._answered(Answer(0, error=_fault(error)))
         self._starting = False
+
+    def give_up(self) -> None:
+        if not self._entry.detached:
+            self._on_answer(self._key, NO_PERMIT)
 
     def _answered(self, answer: Answer) -> None:
         if self._answer is not None:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
-from twophase.coordinator.dispatch.calls import Calls
+from twophase.coordinator.dispatch.calls import NO_PERMIT, Calls
 from twophase.coordinator.dispatch.evidence import attempt_of, not_allowed
 from twophase.coordinator.dispatch.producers import PRODUCER_PREFIX, Producers
 from twophase.coordinator.runtime import Runtime
@@ -95,8 +95,7 @@ class CheckBack:
             return
         on_answer = partial(self._answered, active, url)
         pressure = self._memory.pressure(active) if self._memory.crowded else 0
-        if not self._calls.start(active, url, partial(self._call, url), on_answer, pressure=pressure):
-            self._machine.defer(active, self._calls.waited_ms(active, url))
+        self._calls.start(active, url, partial(self._call, url), on_answer, pressure=pressure)
 
     def _call(self, url: str, active: ActiveMessage) -> Call | None:
         message = active.message
@@ -117,27 +116,34 @@ class CheckBack:
             OPEN_ANSWER_BYTES_MAX.value if message.options.open else 0,
         )
 
-    def ask_for(self, active: ActiveMessage, on_verdict: OnVerdict) -> bool:
-        """Ask for a caller that handles the verdict; False when too many questions wait.
+    def ask_for(self, active: ActiveMessage, on_verdict: OnVerdict, on_no_permit: Callable[[], None]) -> None:
+        """Ask for a caller that handles the verdict, or hears that too many questions wait.
 
         The caller hears nothing when the message is decided before the question is asked.
         """
         url = active.message.check_url
 
         def answered(key: str, answer: Answer) -> None:
+            if answer is NO_PERMIT:
+                on_no_permit()
+                return
             if active.message.check_url != url and not active.detached:
-                self.ask_for(active, on_verdict)  # redirected meanwhile: the earlier address does not count
+                self.ask_for(active, on_verdict, on_no_permit)  # redirected meanwhile: the earlier address does not count
                 return
             verdict, answered, answer = self._understand(active, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
                 self._note(active, answer, verdict)
             on_verdict(verdict, answered)
 
-        return self._calls.start(active, url, partial(self._call, url), answered)
+        self._calls.start(active, url, partial(self._call, url), answered)
 
     def _answered(self, active: ActiveMessage, url: str, key: str, answer: Answer) -> None:
         if active.message.check_url != url and active.state is State.PREPARED:
             self._machine.evict_if_idle(active)  # redirected meanwhile: the earlier address does not count
+            return
+        if answer is NO_PERMIT:
+            if active.state is State.PREPARED:
+                self._machine.defer(active, self._calls.waited_ms(active, url))
             return
         verdict, answered, answer = self._understand(active, key, answer)
         # A final message has left memory, yet a contrary verdict about it is still an incident.

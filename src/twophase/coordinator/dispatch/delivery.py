@@ -19,7 +19,7 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.dispatch.alerts import AlertEvent, Alerts
-from twophase.coordinator.dispatch.calls import Calls
+from twophase.coordinator.dispatch.calls import NO_PERMIT, Calls
 from twophase.coordinator.dispatch.evidence import attempt_of, tellable
 from twophase.coordinator.runtime import Runtime
 from twophase.coordinator.state.active_message import ActiveMessage, Reply, Trigger
@@ -135,9 +135,7 @@ class Delivery:
         build = partial(self._call, round_, index)
         on_answer = partial(self._answered, active, round_, index, url)
         pressure = self._memory.pressure(active) if self._memory.crowded else 0
-        if not self._calls.start(active, url, build, on_answer, pressure=pressure):
-            round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
-            self._take(active, round_, index, BranchResult.ONGOING)
+        self._calls.start(active, url, build, on_answer, pressure=pressure)
 
     def _call(self, round_: _Round, index: int, active: ActiveMessage) -> Call | None:
         if active.round is not round_:
@@ -163,6 +161,11 @@ class Delivery:
         )
 
     def _answered(self, active: ActiveMessage, round_: _Round, index: int, url: str, key: str, answer: Answer) -> None:
+        if answer is NO_PERMIT:
+            if active.round is round_:
+                self._note_no_permit(active, round_, url)
+                self._take(active, round_, index, BranchResult.ONGOING)
+            return
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
         result = interpret_branch(answer.status, answer.body, strict=self._strict or active.message.options.strict)
@@ -193,9 +196,7 @@ class Delivery:
             build = partial(self._call_subscriber, round_, index, id_, url)
             on_answer = partial(self._subscriber_answered, active, round_, index, late, id_, url)
             pressure = self._memory.pressure(active) if self._memory.crowded else 0
-            if not self._calls.start(active, url, build, on_answer, pressure=pressure):
-                round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
-                self._take_late(active, round_, index, late, BranchResult.ONGOING)
+            self._calls.start(active, url, build, on_answer, pressure=pressure)
 
     def _call_subscriber(
         self, round_: _Round, index: int, branch_id: str, url: str, active: ActiveMessage
@@ -216,6 +217,11 @@ class Delivery:
         key: str,
         answer: Answer,
     ) -> None:
+        if answer is NO_PERMIT:
+            if active.round is round_:
+                self._note_no_permit(active, round_, url)
+                self._take_late(active, round_, index, late, BranchResult.ONGOING)
+            return
         if failpoint.ARMED:
             failpoint.reach("coordinator.after_branch_call")
         result = interpret_branch(answer.status, answer.body, strict=self._strict or active.message.options.strict)
@@ -226,6 +232,9 @@ class Delivery:
         if result is not _SUCCEEDED:
             self._note(active, round_, branch_id, url, answer, result)
         self._take_late(active, round_, index, late, result)
+
+    def _note_no_permit(self, active: ActiveMessage, round_: _Round, url: str) -> None:
+        round_.no_permit_ms = max(round_.no_permit_ms, self._calls.waited_ms(active, url))
 
     def _take_late(self, active: ActiveMessage, round_: _Round, index: int, late: _Round, result: BranchResult) -> None:
         late.outstanding -= 1

@@ -64,6 +64,11 @@ class Dispatcher:
         else:
             self.delivery.begin(active)
 
+    def make_room(self, calls_max: int) -> None:
+        """Have up to so many messages leave memory that wait for a destination without coming nearer."""
+        self.branch_calls.limiter.make_room(calls_max)
+        self.check_calls.limiter.make_room(calls_max)
+
     def drain(self) -> None:
         """Start no call until `resume`; drop those that wait.
 

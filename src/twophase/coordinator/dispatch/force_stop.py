@@ -49,8 +49,7 @@ class ForceStop:
         timeout_ms = active.message.options.request_timeout_ms or self._settings.request_timeout_ms
         loop = asyncio.get_running_loop()
         asking.deadline = loop.call_later(timeout_ms / 1000 + _PERMIT_WAIT_S, asking.fail_and_evict)
-        if not self._check_back.ask_for(active, asking.take):
-            asking.fail_and_evict()
+        self._check_back.ask_for(active, asking.take, asking.fail_and_evict)
 
 
 class _Stop(msgspec.Struct, eq=False):

@@ -24,6 +24,8 @@ from twophase.core.hooks import Clock
 UNPROVEN: Final = 16
 """Calls under way to a destination that has not answered yet."""
 _LEARNED_MAX: Final = 4096
+_QUICK_MS: Final = 2_000
+"""Turns come quickly in a queue whose first call waits for less."""
 
 
 class _Places:
@@ -52,14 +54,15 @@ class _Destination(_Places):
 
 
 class _Queue:
-    """Calls that wait, with the time since when each waits."""
+    """Calls that wait."""
 
     __slots__ = ("calls", "destination", "owner")
 
     def __init__(self, destination: _Destination, owner: str) -> None:
         self.destination = destination
         self.owner = owner
-        self.calls: deque[tuple[Callable[[], None], int]] = deque()
+        self.calls: deque[tuple[Callable[[], None], int, Callable[[], None]]] = deque()
+        """Each with the time since when it waits, and what happens when it gives up."""
 
 
 class ConcurrencyLimiter:
@@ -102,11 +105,21 @@ class ConcurrencyLimiter:
         self.in_flight = 0
         self.waiting = 0
 
-    def enter(self, key: str, run: Callable[[], None], owner: str = "", *, pressure: int = 0) -> bool:
+    def enter(
+        self,
+        key: str,
+        run: Callable[[], None],
+        owner: str = "",
+        *,
+        pressure: int = 0,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> bool:
         """Run `run` now or in its turn; False, and never, when the queue is full.
 
-        Each run is followed by one `leave(key, owner)`, at any time; `run` does not raise. With a `pressure` of 1 it is
-        now or never, and with 2 only to a destination that has answered.
+        Each run is followed by one `leave(key, owner)`, at any time; `run` does not raise. With a `pressure` of 1 it
+        waits only where turns come quickly; with 2 it is now or never, and only to a destination that has answered.
+
+        `give_up` is called instead of `run` when a call that waits has to make room; see `make_room`.
         """
         destination = self._destinations.get(key)
         if destination is None:
@@ -128,7 +141,7 @@ class ConcurrencyLimiter:
             run()
             return True
         queue = destination.queues.get(owner)
-        if pressure:
+        if pressure and not (pressure == 1 and _has_answered(destination) and self._passes_quickly(queue)):
             if not destination.in_flight and not destination.queues:
                 del self._destinations[key]
             if owner and not places.in_flight and not places.blocked:
@@ -139,7 +152,7 @@ class ConcurrencyLimiter:
             self._make_ready(queue)
         elif len(queue.calls) >= self._queue_waiting_max:
             return False
-        queue.calls.append((run, self._clock.now_ms()))
+        queue.calls.append((run, self._clock.now_ms(), give_up))
         self.waiting += 1
         self._admit()
         return True
@@ -186,6 +199,27 @@ class ConcurrencyLimiter:
         queue = destination.queues.get(owner) if destination is not None else None
         return max(0, self._clock.now_ms() - queue.calls[0][1]) if queue is not None else 0
 
+    def make_room(self, calls_max: int) -> None:
+        """Have up to so many calls give up that wait where turns do not come quickly.
+
+        The slowest queue comes first, and the last of its calls. Each queue keeps its first.
+        """
+        slow_ms = self._clock.now_ms() - _QUICK_MS
+        queues = [
+            (queue.calls[0][1], len(queue.calls), queue)
+            for destination in self._destinations.values()
+            for queue in destination.queues.values()
+            if len(queue.calls) > 1 and queue.calls[0][1] <= slow_ms
+        ]
+        queues.sort(key=lambda one: one[:2])
+        given_up: list[Callable[[], None]] = []
+        for _, waiting, queue in queues:
+            for _ in range(min(waiting - 1, calls_max - len(given_up))):
+                given_up.append(queue.calls.pop()[2])
+        self.waiting -= len(given_up)
+        for give_up in given_up:
+            give_up()
+
     def busiest(self, limit: int) -> list[tuple[str, int, int]]:
         """Return the destinations with most calls, as (key, in flight, waiting)."""
         counts = (
@@ -207,6 +241,9 @@ class ConcurrencyLimiter:
         self._ready.clear()
         self._unproven.clear()
         self.waiting = 0
+
+    def _passes_quickly(self, queue: _Queue | None) -> bool:
+        return queue is None or self._clock.now_ms() - queue.calls[0][1] < _QUICK_MS
 
     def _new_owner(self, owner: str) -> _Places:
         new = self._owners[owner] = _Places(self._of_owner(owner))
@@ -250,7 +287,7 @@ class ConcurrencyLimiter:
             places.blocked.append(queue)
             self._wake(destination)
             return
-        run, _ = queue.calls.popleft()
+        run, _, _ = queue.calls.popleft()
         self.waiting -= 1
         destination.in_flight += 1
         places.in_flight += 1

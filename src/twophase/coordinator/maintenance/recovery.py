@@ -44,13 +44,23 @@ _FELL_BACK_MS: Final = 1_000
 
 
 class Recovery:
-    """Pages due rows into memory, as long as there is room."""
+    """Pages due rows into memory, as long as there is room.
+
+    Where there is none, messages make room that wait for a call without coming nearer to it.
+
+    Arguments:
+        runtime: the surroundings.
+        memory: the messages in memory.
+        is_accepting: returns False from a stop on.
+        make_room: called with the most messages that should leave memory.
+    """
 
     def __init__(
         self,
         runtime: Runtime,
         memory: ActiveSet,
         is_accepting: Callable[[], bool],
+        make_room: Callable[[int], None],
     ) -> None:
         self._store = runtime.store
         self._settings = runtime.settings
@@ -59,6 +69,7 @@ class Recovery:
         self._observer = runtime.observer
         self._memory = memory
         self._is_accepting = is_accepting
+        self._make_room = make_room
         self._from_ms = 0
         self._faulted = False
         self._adopted = False
@@ -237,6 +248,7 @@ class Recovery:
         try:
             for _ in range(pages_max):
                 if self._memory.overcrowded:
+                    self._make_room(self._settings.page_rows)
                     break
                 left: dict[str, bool] = {}
                 self._memory.left = left

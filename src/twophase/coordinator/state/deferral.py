@@ -11,7 +11,7 @@ from typing import Final
 
 SLOT_MS_MAX: Final = 600_000
 """The farthest slot from now."""
-_FIRST_MS: Final = 15_000
+_FIRST_MS: Final = 5_000
 _LAST_MS: Final = SLOT_MS_MAX
 _GAP_MS: Final = 0.4
 """Gap between two slots.
@@ -26,7 +26,7 @@ class DeferralSlots:
 
     >>> slots = DeferralSlots()
     >>> [slots.pause_ms(1_000) for _ in range(5)]
-    [15000, 15000, 15000, 15001, 15001]
+    [5000, 5000, 5000, 5001, 5001]
     """
 
     def __init__(self) -> None:
