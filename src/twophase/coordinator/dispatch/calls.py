@@ -73,7 +73,7 @@ class Calls:
             active: the message; when it has left memory by then, nothing is called and nothing reported.
             url: the address. One that cannot be called is answered at once, with status 0.
             build: makes the call at the last moment; None: it is not wanted any more.
-            on_answer: called with the answer, once, whatever the destination does; or with `NO_PERMIT`, at once or later.
+            on_answer: called once, with the answer or with `NO_PERMIT`, whatever the destination does.
             pressure: see `ConcurrencyLimiter.enter`.
         """
         protocol = active.message.protocol

@@ -117,7 +117,7 @@ class CheckBack:
         )
 
     def ask_for(self, active: ActiveMessage, on_verdict: OnVerdict, on_no_permit: Callable[[], None]) -> None:
-        """Ask for a caller that handles the verdict, or hears that too many questions wait.
+        """Ask for a caller that handles the verdict, or its absence.
 
         The caller hears nothing when the message is decided before the question is asked.
         """
@@ -128,7 +128,9 @@ class CheckBack:
                 on_no_permit()
                 return
             if active.message.check_url != url and not active.detached:
-                self.ask_for(active, on_verdict, on_no_permit)  # redirected meanwhile: the earlier address does not count
+                self.ask_for(
+                    active, on_verdict, on_no_permit
+                )  # redirected meanwhile: the earlier address does not count
                 return
             verdict, answered, answer = self._understand(active, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):

@@ -65,7 +65,7 @@ class Dispatcher:
             self.delivery.begin(active)
 
     def make_room(self, calls_max: int) -> None:
-        """Have up to so many messages leave memory that wait for a destination without coming nearer."""
+        """Have slow queues give up as many calls of each kind at most."""
         self.branch_calls.limiter.make_room(calls_max)
         self.check_calls.limiter.make_room(calls_max)
 

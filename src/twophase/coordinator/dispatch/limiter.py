@@ -200,7 +200,7 @@ class ConcurrencyLimiter:
         return max(0, self._clock.now_ms() - queue.calls[0][1]) if queue is not None else 0
 
     def make_room(self, calls_max: int) -> None:
-        """Have up to so many calls give up that wait where turns do not come quickly.
+        """Have slow queues give up as many calls at most.
 
         The slowest queue comes first, and the last of its calls. Each queue keeps its first.
         """
@@ -214,8 +214,8 @@ class ConcurrencyLimiter:
         queues.sort(key=lambda one: one[:2])
         given_up: list[Callable[[], None]] = []
         for _, waiting, queue in queues:
-            for _ in range(min(waiting - 1, calls_max - len(given_up))):
-                given_up.append(queue.calls.pop()[2])
+            give = min(waiting - 1, calls_max - len(given_up))
+            given_up += [queue.calls.pop()[2] for _ in range(give)]
         self.waiting -= len(given_up)
         for give_up in given_up:
             give_up()

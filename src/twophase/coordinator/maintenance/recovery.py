@@ -46,7 +46,7 @@ _FELL_BACK_MS: Final = 1_000
 class Recovery:
     """Pages due rows into memory, as long as there is room.
 
-    Where there is none, messages make room that wait for a call without coming nearer to it.
+    Without room, slow queues of calls give up some.
 
     Arguments:
         runtime: the surroundings.
