@@ -245,7 +245,7 @@ async def test_calls_of_late_subscribers_wait_in_the_store_where_memory_has_no_r
 
 
 async def test_a_producer_that_hangs_delays_no_other_where_memory_has_no_room(make_harness: MakeRig) -> None:
-    """A message that leaves memory because of the other's would come back after 5 seconds."""
+    """A message that leaves memory comes back after 5 seconds."""
     silent, check = "http://silent/check", "http://bank-a/check"
     harness = await make_harness(
         CoordinatorSettings(
@@ -265,7 +265,7 @@ async def test_a_producer_that_hangs_delays_no_other_where_memory_has_no_room(ma
 
 
 async def test_messages_that_wait_for_a_silent_receiver_make_room_to_what_is_due(make_harness: MakeRig) -> None:
-    """The receiver has answered before, so its calls wait in memory at first, beyond the bound."""
+    """The receiver has answered before, so its calls wait at first."""
     harness = await make_harness(
         CoordinatorSettings(delivery=QUICK, check_back=QUICK, active_max=40, page_rows=20, crowded_retry_ms=1)
     )

@@ -21,7 +21,7 @@ from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.base import Answer, Call, Destination
 
 NO_PERMIT: Final = Answer(0, error="too many calls wait for the destination")
-"""Given instead of an answer: nothing was called, because too many calls wait or memory has no room for them."""
+"""Given instead of an answer: nothing was called, for want of room."""
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
 
 OnAnswer = Callable[[str, Answer], None]
