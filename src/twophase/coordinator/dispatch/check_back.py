@@ -128,9 +128,8 @@ class CheckBack:
                 on_no_permit()
                 return
             if active.message.check_url != url and not active.detached:
-                self.ask_for(
-                    active, on_verdict, on_no_permit
-                )  # redirected meanwhile: the earlier address does not count
+                # Redirected meanwhile: the earlier address does not count.
+                self.ask_for(active, on_verdict, on_no_permit)
                 return
             verdict, answered, answer = self._understand(active, key, answer)
             if verdict not in (Verdict.COMMITTED, Verdict.ROLLED_BACK):
