@@ -1,12 +1,14 @@
 """One Spark for all tests of a worker, the audit's own and the crash suite's.
 
-It starts when the first test needs it.
+It starts when the first test needs it: a local one, or with `TWOPHASE_TESTS_MASTER` and `TWOPHASE_TESTS_BUNDLE` an
+application on that cluster, whose executors have the bundle.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+MASTER: Final = "TWOPHASE_TESTS_MASTER"
+BUNDLE: Final = "TWOPHASE_TESTS_BUNDLE"
 _PYSPARKS_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -38,10 +42,16 @@ class SharedSpark:
         """Return the session; end the present test when none can run here."""
         if self._session is None:
             from tests.spark import java_classes
+            from tests.spark.cluster.pipeline_job import OPTIONS
             from twophase.core.errors import ConfigurationError
             from twophase_spark._java import find_java
+            from twophase_spark.cluster.reach import cluster_session
             from twophase_spark.session import SessionSettings, open_session
 
+            if MASTER in os.environ:
+                on_cluster = cluster_session(os.environ[MASTER], Path(os.environ[BUNDLE]), tuple(OPTIONS.items()))
+                self._session = self._open.enter_context(on_cluster)
+                return self._session
             java_classes.use()
             try:
                 find_java(self._folder)

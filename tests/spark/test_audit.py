@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.lifecycle import State
 from twophase_spark.reports.report import Verdict
 from twophase_spark.rules import comparison
-from twophase_spark.rules.comparison import Again, AuditResult, compare
+from twophase_spark.rules.comparison import Again, AuditResult, Look, compare
 from twophase_spark.rules.facts import Inputs
-from twophase_spark.rules.remembered import SEEN_SCHEMA
+from twophase_spark.rules.remembered import SEEN_SCHEMA, digest
 from twophase_spark.rules.samples import SAMPLES_PER_FLAG
 from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import Flag
@@ -40,21 +41,31 @@ class Databases:
     `after` holds from the second reading of suspects on.
     """
 
-    def __init__(self, spark: SparkSession, before: list[Case], after: list[Case]) -> None:
+    def __init__(
+        self, spark: SparkSession, before: list[Case], after: list[Case], *, is_unchanged: bool = False
+    ) -> None:
         self.spark = spark
+        self.is_unchanged = is_unchanged
+        self.scopes = [SCOPE]
         self.saying = [before, after]
         self.asked: list[list[str]] = []
         self.order: list[str] = []
 
-    def rows(self, gids: DataFrame, count: int) -> Inputs:
+    def rows(self, gids: DataFrame, count: int) -> Look:
         wanted = sorted(row["gid"] for row in gids.collect())
         assert count == len(wanted)
         cases = self.saying[min(len(self.asked), 1)]
         self.order.append("read")
         self.asked.append(wanted)
-        return inputs_of(self.spark, [case for case in cases if case.gid in wanted])
+        inputs = inputs_of(self.spark, [case for case in cases if case.gid in wanted])
+        return Look(inputs, time.monotonic(), self.is_unchanged and len(self.asked) > 1)
 
-    def wait(self) -> None:
+    def scope(self) -> Scope:
+        """Return the scope of the last reading so far."""
+        return self.scopes[min(len(self.asked), len(self.scopes)) - 1]
+
+    def wait(self, read_s: float) -> None:
+        assert read_s <= time.monotonic()
         self.order.append("wait")
 
     def audit(self, seen: DataFrame | None = None) -> AuditResult:
@@ -62,7 +73,7 @@ class Databases:
 
     def looked(self, seen: DataFrame | None = None) -> tuple[AuditResult, dict[str, list[str]]]:
         """Return the result, and the classes of every finding."""
-        again = Again(self.rows, lambda: SCOPE)
+        again = Again(self.rows, self.rows, self.scope)
         audited = compare(inputs_of(self.spark, self.saying[0]), SCOPE, again, self.wait, grace_ms=GRACE_MS, seen=seen)
         found = {row["gid"]: row["flags"] for row in audited.findings.select("gid", "flags").collect()}
         audited.release()
@@ -172,7 +183,7 @@ def test_no_branch_is_called_again_whose_barrier_may_have_been_cleaned(spark: Sp
     ]
     databases = Databases(spark, cases, cases)
 
-    result = told(inputs_of(spark, cases), SCOPE, Again(databases.rows, lambda: risen))
+    result = told(inputs_of(spark, cases), SCOPE, Again(databases.rows, databases.rows, lambda: risen))
 
     assert {one.gid: list(one.flags) for one in result.samples} == {case.gid: case.flags for case in cases}
     called = {
@@ -290,6 +301,41 @@ def test_a_young_suspect_is_waited_for_though_nothing_is_in_flight(spark: SparkS
 
     assert databases.order == ["read", "wait", "read"]
     assert (result.waited, result.settled, result.primary) == (True, 1, {"missing_effect": 1})
+
+
+LOST = Case("lost", "lost", None, "msg", NONE, ())
+
+
+def test_rows_that_are_unchanged_say_the_same(spark: SparkSession) -> None:
+    """The rows of the second look would say otherwise, so they are not asked."""
+    databases = Databases(spark, [LOST, MOVING[0]], [], is_unchanged=True)
+
+    result = databases.audit()
+
+    assert databases.order == ["read", "wait", "read"]
+    assert (result.waited, result.suspects, result.settled, result.primary) == (True, 1, 0, {"lost": 1})
+
+
+def test_unchanged_rows_are_looked_at_again_when_less_may_be_concluded(spark: SparkSession) -> None:
+    """The history was cleaned in the grace time, so the message may have been in it."""
+    databases = Databases(spark, [LOST, MOVING[0]], [LOST], is_unchanged=True)
+    databases.scopes = [SCOPE, msgspec.structs.replace(SCOPE, history_horizon_ms=NOW_MS)]
+
+    result = databases.audit()
+
+    assert (result.suspects, result.settled, result.violations, result.unchecked) == (1, 1, 0, 1)
+
+
+def test_what_an_earlier_run_saw_with_these_rows_is_seen_twice_by_now(spark: SparkSession) -> None:
+    first = compare(inputs_of(spark, [LOST, MOVING[0]]), SCOPE)
+    seen = first.findings.where("violation").select("gid", digest().alias(SEEN_SCHEMA.names[1]))
+    databases = Databases(spark, [LOST, MOVING[0]], [])
+
+    result = databases.audit(seen)
+
+    assert databases.order == ["read"]
+    assert (result.waited, result.suspects, result.settled, result.primary) == (False, 1, 0, {"lost": 1})
+    first.release()
 
 
 def test_a_message_read_live_and_final_is_final(spark: SparkSession) -> None:

@@ -17,6 +17,7 @@ from tests.spark.cases import IN_ORDER
 from tests.spark.truth import AGREES, LATE_S, counts_of, plant_bank, plant_coordinator, planted
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.fleet import read_fleet
+from twophase_spark.inputs import ahead
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.rules.taxonomy import Flag
 
@@ -49,9 +50,16 @@ consumer = true
 """
 
 
+@pytest.mark.parametrize("rows_max", [0, ahead.ROWS_MAX], ids=["read by tasks", "read by the driver"])
 def test_exactly_the_planted_violations_are_found(
-    spark: SparkSession, tmp_path: Path, postgres_database: Database, mariadb_database: Database
+    spark: SparkSession,
+    tmp_path: Path,
+    postgres_database: Database,
+    mariadb_database: Database,
+    rows_max: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(ahead, "ROWS_MAX", rows_max)
     cases = planted(MESSAGES)
     east, bank_c = f"sqlite:///{tmp_path / 'east.db'}", f"sqlite:///{tmp_path / 'c.db'}"
     # One database holds the store and a bank: their tables have different names.

@@ -15,17 +15,22 @@ from tests.spark.test_increment import locations
 from tests.spark.truth import LATE_S, nowadays
 from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
+from twophase_spark.inputs import ahead
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.reports.report import Verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
-def test_a_row_that_arrives_in_the_grace_time_settles_its_suspect(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows_max", [0, ahead.ROWS_MAX], ids=["read by tasks", "read by the driver"])
+def test_a_row_that_arrives_in_the_grace_time_settles_its_suspect(
+    spark: SparkSession, tmp_path: Path, rows_max: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A message has just succeeded, and nothing is in flight.
 
-    The consumer's replica has its rows a moment later.
+    The consumer's replica has its rows a moment later. The grace time counts from the reading of the first look.
     """
+    monkeypatch.setattr(ahead, "ROWS_MAX", rows_max)
     system = make_system(tmp_path)
     grace_s = 3_600.0  # the wait is not real; the message is young however long the machine takes to read it
     plan = Plan(locations(system), grace_s=grace_s, late_s=LATE_S, cores=1)
@@ -40,7 +45,24 @@ def test_a_row_that_arrives_in_the_grace_time_settles_its_suspect(spark: SparkSe
 
     report = run(spark, plan, look_into(plan), pause=arrive)
 
-    assert paused == [grace_s]
+    assert len(paused) == 1
+    assert grace_s - 600 < paused[0] < grace_s
     result = report.result
     assert (result.suspects, result.settled, result.waited, result.violations) == (1, 1, True, 0)
     assert report.verdict == Verdict.CLEAN
+
+
+def test_the_grace_time_has_passed_when_the_first_look_took_longer(spark: SparkSession, tmp_path: Path) -> None:
+    system = make_system(tmp_path)
+    plan = Plan(locations(system), grace_s=1e-6, late_s=LATE_S, cores=1)
+    plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
+    young = Case("effectless", "", State.SUCCEEDED, created_ms=time.time_ns() // 1_000_000)
+    plant(system, [msgspec.structs.replace(young, barriers=(), ledger=())])
+    said: list[str] = []
+    paused: list[float] = []
+
+    report = run(spark, plan, look_into(plan), said.append, paused.append)
+
+    assert (report.result.waited, report.result.violations) == (True, 1)
+    assert paused == [0.0]
+    assert said[-1] == "looking at the suspects again"

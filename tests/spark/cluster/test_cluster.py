@@ -6,6 +6,7 @@ It is tried on a real master with two workers.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import zipfile
 from collections.abc import Iterator
@@ -17,11 +18,13 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from tests.crash.checker import rows
+from tests.docs.pages import ROOT
 from tests.servers.missing import not_tested
 from tests.spark.cases import BROKEN, IN_ORDER
 from tests.spark.cluster.job import ATTEMPTS, ORDERS, ORDERS_APART, orders_of
 from tests.spark.cluster.standalone import Cluster, standalone
 from tests.spark.plant import make_system, one_service, plant
+from tests.spark.plugin import BUNDLE, MASTER
 from tests.spark.sink.harness import Harness, running_harness
 from tests.spark.source.stores import SqliteUnderTest, finish
 from tests.spark.truth import nowadays
@@ -130,6 +133,30 @@ def test_a_job_audits_streams_and_archives_on_the_executors(cluster: Cluster, tm
     seqs = sorted(pq.read_table(tmp_path / "stream")["seq"].to_pylist())
     assert seqs == list(range(1, last + 1))
     assert sorted(DeltaTable(tmp_path / "lake" / "history").to_pyarrow_table()["seq"].to_pylist()) == seqs
+
+
+@pytest.mark.long
+def test_the_pages_run_on_the_executors(cluster: Cluster, tmp_path: Path) -> None:
+    """The driver has all of twophase, for the pages' coordinators.
+
+    The executors have the bundle's.
+    """
+    zipped = bundle(tmp_path / "twophase-spark.zip").path
+    sources = os.pathsep.join([str(ROOT / "src"), str(ROOT / "packages" / "twophase-spark" / "src")])
+    # This path reaches the driver, its coordinators and the process that plans a stream, and no executor.
+    driver = {MASTER: cluster.master, BUNDLE: str(zipped), "PYTHONPATH": sources}
+
+    done = subprocess.run(
+        [str(cluster.python), "-m", "pytest", "tests/spark/test_pages.py", "-n", "0", "-p", "no:cacheprovider", "-q"],
+        env={**cluster.environment, **driver},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stdout[-5_000:]
+    assert "3 passed" in done.stdout
 
 
 def test_the_bundle_is_the_same_each_time_and_has_no_server(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -61,6 +61,9 @@ _FEW = 500_000
 
 Measured with 400,000: 18 s of processor time, 56 with compiled code.
 """
+_FEWEST = 50_000
+"""Rows up to which the first look at all of them is not compiled, either."""
+_COMPILED_AT_FIRST = "spark.twophase.compiledAtFirst"
 _SOME = 5_000_000
 """Rows up to which Java compiles quickly rather than well.
 
@@ -71,8 +74,8 @@ _UNCOMPILED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
 }
+_COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _NAMED_BY_PYSPARK = ("org.apache.spark.sql.functions", "functions", "PythonUtils", "PythonSQLUtils")
 """Java's classes that PySpark asks for by name at every column.
 
@@ -88,7 +91,8 @@ def options_for(rows: int, cores: int) -> dict[str, str]:
     ({'spark.sql.shuffle.partitions': '16'}, {'spark.sql.shuffle.partitions': '32'})
     """
     if rows <= _FEW:
-        return _UNCOMPILED
+        is_first = str(rows > _FEWEST).lower()
+        return _UNCOMPILED | {"spark.sql.shuffle.partitions": str(cores), _COMPILED_AT_FIRST: is_first}
     # Many small partitions rather than few that spill; those that turn out to be tiny are put together again.
     return {"spark.sql.shuffle.partitions": str(max(cores, min(rows // _ROWS_PER_PARTITION, 16 * cores)))}
 
@@ -96,15 +100,34 @@ def options_for(rows: int, cores: int) -> dict[str, str]:
 @contextlib.contextmanager
 def fitted(spark: SparkSession, rows: int, cores: int) -> Iterator[None]:
     """Have a session compile for a number of rows during the block."""
-    options = options_for(rows, cores)
-    before = {name: str(spark.conf.get(name)) for name in options}
+    with _set(spark, options_for(rows, cores)):
+        yield
+
+
+@contextlib.contextmanager
+def compiled(spark: SparkSession) -> Iterator[None]:
+    """Have a session compile what sees every row, though nothing else is compiled.
+
+    A size that is not worth it changes nothing.
+    """
+    is_worth_it = spark.conf.get(_COMPILED_AT_FIRST, "false") == "true"
+    with _set(spark, _COMPILED if is_worth_it else {}):
+        yield
+
+
+@contextlib.contextmanager
+def _set(spark: SparkSession, options: Mapping[str, str]) -> Iterator[None]:
+    before = {name: spark.conf.get(name, None) for name in options}
     for name, value in options.items():
         spark.conf.set(name, value)
     try:
         yield
     finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+        for name, known in before.items():
+            if known is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, known)
 
 
 @contextlib.contextmanager
@@ -162,6 +185,9 @@ def _build(settings: SessionSettings, directory: Path) -> SparkSession:
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Larger rows of the driver's are computed by tasks, not by the planner, which has one thread.
+        "spark.sql.execution.arrow.localRelationThreshold": "1m",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
         # The position in a program where a column was named, passed at every call to Java: a second of a small audit.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 
 from twophase_spark.coverage import Coverage
 from twophase_spark.inputs.agreement import agreements_of, checked, differences_of
+from twophase_spark.inputs.ahead import Ahead, Kept, read_ahead
 from twophase_spark.inputs.baseline import baseline_frame, read_baseline, write_baseline
 from twophase_spark.inputs.found_again import find_again
 from twophase_spark.inputs.increment import (
@@ -41,6 +42,7 @@ from twophase_spark.inputs.source import (
     GIDS_BY_KEY_MAX,
     again_from,
     few_gids,
+    inputs_of,
     local_gids,
     read_again,
     read_all,
@@ -75,6 +77,14 @@ def look_into(plan: Plan) -> list[Source]:
     return sources
 
 
+def begin(plan: Plan, sources: list[Source]) -> Ahead | None:
+    """Begin to read what a run compares.
+
+    None with a state, because its sums are taken before anything is read.
+    """
+    return read_ahead(sources) if plan.state is None else None
+
+
 def run(
     spark: SparkSession,
     plan: Plan,
@@ -82,6 +92,7 @@ def run(
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
     run_id: str | None = None,
+    ahead: Ahead | None = None,
 ) -> Report:
     """Audit once, write the reports, and move the verified point.
 
@@ -92,12 +103,13 @@ def run(
         say: called with texts about the progress.
         pause: lets the grace time pass; what it raises ends the audit before anything is written.
         run_id: the run's in reports and findings, 32 hexadecimal digits; a new one by default.
+        ahead: the rows of `sources`, as `begin` began to read them.
 
     Raises:
         CannotRead: a database cannot be read, or is not the one that was verified.
         ConfigurationError: the state file is no state, or Spark refuses a ledger's condition.
     """
-    report, audited, after = examine(spark, plan, sources, say, pause, run_id)
+    report, audited, after = examine(spark, plan, sources, say, pause, run_id, ahead)
     try:
         write(report, audited, plan)
     finally:
@@ -114,6 +126,7 @@ def examine(
     say: Callable[[str], None] = lambda _: None,
     pause: Callable[[float], None] = time.sleep,
     run_id: str | None = None,
+    ahead: Ahead | None = None,
 ) -> tuple[Report, Audited, VerifiedPoint | None]:
     """Audit as `run` does, without writing anything.
 
@@ -121,21 +134,25 @@ def examine(
     """
     started = time.monotonic()
     agreements = [checked(spark, one) for one in agreements_of(sources)]
-    as_of_ms = time.time_ns() // 1_000_000 + reference_skew_ms(sources)
+    ahead = ahead or begin(plan, sources)
+    as_of_ms = (time.time_ns() // 1_000_000 if ahead is None else ahead.as_of_ms) + reference_skew_ms(sources)
     scope = scope_of(sources, as_of_ms, int(plan.late_s * 1000), plan.since_ms)
     state = read_state(plan.state) if plan.state else None
     say(f"comparing {len(sources)} sources")
     overlap_ms = int(plan.overlap_s * 1000)
     is_settled = plan.state is None or (state is not None and settled_mark(state, overlap_ms) is not None)
     tallies = {} if is_settled else tallies_of(sources)  # before anything is read
-    chosen = _chosen(spark, plan, sources, state)
+    kept = None if ahead is None else ahead.kept()
+    chosen = _chosen(spark, plan, sources, state, kept)
 
-    def wait() -> None:
-        say(f"waiting {plan.grace_s:g} s, as some rows may still arrive, then looking at the suspects again")
-        pause(plan.grace_s)
+    def wait(read_s: float) -> None:
+        left_s = max(0.0, read_s + plan.grace_s - time.monotonic())
+        waiting = f"waiting {left_s:.1f} s, as some rows may still arrive, then " if left_s else ""
+        say(f"{waiting}looking at the suspects again")
+        pause(left_s)
 
     grace_ms = int(plan.grace_s * 1000)
-    again = again_from(spark, sources, scope, plan.since_ms, agreements)
+    again = again_from(spark, sources, scope, plan.since_ms, agreements, kept)
     seen = None if state is None else _seen_by(spark, state, as_of_ms - grace_ms)
     baseline = None if plan.baseline is None else baseline_frame(spark, read_baseline(plan.baseline))
     differences = differences_of(spark, sources, agreements, chosen.gids, by_key=chosen.is_by_key)
@@ -246,10 +263,17 @@ class _Chosen(NamedTuple):
     others: frozenset[str] = frozenset()
 
 
-def _chosen(spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None) -> _Chosen:
-    """Return the rows to compare: all, or those of each new or carried gid."""
+def _chosen(
+    spark: SparkSession, plan: Plan, sources: list[Source], state: VerifiedPoint | None, kept: Kept | None
+) -> _Chosen:
+    """Return the rows to compare: all, or those of each new or carried gid.
+
+    Arguments:
+        kept: all of them, where they are read.
+    """
     if state is None:
-        return _Chosen(read_all(spark, sources), whole=True, remarks=[])
+        inputs = read_all(spark, sources) if kept is None else inputs_of(spark, sources, kept.tables)
+        return _Chosen(inputs, whole=True, remarks=[])
     increment = _increment(plan, sources, state)
     expected = local_gids(spark, state.carried)
     remarks = list(increment.remarks)

@@ -85,7 +85,7 @@ def _settings(plan: Plan, rows: int) -> SessionSettings:
 
 
 def _once(plan: Plan, files: ReportFiles, say: Say, show: Show, lineage: Lineage) -> int:
-    from twophase_spark.auditing.run import look_into, rows_to_read, run  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.auditing.run import begin, look_into, rows_to_read, run  # noqa: PLC0415 -- PySpark is slow
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- the same
     from twophase_spark.session import open_session  # noqa: PLC0415 -- the same
 
@@ -93,9 +93,10 @@ def _once(plan: Plan, files: ReportFiles, say: Say, show: Show, lineage: Lineage
         sources = look_into(plan)
         rows = rows_to_read(plan, sources)
         say("starting Spark")
+        ahead = begin(plan, sources)
         with open_session(_settings(plan, rows)) as spark:
             with progress_shown(spark, say):
-                report = run(spark, plan, sources, say, run_id=told.run_id)
+                report = run(spark, plan, sources, say, run_id=told.run_id, ahead=ahead)
             files.made = True
             told.checked(report)
             show(report, plan.html)

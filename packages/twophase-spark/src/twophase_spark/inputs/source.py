@@ -1,14 +1,15 @@
 """The inputs of an audit from databases: in parallel by slices, then by gid.
 
-By slices is the first pass, by gid the second. One Spark task reads one slice and hands over Arrow batches
-(`mapInArrow`), so that rows never pass through the driver and the same code runs on a cluster whose executors reach the
-databases. Spark's own Python data sources are not used: each one costs a planning process of its own, they prune no
-columns, and in Spark 4.3 filters pushed into one use of a source leak into its other uses, which would make an anti
-join report "nothing is wrong".
+By slices is the first pass, by gid the second. Few rows are read by the driver (`ahead`). Of more, one Spark task reads
+one slice and hands over Arrow batches (`mapInArrow`), so that rows never pass through the driver and the same code runs
+on a cluster whose executors reach the databases. Spark's own Python data sources are not used: each one costs a
+planning process of its own, they prune no columns, and in Spark 4.3 filters pushed into one use of a source leak into
+its other uses, which would make an anti join report "nothing is wrong".
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
@@ -17,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase_spark.inputs.agreement import Agreement, differences_of
+from twophase_spark.inputs.ahead import Kept
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.probe import Slice, Source, horizon_ms
 from twophase_spark.readers.rows import arrow_schema, read_gids, read_slice
-from twophase_spark.rules.comparison import Again
+from twophase_spark.rules.comparison import Again, Look
 from twophase_spark.rules.facts import Inputs, whole_effects
 from twophase_spark.rules.scope import ProducerScope, Scope, ServiceScope, Table
 from twophase_spark.schemas import spark_schema
@@ -47,15 +49,25 @@ def read_all(spark: SparkSession, sources: Sequence[Source]) -> Inputs:
     return _whole(Inputs(*(_all_of(spark, role, _with_role(sources, role)) for role in _ROLES)), sources)
 
 
+def inputs_of(spark: SparkSession, sources: Sequence[Source], tables: Mapping[Role, pa.Table]) -> Inputs:
+    """Return rows that were read already, by role."""
+    return _whole(Inputs(*(_local(spark, role, tables.get(role)) for role in _ROLES)), sources)
+
+
 def read_again(spark: SparkSession, sources: Sequence[Source], gids: Sequence[str]) -> Inputs:
-    """Return the rows of some gids, read here and now, each database in one snapshot."""
-    inputs = Inputs(
-        *(
-            _local(spark, role, [batch for source in _with_role(sources, role) for batch in read_gids(source, gids)])
-            for role in _ROLES
-        )
-    )
-    return _whole(inputs, sources)
+    """Return the rows of some gids, read here and now."""
+    return inputs_of(spark, sources, tables_of(sources, gids))
+
+
+def tables_of(sources: Sequence[Source], gids: Sequence[str]) -> dict[Role, pa.Table]:
+    """Return the rows of some gids by role.
+
+    They are read here and now, each database in one snapshot.
+    """
+    found: dict[Role, list[pa.RecordBatch]] = {role: [] for role in _ROLES}
+    for source in sources:
+        found[source.location.role] += read_gids(source, gids)
+    return {role: pa.Table.from_batches(batches, arrow_schema(role)) for role, batches in found.items()}
 
 
 def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, count: int) -> Inputs:
@@ -64,7 +76,7 @@ def rows_of(spark: SparkSession, sources: Sequence[Source], gids: DataFrame, cou
     They are read by key while they are few, else by reading everything once more.
     """
     if count <= GIDS_ON_DRIVER_MAX:
-        return read_again(spark, sources, sorted(row["gid"] for row in gids.collect()))
+        return read_again(spark, sources, _listed(gids))
     if count <= GIDS_BY_KEY_MAX:
         return _whole(Inputs(*(_by_key(spark, role, _with_role(sources, role), gids) for role in _ROLES)), sources)
     chosen = F.broadcast(gids) if count <= BROADCAST_GIDS_MAX else gids
@@ -94,7 +106,7 @@ def local_gids(spark: SparkSession, gids: Sequence[str]) -> DataFrame:
 
 def _by_key(spark: SparkSession, role: Role, sources: list[Source], gids: DataFrame) -> DataFrame:
     if not sources:
-        return _local(spark, role, [])
+        return _local(spark, role)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -158,25 +170,63 @@ def again_from(
     scope: Scope,
     since_ms: int = 0,
     agreements: Sequence[Agreement] = (),
+    kept: Kept | None = None,
 ) -> Again:
     """Return closer looks at these sources, for `rules.comparison.compare`.
 
     Arguments:
         agreements: of ledgers whose effects are compared with their payloads.
+        kept: the rows that are compared, where they were kept.
     """
 
-    def rows(gids: DataFrame, count: int) -> Inputs:
-        inputs = rows_of(spark, sources, gids, count)
-        if count > GIDS_ON_DRIVER_MAX:
-            inputs = inputs.each(lambda frame: frame.localCheckpoint(eager=True))
-        by_key = count <= GIDS_BY_KEY_MAX
-        return inputs._replace(differences=differences_of(spark, sources, agreements, gids, by_key=by_key))
+    looks = _Looks(spark, sources, agreements, kept)
 
     def now() -> Scope:
         found = [msgspec.structs.replace(source, horizon_ms=horizon_ms(source)) for source in sources]
         return scope_of(found, scope.as_of_ms, scope.late_ms, since_ms)
 
-    return Again(rows, now)
+    return Again(looks.first, looks.second, now)
+
+
+class _Looks:
+    """The looks of one audit; see `rules.comparison.Again`.
+
+    Payloads are read beside the rows, so where they are compared, no row is known to be unchanged.
+    """
+
+    def __init__(
+        self, spark: SparkSession, sources: Sequence[Source], agreements: Sequence[Agreement], kept: Kept | None
+    ) -> None:
+        self._spark = spark
+        self._sources = sources
+        self._agreements = agreements
+        self._kept = None if agreements else kept
+
+    def first(self, gids: DataFrame, count: int) -> Look:
+        if self._kept is None:
+            return self._read(gids, count)
+        return Look(inputs_of(self._spark, self._sources, self._kept.of(_listed(gids))), self._kept.read_s)
+
+    def second(self, gids: DataFrame, count: int) -> Look:
+        return self._read(gids, count)
+
+    def _read(self, gids: DataFrame, count: int) -> Look:
+        if count <= GIDS_ON_DRIVER_MAX and not self._agreements:
+            some = _listed(gids)
+            tables = tables_of(self._sources, some)
+            before, self._kept = self._kept, Kept(tables, time.monotonic())
+            is_unchanged = before is not None and before.has(some, tables)
+            return Look(inputs_of(self._spark, self._sources, tables), self._kept.read_s, is_unchanged)
+        inputs = rows_of(self._spark, self._sources, gids, count)
+        if count > GIDS_ON_DRIVER_MAX:
+            inputs = inputs.each(lambda frame: frame.localCheckpoint(eager=True))
+        by_key = count <= GIDS_BY_KEY_MAX
+        differing = differences_of(self._spark, self._sources, self._agreements, gids, by_key=by_key)
+        return Look(inputs._replace(differences=differing), time.monotonic())
+
+
+def _listed(gids: DataFrame) -> list[str]:
+    return sorted(row["gid"] for row in gids.collect())
 
 
 def _whole(inputs: Inputs, sources: Sequence[Source]) -> Inputs:
@@ -198,7 +248,7 @@ def _highest(sources: list[Source], reference_ms: int) -> int:
 def _all_of(spark: SparkSession, role: Role, sources: list[Source]) -> DataFrame:
     work: list[tuple[Source, Slice]] = [(source, part) for source in sources for part in source.slices]
     if not work:
-        return _local(spark, role, [])
+        return _local(spark, role)
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -209,8 +259,10 @@ def _all_of(spark: SparkSession, role: Role, sources: list[Source]) -> DataFrame
     return numbers.mapInArrow(read, spark_schema(arrow_schema(role)))
 
 
-def _local(spark: SparkSession, role: Role, batches: list[pa.RecordBatch]) -> DataFrame:
+def _local(spark: SparkSession, role: Role, table: pa.Table | None = None) -> DataFrame:
     schema = arrow_schema(role)
-    # PySpark cannot convert a table without any batch when a column of it is nested (ArrowInvalid).
-    table = pa.Table.from_batches(batches or [pa.RecordBatch.from_pylist([], schema=schema)], schema=schema)
-    return spark.createDataFrame(table, schema=spark_schema(schema))
+    if table is None or not table.num_rows:
+        # PySpark cannot convert a table without any batch when a column of it is nested (ArrowInvalid).
+        table = pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=schema)])
+    # Each batch becomes a partition, and a task of its own.
+    return spark.createDataFrame(table.combine_chunks(), schema=spark_schema(schema))

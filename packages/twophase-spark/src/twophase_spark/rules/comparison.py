@@ -23,6 +23,7 @@ becomes final during the first look may count as in flight.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -46,7 +47,7 @@ _OPEN_NAMES = frozenset(flag.value for flag in OPEN)
 _SWAPPED = frozenset({Flag.MISSING_EFFECT.value, Flag.ORPHAN.value})
 _UNMATCHED = frozenset({Flag.MISSING_EFFECT.value, Flag.UNGUARDED_EFFECT.value})
 _KEPT = StorageLevel.MEMORY_AND_DISK
-GIDS_NEAR_MAX = 1_000
+GIDS_NEAR_MAX = 25_000
 """Bound on gids whose findings are kept on the driver.
 
 Spark plans every later step from these rows alone then, not from all steps before: half of the processor time of a
@@ -54,15 +55,28 @@ small audit.
 """
 
 
-class Again(NamedTuple):
-    """The functions for a closer look, or a second one.
+class Look(NamedTuple):
+    """The rows of some gids.
 
-    `rows`: the rows of these gids as they are now, already read: (a DataFrame with the column gid, how many they are)
-    -> the inputs; `scope`: what may be concluded, asked after the rows were read, because a cleaner raises the horizon
-    in the transaction of its deletes.
+    `read_s`: the monotonic time at which the last of them had been read; `is_unchanged`: they are those of the first
+    look.
     """
 
-    rows: Callable[[DataFrame, int], Inputs]
+    inputs: Inputs
+    read_s: float
+    is_unchanged: bool = False
+
+
+class Again(NamedTuple):
+    """The functions for a closer look, and a second one.
+
+    Both get a DataFrame with the column gid, and how many they are. `first`: the rows as they are now, or as the first
+    pass read them; `second`: as they are now; `scope`: what may be concluded, asked after the rows were read, because a
+    cleaner raises the horizon in the transaction of its deletes.
+    """
+
+    first: Callable[[DataFrame, int], Look]
+    second: Callable[[DataFrame, int], Look]
     scope: Callable[[], Scope]
 
 
@@ -139,7 +153,7 @@ def compare(
     inputs: Inputs,
     scope: Scope,
     again: Again | None = None,
-    wait: Callable[[], None] = lambda: None,
+    wait: Callable[[float], None] = lambda _: None,
     expected: DataFrame | None = None,
     grace_ms: int = 0,
     seen: DataFrame | None = None,
@@ -151,7 +165,8 @@ def compare(
         inputs: the rows of every side.
         scope: what may be concluded from them.
         again: reads rows closer and once more; None takes `inputs` as data that does not change.
-        wait: lets the grace time pass; called before the second look when something may still arrive.
+        wait: lets the grace time pass since a monotonic time, that of the first look's rows; called before the second
+            look when something may still arrive.
         expected: gids that were open, broken or reported before: one whose message is nowhere is not checkable, unless
             the rows left of it are broken.
         grace_ms: how long that is; a suspect this old at `scope.as_of_ms` needs no waiting for.
@@ -164,16 +179,18 @@ def compare(
     separated = separate(inputs, scope, expected)
     look = again or _unchanging(inputs, scope)
     others = _near(separated.others, separated.others_count)
-    first, concluded = _look(others, separated.others_count, look, expected)
+    looked = look.first(others, separated.others_count)
+    first, concluded = _look(others, separated.others_count, looked, look, expected)
     marked = with_acknowledged(with_remembered(first, seen), baseline)
     counted = _count(marked, *_asking(scope.as_of_ms - grace_ms)) if separated.others_count else []
     separated.held.unpersist()
-    suspects, waited, final = _broken(counted), False, first
-    if again is not None and suspects:
+    suspects, waited, seen_last = _broken(counted), False, _Seen(first, counted, concluded)
+    if again is not None and any(row["new"] for row in counted):
         waited = _must_wait(counted)
         if waited:
-            wait()
-        final, counted, concluded = _seen_twice(first, separated.others_count, suspects, again, expected, baseline)
+            wait(looked.read_s)
+        seen_last = _seen_twice(seen_last, separated.others_count, suspects, again, expected, baseline)
+    final, counted, concluded = seen_last
     settled = suspects - _broken(counted)
     acknowledged = sum(row["messages"] for row in counted if row[ACKNOWLEDGED])
     counted = [row for row in counted if not row[ACKNOWLEDGED]]
@@ -205,12 +222,25 @@ def compare(
     return Audited(result, findings.where(F.size("flags") > 0).withColumn("primary", F.col("flags")[0]), final)
 
 
-def _look(gids: DataFrame, count: int, again: Again, expected: DataFrame | None) -> tuple[DataFrame, Scope]:
+class _Seen(NamedTuple):
+    """What is known of the first look's messages so far.
+
+    `counted`: their counts; `concluded`: the scope of conclusions.
+    """
+
+    frame: DataFrame
+    counted: list[Any]
+    concluded: Scope
+
+
+def _look(
+    gids: DataFrame, count: int, looked: Look, again: Again, expected: DataFrame | None
+) -> tuple[DataFrame, Scope]:
     """Return everything about these gids, classified and kept, and its scope.
 
     There is a row for every one of them.
     """
-    facts = by_gid(long_form(again.rows(gids, count)))
+    facts = by_gid(long_form(looked.inputs))
     scope = again.scope()
     return _held(with_the_vanished(gids, classify(facts, scope), expected), count), scope
 
@@ -229,10 +259,18 @@ def _near(frame: DataFrame, count: int) -> DataFrame:
     return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
 
 
-def _asking(young_ms: int) -> tuple[Column, Column]:
-    """Return columns: some messages are newly broken, and some of these are young."""
-    fresh = F.col("violation") & ~F.col(REMEMBERED) & ~F.col(ACKNOWLEDGED)
-    return F.bool_or(fresh).alias("fresh"), F.bool_or(fresh & _is_younger(young_ms)).alias("young")
+def _asking(young_ms: int) -> tuple[Column, ...]:
+    """Return columns about broken messages of which no earlier run knew.
+
+    `new`: there are some; `fresh`: some are not acknowledged; `young`: some of these are young.
+    """
+    new = F.col("violation") & ~F.col(REMEMBERED)
+    fresh = new & ~F.col(ACKNOWLEDGED)
+    return (
+        F.bool_or(new).alias("new"),
+        F.bool_or(fresh).alias("fresh"),
+        F.bool_or(fresh & _is_younger(young_ms)).alias("young"),
+    )
 
 
 def _must_wait(counted: list[Any]) -> bool:
@@ -242,24 +280,23 @@ def _must_wait(counted: list[Any]) -> bool:
 
 
 def _seen_twice(
-    first: DataFrame,
-    count: int,
-    suspects: int,
-    again: Again,
-    expected: DataFrame | None,
-    baseline: DataFrame | None,
-) -> tuple[DataFrame, list[Any], Scope]:
+    first: _Seen, count: int, suspects: int, again: Again, expected: DataFrame | None, baseline: DataFrame | None
+) -> _Seen:
     """Look at the suspects of the first look once more.
 
-    Returns what holds after both looks, kept, its counts, and the scope of conclusions. The looks are released.
+    Returns what holds after both looks, kept; the looks are released. Rows that are the same say the same.
     """
-    before = first.where("violation").select("gid", "flags")
-    second, concluded = _look(before.select("gid"), suspects, again, expected)
-    final = _held(first.where(~F.col("violation")).unionByName(settle(before, second)), count)
+    before = first.frame.where("violation").select("gid", "flags")
+    gids = before.select("gid")
+    looked = again.second(gids, suspects)
+    if looked.is_unchanged and again.scope() == first.concluded:
+        return first
+    second, concluded = _look(gids, suspects, looked, again, expected)
+    final = _held(first.frame.where(~F.col("violation")).unionByName(settle(before, second)), count)
     counted = _count(with_acknowledged(final, baseline))
     second.unpersist()
-    first.unpersist()
-    return final, counted, concluded
+    first.frame.unpersist()
+    return _Seen(final, counted, concluded)
 
 
 def _broken(counted: list[Any]) -> int:
@@ -275,10 +312,10 @@ def _incomparable(differences: DataFrame | None) -> dict[str, int]:
 
 
 def _unchanging(inputs: Inputs, scope: Scope) -> Again:
-    def rows(gids: DataFrame, _: int) -> Inputs:
-        return inputs.each(lambda frame: frame.join(gids, "gid", "left_semi"))
+    def rows(gids: DataFrame, _: int) -> Look:
+        return Look(inputs.each(lambda frame: frame.join(gids, "gid", "left_semi")), time.monotonic())
 
-    return Again(rows, lambda: scope)
+    return Again(rows, rows, lambda: scope)
 
 
 def _is_younger(than_ms: int) -> Column:

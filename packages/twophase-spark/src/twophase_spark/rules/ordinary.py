@@ -28,6 +28,7 @@ from twophase_spark.rules.addresses import begins, branches_of, is_served, serve
 from twophase_spark.rules.classify import COMMITTED, ROLLED_BACK, born_too_late
 from twophase_spark.rules.facts import PRODUCER_ROW_OF_LEDGER, Inputs
 from twophase_spark.rules.scope import Scope
+from twophase_spark.session import compiled
 
 _SUCCEEDED, _FAILED, _CHECKED, _PLAIN, _COMMITTED, _ROLLED_BACK, _ODD = (1 << index for index in range(7))
 _ORDINARY = (
@@ -91,9 +92,14 @@ def separate(inputs: Inputs, scope: Scope, expected: DataFrame | None = None) ->
     Raises:
         CannotRead: a row has no gid.
     """
-    names = [f"rows{index}" for index in range(len(sources(scope)))]
-    messages = [f"messages{index}" for index in range(len(names))]
     by_gid = numbers_by_gid(inputs, scope, expected)
+    with compiled(by_gid.sparkSession):
+        return _separated(by_gid, len(sources(scope)))
+
+
+def _separated(by_gid: DataFrame, count: int) -> Separated:
+    names = [f"rows{index}" for index in range(count)]
+    messages = [f"messages{index}" for index in range(count)]
     # One group for all ordinary messages, one for each other gid: the result is as small as the trouble is.
     counted = (
         by_gid.groupBy(F.when(~F.col("ordinary"), F.col("gid")).alias("gid"))
