@@ -108,9 +108,10 @@ def appended_after_acknowledgement() -> None:
 
 
 def consumed_before_flush() -> None:
-    """Let the coordinator confirm a consumer's acknowledgement, and flush it only where a caller waits for the cursor.
+    """Let the coordinator confirm a consumer's acknowledgement without a flush.
 
-    Every kill finds some, however slow the machine and however long the peace before the kill.
+    It is flushed only where another caller waits for the cursor. Every kill finds some, however slow the machine and
+    however long the peace before the kill.
     """
     from twophase.coordinator.queues.serving import Serving
 

@@ -261,8 +261,7 @@ def _all_of(spark: SparkSession, role: Role, sources: list[Source]) -> DataFrame
 
 def _local(spark: SparkSession, role: Role, table: pa.Table | None = None) -> DataFrame:
     schema = arrow_schema(role)
-    if table is None or not table.num_rows:
-        # PySpark cannot convert a table without any batch when a column of it is nested (ArrowInvalid).
-        table = pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=schema)])
+    # PySpark cannot convert a table without any batch when a column of it is nested (ArrowInvalid).
+    rows = table if table and table.num_rows else pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=schema)])
     # Each batch becomes a partition, and a task of its own.
-    return spark.createDataFrame(table.combine_chunks(), schema=spark_schema(schema))
+    return spark.createDataFrame(rows.combine_chunks(), schema=spark_schema(schema))

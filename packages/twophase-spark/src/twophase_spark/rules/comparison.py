@@ -223,10 +223,7 @@ def compare(
 
 
 class _Seen(NamedTuple):
-    """What is known of the first look's messages so far.
-
-    `counted`: their counts; `concluded`: the scope of conclusions.
-    """
+    """The messages of the first look, their counts, and the scope of conclusions."""
 
     frame: DataFrame
     counted: list[Any]
