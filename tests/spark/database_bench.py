@@ -76,7 +76,7 @@ def _command(folder: Path, planted: Planted) -> tuple[float, bool]:
         return took_s, False
     plain = json.loads(report.read_bytes())
     sound = _is_sound(planted, plain["result"]["messages"], plain["result"]["counts"])
-    waited = ", of it 5 s of grace time" if plain["result"]["waited"] else ""
+    waited = ", a grace time of 5 s between the looks" if plain["result"]["waited"] else ""
     _tell(f"{planted.messages:,} messages, one command", took_s, spent_s, sound, waited)
     return took_s, sound
 
