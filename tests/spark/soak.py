@@ -35,7 +35,7 @@ TESTS = {
 }
 PROMISES = {
     "publishing": "each row's branch called exactly once, also after the checkpoint was lost",
-    "following": "each row of history in exactly one batch; what was removed meanwhile told as a gap",
+    "following": "each row of history in exactly one batch; what was removed meanwhile reported as a gap",
 }
 
 

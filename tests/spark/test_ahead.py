@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -104,6 +108,32 @@ def test_rows_that_were_not_foreseen_count_too(sources: list[Source], monkeypatc
     monkeypatch.setattr(ahead, "rows_in", lambda _: 0)
 
     assert read_ahead(sources).kept() is None
+
+
+def test_locks_of_a_process_that_has_the_file_open_stay(tmp_path: Path) -> None:
+    """ADBC's SQLite would release them when it closes the file, and another process could write meanwhile."""
+    system = make_system(tmp_path)
+    plant(system, CASES)
+    sources = look_into(Plan(locations(system), cores=1))
+    with closing(sqlite3.connect(system.coordinator, isolation_level=None)) as open_here:
+        open_here.execute("begin immediate")
+        kept(sources)
+        other = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('begin immediate')"
+        done = subprocess.run(
+            [sys.executable, "-c", other, system.coordinator], capture_output=True, text=True, check=False
+        )
+        open_here.execute("rollback")
+
+    assert "database is locked" in done.stderr
+
+
+def test_a_table_of_unknown_size_that_mysql_reads_to_its_end_is_left_to_the_tasks(sources: list[Source]) -> None:
+    ledger = next(one for one in sources if one.location.role is Role.LEDGER)
+    on_mysql = msgspec.structs.replace(
+        ledger, location=msgspec.structs.replace(ledger.location, engine="mysql"), bounds=()
+    )
+
+    assert read_ahead([on_mysql]).kept() is None
 
 
 def test_what_cannot_be_read_is_said_when_it_is_asked_for(sources: list[Source]) -> None:

@@ -149,7 +149,8 @@ def examine(
         left_s = max(0.0, read_s + plan.grace_s - time.monotonic())
         waiting = f"waiting {left_s:.1f} s, as some rows may still arrive, then " if left_s else ""
         say(f"{waiting}looking at the suspects again")
-        pause(left_s)
+        if left_s:
+            pause(left_s)
 
     grace_ms = int(plan.grace_s * 1000)
     again = again_from(spark, sources, scope, plan.since_ms, agreements, kept)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from threading import Thread
 
 import msgspec
 import pyarrow as pa
@@ -76,20 +77,35 @@ class Ahead(msgspec.Struct, frozen=True):
 def read_ahead(sources: Sequence[Source]) -> Ahead:
     """Begin to read every row of these sources in a thread of its own."""
     as_of_ms = time.time_ns() // 1_000_000
-    if rows_in(sources) > ROWS_MAX:
+    if rows_in(sources) > ROWS_MAX or any(map(_is_endless, sources)):
         return Ahead(as_of_ms, lambda: None)
-    reader = ThreadPoolExecutor(1, thread_name_prefix="rows")
-    reading: Future[Kept | None] = reader.submit(_read, sources)
-    reader.shutdown(wait=False)
+    reading: Future[Kept | None] = Future()
+
+    def read() -> None:
+        try:
+            reading.set_result(_read(sources))
+        except BaseException as error:  # noqa: BLE001 -- whoever asks for the rows gets it
+            reading.set_exception(error)
+
+    # A process that ends, because Spark did not start or somebody stopped it, waits for no database.
+    Thread(target=read, name="rows", daemon=True).start()
     return Ahead(as_of_ms, reading.result)
+
+
+def _is_endless(source: Source) -> bool:
+    """Return True for a table of unknown size on MySQL.
+
+    Its driver reads to the end, however soon it is closed.
+    """
+    return source.location.engine == "mysql" and not source.bounds
 
 
 def _read(sources: Sequence[Source]) -> Kept | None:
     batches: dict[Role, list[pa.RecordBatch]] = {}
     rows = size = 0
-    for source in sources:
+    for source in sorted(sources, key=lambda one: list(Role).index(one.location.role)):
         for part in source.slices:
-            for batch in read_slice(source, part):
+            for batch in read_slice(source, part, is_shared=True):
                 batches.setdefault(source.location.role, []).append(batch)
                 rows, size = rows + batch.num_rows, size + batch.nbytes
                 if rows > ROWS_MAX or size > BYTES_MAX:

@@ -65,8 +65,9 @@ def tables_of(sources: Sequence[Source], gids: Sequence[str]) -> dict[Role, pa.T
     They are read here and now, each database in one snapshot.
     """
     found: dict[Role, list[pa.RecordBatch]] = {role: [] for role in _ROLES}
-    for source in sources:
-        found[source.location.role] += read_gids(source, gids)
+    for role in _ROLES:
+        for source in _with_role(sources, role):
+            found[role] += read_gids(source, gids)
     return {role: pa.Table.from_batches(batches, arrow_schema(role)) for role, batches in found.items()}
 
 
@@ -92,7 +93,7 @@ def few_gids(sources: Sequence[Source], known: Iterable[str]) -> list[str] | Non
     found = set(known)
     for source in sources:
         for part in source.slices:
-            for batch in read_slice(source, part):
+            for batch in read_slice(source, part, is_shared=True):
                 found.update(batch.column("gid").to_pylist())
                 if len(found) > GIDS_ON_DRIVER_MAX:
                     return None
@@ -203,9 +204,15 @@ class _Looks:
         self._kept = None if agreements else kept
 
     def first(self, gids: DataFrame, count: int) -> Look:
-        if self._kept is None:
-            return self._read(gids, count)
-        return Look(inputs_of(self._spark, self._sources, self._kept.of(_listed(gids))), self._kept.read_s)
+        """Read by gid: slices may have a message's effect, and not the message itself, which came between them.
+
+        What the slices had as it is now has stood since then.
+        """
+        before = self._kept
+        look = self._read(gids, count)
+        if before is None or not look.is_unchanged:
+            return look
+        return Look(look.inputs, before.read_s)
 
     def second(self, gids: DataFrame, count: int) -> Look:
         return self._read(gids, count)
@@ -217,6 +224,7 @@ class _Looks:
             before, self._kept = self._kept, Kept(tables, time.monotonic())
             is_unchanged = before is not None and before.has(some, tables)
             return Look(inputs_of(self._spark, self._sources, tables), self._kept.read_s, is_unchanged)
+        self._kept = None
         inputs = rows_of(self._spark, self._sources, gids, count)
         if count > GIDS_ON_DRIVER_MAX:
             inputs = inputs.each(lambda frame: frame.localCheckpoint(eager=True))

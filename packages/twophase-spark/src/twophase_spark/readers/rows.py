@@ -107,10 +107,16 @@ def arrow_schema(role: Role) -> pa.Schema:
     return PRODUCER if role is Role.PRODUCER else EFFECT
 
 
-def read_slice(source: Source, part: Slice) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of one slice, in a snapshot of its own."""
+def read_slice(source: Source, part: Slice, *, is_shared: bool = False) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of one slice, in a snapshot of its own.
+
+    Arguments:
+        is_shared: the program of this process may have the same database open. ADBC has a SQLite library of its own,
+            and of two in one process each releases the other's locks on a file, so Python's is used.
+    """
     where = condition_of(part)
-    if source.is_typed and has_adbc(source.location.engine):
+    is_unsafe = is_shared and source.location.engine == "sqlite"
+    if source.is_typed and has_adbc(source.location.engine) and not is_unsafe:
         yield from _read_by_adbc(source, part.table, where)
         return
     with open_database(source.location) as database:

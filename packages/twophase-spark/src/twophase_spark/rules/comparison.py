@@ -10,7 +10,7 @@ system may be audited while it runs. Waiting serves two cases: a replica that la
 submit was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the
 grace time, unless nothing was in flight and every suspect is older than it: C is older still, and has arrived or never
 will. A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) counts as young. One
-that an earlier run saw with the same rows a grace time ago has been waited for (`remembered`), and needs no other wait.
+that an earlier run saw with the same rows a grace time ago (`remembered`) has been seen twice by now.
 
 **How much.** `ordinary` separates, in one pass over everything, the few messages that are not plainly in order; only
 these are examined in full. The driver holds counts, a bounded number of samples, and the rows of suspects while they

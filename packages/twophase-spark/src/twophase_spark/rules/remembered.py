@@ -1,9 +1,9 @@
-"""The suspects of earlier runs, which need no second wait.
+"""The suspects of earlier runs, which need no second look.
 
 The second look waits for rows that may still arrive. An audit that repeats every few seconds meets the same broken
 message every time, and of some no time is known (an orphan without a producer's row), so that they would be young for
 ever and hold every round for a grace time. A message that was broken by the very same rows a grace time ago has been
-waited for; another row of the gid, or another class, makes it new.
+seen twice by now; another row of the gid, or another class, makes it new.
 """
 
 from __future__ import annotations
