@@ -111,7 +111,10 @@ def test_rows_that_were_not_foreseen_count_too(sources: list[Source], monkeypatc
 
 
 def test_locks_of_a_process_that_has_the_file_open_stay(tmp_path: Path) -> None:
-    """ADBC's SQLite would release them when it closes the file, and another process could write meanwhile."""
+    """ADBC's SQLite would release them when it closes the file.
+
+    Another process could write then.
+    """
     system = make_system(tmp_path)
     plant(system, CASES)
     sources = look_into(Plan(locations(system), cores=1))

@@ -21,6 +21,7 @@ from twophase_spark.inputs import ahead
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Role
 from twophase_spark.readers.probe import Slice, Source
+from twophase_spark.readers.rows import read_slice
 from twophase_spark.reports.report import Verdict
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
@@ -75,21 +76,24 @@ def test_the_grace_time_has_passed_when_the_first_look_took_longer(spark: SparkS
 def test_a_message_that_came_between_two_slices_is_found(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its gid does not tell its birth, so its effect alone would be older than history."""
+    """Its gid does not tell its birth.
+
+    So its effect alone would be older than history.
+    """
     system = make_system(tmp_path)
     plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
     retained_ms = time.time_ns() // 1_000_000 - 3_600_000
     system.execute(system.coordinator, f"update store_meta set value = {retained_ms} where name = 'history_horizon_ms'")
     late = Case("order-1", "", State.SUCCEEDED, created_ms=time.time_ns() // 1_000_000)
-    read, planted = ahead.read_slice, []
+    planted: list[str] = []
 
-    def read_slice(source: Source, part: Slice, *, is_shared: bool) -> Iterator[pa.RecordBatch]:
+    def read_later(source: Source, part: Slice, *, is_shared: bool) -> Iterator[pa.RecordBatch]:
         if source.location.role is Role.CONSUMER and not planted:
             planted.append(late.gid)
             plant(system, [late])
-        return read(source, part, is_shared=is_shared)
+        return read_slice(source, part, is_shared=is_shared)
 
-    monkeypatch.setattr(ahead, "read_slice", read_slice)
+    monkeypatch.setattr(ahead, "read_slice", read_later)
     plan = Plan(locations(system), grace_s=0, late_s=LATE_S, cores=1)
 
     result = run(spark, plan, look_into(plan)).result

@@ -204,9 +204,10 @@ class _Looks:
         self._kept = None if agreements else kept
 
     def first(self, gids: DataFrame, count: int) -> Look:
-        """Read by gid: slices may have a message's effect, and not the message itself, which came between them.
+        """Return the rows of these gids, read by gid.
 
-        What the slices had as it is now has stood since then.
+        Slices may have a message's effect without the message, which came between them. What the slices had as it is
+        now has stood since they were read.
         """
         before = self._kept
         look = self._read(gids, count)
