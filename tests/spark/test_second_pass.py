@@ -19,6 +19,7 @@ from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.inputs import ahead
 from twophase_spark.inputs.plan import Plan
+from twophase_spark.inputs.source import again_from, local_gids, scope_of
 from twophase_spark.locations import Role
 from twophase_spark.readers.probe import Slice, Source
 from twophase_spark.readers.rows import read_slice
@@ -100,3 +101,25 @@ def test_a_message_that_came_between_two_slices_is_found(
 
     assert planted
     assert (result.violations, result.unchecked) == (0, 0)
+
+
+def test_the_grace_time_counts_from_the_slices_only_where_nothing_has_changed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    system = make_system(tmp_path)
+    plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
+    sources = look_into(Plan(locations(system), cores=1))
+    kept = ahead.read_ahead(sources).kept()
+    assert kept is not None
+    gids = sorted(kept.tables[Role.COORDINATOR].column("gid").to_pylist())[:3]
+    asked, scope = local_gids(spark, gids), scope_of(sources, 0, 0)
+    long_ago = msgspec.structs.replace(kept, read_s=1.0)
+    unchanged = again_from(spark, sources, scope, kept=long_ago)
+
+    first, second = unchanged.first(asked, len(gids)), unchanged.second(asked, len(gids))
+
+    assert (first.read_s, first.is_unchanged) == (1.0, False)
+    assert (second.read_s > 1.0, second.is_unchanged) == (True, True)
+    system.execute(system.coordinator, "delete from history where gid = ?", gids[0])
+    changed = again_from(spark, sources, scope, kept=long_ago)
+    assert changed.first(asked, len(gids)).read_s > 1.0

@@ -280,7 +280,7 @@ async def test_messages_that_wait_for_a_silent_receiver_make_room_to_what_is_due
     assert (await harness.submit(message("other", IN))).error is None
     await harness.settled()
     assert memory.overcrowded
-    # Nobody looks at the message meanwhile: a look-up would bring it into memory.
+    # The test does not look the message up, because that would bring it into memory.
     async with asyncio.timeout(PATIENCE_S):
         while len([url for url in harness.destination.urls() if url == IN]) < 2:
             harness.clock.advance(500)

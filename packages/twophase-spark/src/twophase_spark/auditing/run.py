@@ -7,6 +7,7 @@ its report.
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -145,19 +146,13 @@ def examine(
     kept = None if ahead is None else ahead.kept()
     chosen = _chosen(spark, plan, sources, state, kept)
 
-    def wait(read_s: float) -> None:
-        left_s = max(0.0, read_s + plan.grace_s - time.monotonic())
-        waiting = f"waiting {left_s:.1f} s, as some rows may still arrive, then " if left_s else ""
-        say(f"{waiting}looking at the suspects again")
-        if left_s:
-            pause(left_s)
-
     grace_ms = int(plan.grace_s * 1000)
     again = again_from(spark, sources, scope, plan.since_ms, agreements, kept)
     seen = None if state is None else _seen_by(spark, state, as_of_ms - grace_ms)
     baseline = None if plan.baseline is None else baseline_frame(spark, read_baseline(plan.baseline))
     differences = differences_of(spark, sources, agreements, chosen.gids, by_key=chosen.is_by_key)
     inputs = chosen.inputs._replace(differences=differences)
+    wait = functools.partial(_wait, plan.grace_s, say, pause)
     audited = compare(inputs, scope, again, wait, chosen.expected, grace_ms, seen, baseline)
     if chosen.held is not None:
         chosen.held.unpersist()
@@ -185,6 +180,15 @@ def examine(
     queues = queues_of(sources)
     report = make_report(audited.result, sources, terms, queues, duration_s=time.monotonic() - started)
     return report, audited, None if after is None else _held(state, after, report)
+
+
+def _wait(grace_s: float, say: Callable[[str], None], pause: Callable[[float], None], read_s: float) -> None:
+    """Let the grace time pass since a monotonic time."""
+    left_s = max(0.0, read_s + grace_s - time.monotonic())
+    waiting = f"waiting {left_s:.1f} s, as some rows may still arrive, then " if left_s else ""
+    say(f"{waiting}looking at the suspects again")
+    if left_s:
+        pause(left_s)
 
 
 def _line(result: AuditResult, carried: int) -> Run:

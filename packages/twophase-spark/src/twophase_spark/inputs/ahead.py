@@ -84,10 +84,10 @@ def read_ahead(sources: Sequence[Source]) -> Ahead:
     def read() -> None:
         try:
             reading.set_result(_read(sources))
-        except BaseException as error:  # noqa: BLE001 -- whoever asks for the rows gets it
+        except BaseException as error:  # noqa: BLE001 -- `kept` raises it
             reading.set_exception(error)
 
-    # A process that ends, because Spark did not start or somebody stopped it, waits for no database.
+    # The thread is a daemon: a process that ends does not wait for a database.
     Thread(target=read, name="rows", daemon=True).start()
     return Ahead(as_of_ms, reading.result)
 

@@ -210,15 +210,12 @@ class _Looks:
         now has stood since they were read.
         """
         before = self._kept
-        look = self._read(gids, count)
+        look = self.second(gids, count)
         if before is None or not look.is_unchanged:
             return look
         return Look(look.inputs, before.read_s)
 
     def second(self, gids: DataFrame, count: int) -> Look:
-        return self._read(gids, count)
-
-    def _read(self, gids: DataFrame, count: int) -> Look:
         if count <= GIDS_ON_DRIVER_MAX and not self._agreements:
             some = _listed(gids)
             tables = tables_of(self._sources, some)
