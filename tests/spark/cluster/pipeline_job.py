@@ -36,7 +36,9 @@ def main(master: str, bundle: str, folder: str, arguments: str) -> None:
         from twophase_spark import audit, register
         from twophase_spark.archive.run import Settings, archive
         from twophase_spark.archive.workers import on
+        from twophase_spark.inputs import ahead
 
+        ahead.ROWS_MAX = 0  # the driver would read so few rows itself
         with audit(spark, **locations, grace_s=0, late_s=1e12) as (report, findings):
             broken = {row["gid"]: row["flags"] for row in findings.select("gid", "flags").collect()}
         url, lake = locations["coordinators"][0], f"{folder}/lake"
