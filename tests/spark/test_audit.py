@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import twophase_spark
 import twophase_spark.notebook
-from tests.spark.cases import ALL, BROKEN, IN_ORDER, MOVING, NOW_MS, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BRANCH, BROKEN, IN_ORDER, MOVING, NOW_MS, SCOPE, Case, inputs_of
 from tests.spark.plant import make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.errors import CannotRead, ConfigurationError
@@ -235,6 +235,37 @@ def test_what_both_passes_do_not_find_does_not_count(spark: SparkSession) -> Non
     assert (result.suspects, result.settled, result.violations, result.clean) == (3, 3, 0, 0)
     assert {flag: count for flag, count in result.counts.items() if count} == {"in_flight": 2, "unchecked": 1}
     assert result.unknown == {"cleaned meanwhile": 1}
+
+
+def test_another_effect_of_the_message_is_not_the_same_lack(spark: SparkSession) -> None:
+    """Each look reads one of two branches while it takes effect.
+
+    One of its two rows, in the barrier or in the ledger, was read before the commit, the other one after it.
+    """
+    two = (BRANCH, ("02", BRANCH[1]))
+    first, second = (("bank-b", "01"),), (("bank-b", "01"), ("bank-b", "02"))
+
+    def moving(gid: str, barriers: tuple[tuple[str, str], ...], *ledger: str) -> Case:
+        return Case(gid, "", State.SUBMITTED, barriers=barriers, ledger=ledger, branches=two)
+
+    before = [moving("barrier first", first), moving("ledger first", (), "01"), moving("one lacks", first)]
+    after = [
+        moving("barrier first", second, "01"),
+        moving("ledger first", first, "01", "02"),
+        moving("one lacks", second),
+    ]
+
+    result, found = Databases(spark, before, after).looked()
+
+    assert found == {
+        "barrier first": ["in_flight"],
+        "ledger first": ["in_flight"],
+        "one lacks": ["missing_effect", "in_flight"],
+    }
+    assert (result.suspects, result.settled, result.violations) == (3, 2, 1)
+    commands = "".join(repair.command for one in result.samples for repair in one.repairs)
+    assert "'01'" in commands
+    assert "'02'" not in commands, "what only the second look lacks is still moving"
 
 
 @pytest.mark.parametrize("kept", ["on the driver", "by Spark"])

@@ -5,12 +5,13 @@ Nothing is a violation until it was seen twice.
 **Why twice.** The databases are read at slightly different moments while transfers continue, so one may already show
 what another does not yet. Every condition of `classify` reads "E was seen, and C, which must have come before E, was
 not". In a correct system C was there when E was seen; the second look reads C again for these gids only, *after* the
-first look has ended, and then finds it, in any order of reading. So a class counts only when both looks give it, and a
-system may be audited while it runs. Waiting serves two cases: a replica that lags, and a branch called before its
-submit was flushed (`durability = "check-back"`), where E may precede C by a moment; so the second look waits for the
-grace time, unless nothing was in flight and every suspect is older than it: C is older still, and has arrived or never
-will. A suspect is as old as the newest time in its rows; one whose rows have none (an orphan's) counts as young. One
-that an earlier run saw with the same rows a grace time ago (`remembered`) has been seen twice by now.
+first look has ended, and then finds it, in any order of reading. So a class counts only when both looks give it, for
+the same effect where a message has several, and a system may be audited while it runs. Waiting serves two cases: a
+replica that lags, and a branch called before its submit was flushed (`durability = "check-back"`), where E may precede
+C by a moment; so the second look waits for the grace time, unless nothing was in flight and every suspect is older than
+it: C is older still, and has arrived or never will. A suspect is as old as the newest time in its rows; one whose rows
+have none (an orphan's) counts as young. One that an earlier run saw with the same rows a grace time ago (`remembered`)
+has been seen twice by now.
 
 **How much.** `ordinary` separates, in one pass over everything, the few messages that are not plainly in order; only
 these are examined in full. The driver holds counts, a bounded number of samples, and the rows of suspects while they
@@ -33,14 +34,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from twophase_spark.rules.acknowledged import ACKNOWLEDGED, with_acknowledged
-from twophase_spark.rules.classify import classify
+from twophase_spark.rules.classify import classify, lacking
 from twophase_spark.rules.facts import Inputs, by_gid, long_form
 from twophase_spark.rules.ordinary import separate, sources
 from twophase_spark.rules.remembered import REMEMBERED, with_remembered
 from twophase_spark.rules.samples import SAMPLES_PER_FLAG, Finding, chosen, sample
 from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.services import ServiceCount, count_by_service
-from twophase_spark.rules.settle import settle, with_the_vanished
+from twophase_spark.rules.settle import LACKING, settle, with_the_vanished
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
 _OPEN_NAMES = frozenset(flag.value for flag in OPEN)
@@ -215,7 +216,7 @@ def compare(
         doubled=sum(row["doubled"] for row in counted),
         waited=waited,
         rows=tuple(RowCount(role.value, name, count) for (role, name), count in rows),
-        samples=sample(final, chosen(counted), concluded),
+        samples=sample(final, chosen(counted), concluded.consumers),
         services=services,
         incomparable=_incomparable(inputs.differences),
     )
@@ -239,7 +240,8 @@ def _look(
     """
     facts = by_gid(long_form(looked.inputs))
     scope = again.scope()
-    return _held(with_the_vanished(gids, classify(facts, scope), expected), count), scope
+    classified = classify(facts, scope).withColumns(lacking(scope))
+    return _held(with_the_vanished(gids, classified, expected), count), scope
 
 
 def _held(findings: DataFrame, count: int) -> DataFrame:
@@ -283,7 +285,7 @@ def _seen_twice(
 
     Returns what holds after both looks, kept; the looks are released. Rows that are the same say the same.
     """
-    before = first.frame.where("violation").select("gid", "flags")
+    before = first.frame.where("violation").select("gid", "flags", *LACKING)
     gids = before.select("gid")
     looked = again.second(gids, suspects)
     if looked.is_unchanged and again.scope() == first.concluded:

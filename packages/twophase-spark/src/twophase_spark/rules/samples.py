@@ -13,9 +13,9 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from twophase_spark.rules.classify import lacking
 from twophase_spark.rules.repairs import Evidence, Repair, repairs_of
-from twophase_spark.rules.scope import Scope, ServiceScope
+from twophase_spark.rules.scope import ServiceScope
+from twophase_spark.rules.settle import LACKING
 from twophase_spark.rules.taxonomy import Flag
 
 SAMPLES_PER_FLAG = 20
@@ -55,26 +55,25 @@ def chosen(counted: list[Any]) -> set[str]:
     return found
 
 
-def sample(findings: DataFrame, gids: set[str], scope: Scope) -> tuple[Finding, ...]:
+def sample(findings: DataFrame, gids: set[str], services: tuple[ServiceScope, ...]) -> tuple[Finding, ...]:
     """Return the findings of these gids, with the rows of each side.
 
     Arguments:
         findings: as `classify` and `settle` make them.
         gids: as `chosen`; of none, nothing is asked.
-        scope: what was concluded from, and where the rows are.
+        services: the consumers, and where their rows are.
     """
     if not gids:
         return ()
-    sides = ("producers", "barriers", "ledger", "differing")
-    lists = {side: F.col(side) for side in sides} | lacking(scope)
+    sides = ("producers", "barriers", "ledger", "differing", *LACKING)
     some = findings.where(F.col("gid").isin(*sorted(gids))).select(
         "gid",
         "flags",
         "unknown",
         "message",
-        *[F.slice(rows, 1, ROWS_PER_SIDE).alias(side) for side, rows in lists.items()],
+        *[F.slice(side, 1, ROWS_PER_SIDE).alias(side) for side in sides],
     )
-    found = [_finding(row.asDict(recursive=True), scope.consumers) for row in some.collect()]
+    found = [_finding(row.asDict(recursive=True), services) for row in some.collect()]
     order = [flag.value for flag in Flag]
     return tuple(sorted(found, key=lambda one: (order.index(one.flags[0]), one.gid)))
 
