@@ -36,14 +36,14 @@ from twophase.queues import Consumer, TransactionProducer
 from twophase.server.api.queues.routes import QUEUE_OPERATIONS
 from twophase.server.identity.scopes import scopes_of
 from twophase.server.setting_table import describe
-from twophase_spark.datasource.options.read_options import OPTIONS as SOURCE_OPTIONS
-from twophase_spark.datasource.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
 from twophase_spark.fleet import OPTIONS as AUDIT_OPTIONS
 from twophase_spark.locations import PARAMETERS
 from twophase_spark.mysql_url import PARAMETERS as MYSQL_PARAMETERS
 from twophase_spark.option_table import Option
 from twophase_spark.rules.taxonomy import MEANINGS
 from twophase_spark.sink.options import OPTIONS as SINK_OPTIONS
+from twophase_spark.source.options.read_options import OPTIONS as SOURCE_OPTIONS
+from twophase_spark.source.schema.tables import COLUMNS, IN_BODY, Column, arrow_schema
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

@@ -9,10 +9,10 @@ import pytest
 
 from twophase.core.errors import ConfigurationError
 from twophase_spark import fleet, mysql_url
-from twophase_spark.datasource.options import read_options
 from twophase_spark.locations import PARAMETERS
 from twophase_spark.option_table import Option, unknown
 from twophase_spark.sink import options as sink_options
+from twophase_spark.source.options import read_options
 
 TEXTS = {"source": read_options.OPTIONS, "sink": sink_options.OPTIONS, "location": PARAMETERS}
 TABLES = {**TEXTS, "audit": fleet.OPTIONS, "mysql": mysql_url.PARAMETERS}

@@ -25,12 +25,12 @@ from tests.spark.cases import BROKEN, IN_ORDER
 from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
 from twophase.core.lifecycle import State
-from twophase_spark.archive.schemas import target_of
 from twophase_spark.cli.commands import app
-from twophase_spark.datasource.schema.tables import Kind
+from twophase_spark.lake.schemas import target_of
 from twophase_spark.reports.finding_columns import FINDING_COLUMNS, RUN_COLUMNS
 from twophase_spark.reports.report import Report, Verdict
 from twophase_spark.rules.taxonomy import Flag
+from twophase_spark.source.schema.tables import Kind
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 AUDIT = "{{ env_var('TWOPHASE_AUDIT') }}"

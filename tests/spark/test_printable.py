@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from tests.spark.cases import BROKEN, IN_ORDER
 from tests.spark.plant import System, make_system, plant
 from tests.spark.truth import nowadays
-from twophase_spark.archive.lake import Lake
-from twophase_spark.archive.query import Answer
 from twophase_spark.cli.commands import app
 from twophase_spark.cli.query import Output, show_rows
+from twophase_spark.lake.query import Answer
+from twophase_spark.lake.tables import Lake
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
 from twophase_spark.sink.naming import stream_batch

@@ -63,8 +63,8 @@ def orders(batches: Iterator[Any]) -> Iterator[Any]:
 
 def publish(spark: SparkSession, folder: str, options: dict[str, str]) -> None:
     """Publish in one task, of which two attempts end `write` at the same time."""
-    from twophase_spark.datasource.source import TwophaseSource
     from twophase_spark.sink.writer import BatchWriter
+    from twophase_spark.source.data_source import TwophaseSource
 
     class MeetingWriter(BatchWriter):  # made here: what a function makes travels with it to executors
         def write(self, iterator: Iterator[Any]) -> Any:

@@ -34,9 +34,9 @@ def main(master: str, bundle: str, folder: str, arguments: str) -> None:
     with cluster_session(master, Path(bundle), tuple(OPTIONS.items())) as spark:
         from twophase.core.hooks import WallClock
         from twophase_spark import audit, register
-        from twophase_spark.archive.run import Settings, archive
-        from twophase_spark.archive.workers import on
         from twophase_spark.inputs import ahead
+        from twophase_spark.lake.run import Settings, archive
+        from twophase_spark.lake.workers import on
 
         ahead.ROWS_MAX = 0  # the driver would read so few rows itself
         with audit(spark, **locations, grace_s=0, late_s=1e12) as (report, findings):

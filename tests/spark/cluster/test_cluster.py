@@ -164,7 +164,7 @@ def test_the_bundle_is_the_same_each_time_and_has_no_server(tmp_path: Path) -> N
 
     assert one.path.read_bytes() == other.path.read_bytes()
     names = zipfile.ZipFile(one.path).namelist()
-    assert {"twophase_spark/datasource/source.py", "twophase/core/message.py"} <= set(names)
+    assert {"twophase_spark/source/data_source.py", "twophase/core/message.py"} <= set(names)
     assert not [name for name in names if name.startswith(("twophase/server/", "twophase/cli/")) or ".pyc" in name]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.zip", "other.zip"]
 

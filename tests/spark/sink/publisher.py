@@ -20,10 +20,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import StructType
 
 from twophase.core import failpoint
-from twophase_spark.datasource.source import TwophaseSource
 from twophase_spark.session import SessionSettings, open_session
 from twophase_spark.sink.task import Written
 from twophase_spark.sink.writer import StreamWriter
+from twophase_spark.source.data_source import TwophaseSource
 
 SECONDS_WAITED_MAX = 60
 

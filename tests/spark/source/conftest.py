@@ -14,13 +14,13 @@ from tests.spark.source.stores import BORN_MS, PostgresUnderTest, SqliteUnderTes
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut tables of a few hundred rows as those of millions are cut."""
     for module in ("partitions.ranges", "partitions.planning", "stream"):
-        monkeypatch.setattr(f"twophase_spark.datasource.{module}.ROWS_PER_PART_MIN", 20)
+        monkeypatch.setattr(f"twophase_spark.source.{module}.ROWS_PER_PART_MIN", 20)
 
 
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all that the stores hold lie in the past, so that `asOf` may name its times."""
-    monkeypatch.setattr("twophase_spark.datasource.options.read_options.now_ms", lambda: BORN_MS + 3_600_000)
+    monkeypatch.setattr("twophase_spark.source.options.read_options.now_ms", lambda: BORN_MS + 3_600_000)
 
 
 @pytest.fixture

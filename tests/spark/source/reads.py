@@ -5,8 +5,8 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
-from twophase_spark.datasource.source import TwophaseSource
-from twophase_spark.datasource.stream import Offset, StreamReader
+from twophase_spark.source.data_source import TwophaseSource
+from twophase_spark.source.stream import Offset, StreamReader
 
 
 def batch(**options: object) -> list[dict[str, Any]]:

@@ -30,8 +30,8 @@ from twophase.core.errors import CannotRead, ConfigurationError
 from twophase.core.gid import make_gid
 from twophase.core.lifecycle import State
 from twophase.core.message import Branch
-from twophase_spark.datasource.schema.tables import COLUMNS, Kind
 from twophase_spark.readers.snapshot import has_adbc
+from twophase_spark.source.schema.tables import COLUMNS, Kind
 
 MANY = 300
 DRIVERS = ["python", "adbc"]

@@ -13,14 +13,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.source import reads
 from tests.spark.source.stores import BORN_MS, StoreUnderTest, finish, reach, remove
 from twophase.core.errors import CannotRead, ConfigurationError, HistoryGap
-from twophase_spark.datasource.stream import Offset
+from twophase_spark.source.stream import Offset
 
 ALL = ReadAllAvailable()
 
 
 @pytest.fixture(autouse=True)
 def _always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase_spark.datasource.stream.LOOKS_SECONDS_MIN", 0.0)
+    monkeypatch.setattr("twophase_spark.source.stream.LOOKS_SECONDS_MIN", 0.0)
 
 
 def test_where_it_begins(store: StoreUnderTest) -> None:
@@ -78,7 +78,7 @@ def test_available_now_ends_where_it_was_frozen(store: StoreUnderTest) -> None:
 
 
 def test_the_latest_row_is_not_behind_what_was_frozen(store: StoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase_spark.datasource.stream.LOOKS_SECONDS_MIN", 3_600.0)
+    monkeypatch.setattr("twophase_spark.source.stream.LOOKS_SECONDS_MIN", 3_600.0)
     finish(store, 1, 1, 5)
     reader = reads.stream(url=store.url, start="latest")
 
@@ -179,7 +179,7 @@ def test_a_batch_is_cut_into_tasks_that_cover_it_once(store: StoreUnderTest) -> 
 
 def test_a_report_has_the_lag_in_rows_and_time(store: StoreUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The age is that of the oldest row that no batch has taken."""
-    monkeypatch.setattr("twophase_spark.datasource.stream._now_ms", lambda: BORN_MS + 60_000)
+    monkeypatch.setattr("twophase_spark.source.stream._now_ms", lambda: BORN_MS + 60_000)
     finish(store, 1, 1, 5)
     finish(store, 2, 1, 2)
     reader = reads.stream(url=store.url)

@@ -15,7 +15,7 @@ SLOW = ("pandas", "pyarrow.compute", "sqlalchemy", "psycopg")
 
 
 def test_the_source_imports_nothing_slow() -> None:
-    said = f"import sys, twophase_spark.datasource.source; print(*sorted({set(SLOW)!r} & set(sys.modules)))"
+    said = f"import sys, twophase_spark.source.data_source; print(*sorted({set(SLOW)!r} & set(sys.modules)))"
 
     found = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
 

@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.secret_files import secret_in
 from twophase.core.errors import ConfigurationError
-from twophase_spark.datasource.options.address import locate, require_no_secret
-from twophase_spark.datasource.options.read_options import parse
 from twophase_spark.references import looked_up
 from twophase_spark.sink.database import engine_of
+from twophase_spark.source.options.address import locate, require_no_secret
+from twophase_spark.source.options.read_options import parse
 
 URL = "sqlite:///tp.db"
 
@@ -34,7 +34,7 @@ def test_a_stream_is_of_history_by_default() -> None:
 
 @pytest.mark.parametrize("table", ["message", "history", "journal", "attempt", "barrier"])
 def test_a_cut_in_the_future_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
-    monkeypatch.setattr("twophase_spark.datasource.options.read_options.now_ms", lambda: 1_800_000_000_000)
+    monkeypatch.setattr("twophase_spark.source.options.read_options.now_ms", lambda: 1_800_000_000_000)
     options = {"url": URL, "table": table}
 
     assert parse({**options, "asOf": "2027-01-15T08:00:00Z"}).as_of_ms == 1_800_000_000_000

@@ -17,10 +17,10 @@ from tests.spark.source import reads
 from tests.spark.source.stores import SqliteUnderTest, fail, finish, gid_of, live
 from twophase.barrier.installing import install
 from twophase.core.audit_log import AuditEntry, AuditHead, chained
-from twophase_spark.datasource.options.choosing import schema_of, target_of
-from twophase_spark.datasource.options.read_options import parse
-from twophase_spark.datasource.partitions.parts import Part, Range
-from twophase_spark.datasource.partitions.reading import Reader
+from twophase_spark.source.options.choosing import schema_of, target_of
+from twophase_spark.source.options.read_options import parse
+from twophase_spark.source.partitions.parts import Part, Range
+from twophase_spark.source.partitions.reading import Reader
 
 MANY = 120
 NUMBERS = "INTEGER PRIMARY KEY (rowid>? AND rowid<?)"

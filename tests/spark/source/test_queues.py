@@ -14,7 +14,7 @@ from tests.spark.source import reads
 from tests.spark.source.stores import BORN_MS, StoreUnderTest, append
 from twophase.core.errors import CannotRead, ConfigurationError, HistoryGap
 from twophase_spark import register
-from twophase_spark.datasource.stream import Offset
+from twophase_spark.source.stream import Offset
 
 ALL = ReadAllAvailable()
 SHOP = "shop/it's-%-é"
@@ -23,7 +23,7 @@ SHOP = "shop/it's-%-é"
 
 @pytest.fixture(autouse=True)
 def _always_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("twophase_spark.datasource.stream.LOOKS_SECONDS_MIN", 0.0)
+    monkeypatch.setattr("twophase_spark.source.stream.LOOKS_SECONDS_MIN", 0.0)
 
 
 def clean(store: StoreUnderTest, topic: str, below: int) -> None:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from twophase.core.errors import CannotRead
-from twophase_spark.datasource.schema.shaping import shape
-from twophase_spark.datasource.schema.tables import MAY_LACK, Kind
+from twophase_spark.source.schema.shaping import shape
+from twophase_spark.source.schema.tables import MAY_LACK, Kind
 
 TARGET = pa.schema([("gid", pa.string()), ("seq", pa.int64())])
 ANSWERED = pa.RecordBatch.from_pydict({"gid": ["g"], "Seq": [7]})

@@ -3,11 +3,11 @@
 Importing this package imports nothing heavy; `session.open_session` starts Spark, `rules.comparison.compare` needs only
 DataFrames. The packages:
 
-* `readers`: databases by their Python drivers; `datasource`: the same tables as a data source of Spark, of which
-  `schema` holds tables and columns, `options` those of a read, `partitions` its division into tasks and their work;
+* `readers`: databases by their Python drivers; `source`: the same tables as a data source of Spark, of which `schema`
+  holds tables and columns, `options` those of a read, `partitions` its division into tasks and their work;
 * the audit: `inputs` (the rows that it reads), `rules` (their meaning), `reports` (for people and machines), and
   `auditing`, which runs it once or again and again; `lineage` tells a catalogue of its runs;
-* `sink`: rows as messages, exactly once a key; `archive`: the lake, copied, checked, purged and queried;
+* `sink`: rows as messages, exactly once a key; `lake`: the archive, copied, checked, purged and queried;
 * `cluster`: what executors need.
 
 Around them: `locations` and `fleet` (the databases to audit), `option_table`, `session`, `doctor`, `progress`, `lag`,
@@ -50,7 +50,7 @@ def register(spark: SparkSession) -> SparkSession:
     Returns:
         The session, so that it can be written around the builder.
     """
-    from twophase_spark.datasource.source import TwophaseSource  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.source.data_source import TwophaseSource  # noqa: PLC0415 -- PySpark is slow to import
 
     spark.dataSource.register(TwophaseSource)
     return spark
@@ -59,9 +59,9 @@ def register(spark: SparkSession) -> SparkSession:
 def consistent_cut(url: str) -> AbstractContextManager[dict[str, str]]:
     """Return options by which several reads see one moment.
 
-    See `datasource.cut.consistent_cut`.
+    See `source.cut.consistent_cut`.
     """
-    from twophase_spark.datasource.cut import consistent_cut as cut  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.source.cut import consistent_cut as cut  # noqa: PLC0415 -- PySpark is slow to import
 
     return cut(url)
 

@@ -17,12 +17,12 @@ from twophase.cli.console import echo, plain_console
 from twophase.core.errors import ConfigurationError
 from twophase.core.hooks import WallClock
 from twophase_spark.cli.ending import exit_codes, say
-from twophase_spark.datasource.options.address import ENVIRONMENT, require_no_secret
+from twophase_spark.source.options.address import ENVIRONMENT, require_no_secret
 
 if TYPE_CHECKING:
-    from twophase_spark.archive.checking import Fault, Verified
-    from twophase_spark.archive.purging import Purged
-    from twophase_spark.archive.run import Archived, Workers
+    from twophase_spark.lake.checking import Fault, Verified
+    from twophase_spark.lake.purging import Purged
+    from twophase_spark.lake.run import Archived, Workers
 
 EXIT_DAMAGED = 1
 STORE_VARIABLE: Final = "TWOPHASE_SPARK_STORE"
@@ -128,21 +128,21 @@ def reference_of(store: str | None) -> str:
 
 
 def _workers(memory_mb: int, cores: int) -> Workers:
-    from twophase_spark.archive.workers import fitting  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.lake.workers import fitting  # noqa: PLC0415 -- PySpark is slow to import
     from twophase_spark.session import SessionSettings  # noqa: PLC0415 -- the same
 
     return fitting(SessionSettings(cores=cores, memory_mb=memory_mb, name="twophase archive", rows=0), say)
 
 
 def _archive(store: str | None, lake: str, workers: Workers, *, accept_gaps: bool) -> None:
-    from twophase_spark.archive import run  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.lake import run  # noqa: PLC0415 -- PySpark is slow to import
 
     settings = run.Settings(clock=WallClock(), workers=workers, say=say, accept_gaps=accept_gaps)
     _show_archived(run.archive(reference_of(store), lake, settings), lake)
 
 
 def _purge(store: str | None, lake: str, days: float, *, dry_run: bool) -> bool:
-    from twophase_spark.archive import purging  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.lake import purging  # noqa: PLC0415 -- PySpark is slow to import
 
     settings = purging.PurgeSettings(WallClock(), int(days * _DAY_MS), dry_run=dry_run, say=say)
     done = purging.purge(reference_of(store), lake, settings)
@@ -151,7 +151,7 @@ def _purge(store: str | None, lake: str, days: float, *, dry_run: bool) -> bool:
 
 
 def _verify(lake: str, workers: Workers) -> bool:
-    from twophase_spark.archive.checking import verify  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.lake.checking import verify  # noqa: PLC0415 -- PySpark is slow to import
 
     found = verify(lake, workers, say)
     _show_verified(found, lake)
@@ -159,7 +159,7 @@ def _verify(lake: str, workers: Workers) -> bool:
 
 
 def _detach(store: str | None) -> None:
-    from twophase_spark.archive import marks  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.lake import marks  # noqa: PLC0415 -- PySpark is slow to import
 
     marks.detach(marks.store_at(reference_of(store)))
     echo("the coordinator removes history by its retention again, without an archive")

@@ -17,7 +17,7 @@ from twophase_spark.cli.archive import reference_of
 from twophase_spark.cli.ending import exit_codes, say
 
 if TYPE_CHECKING:
-    from twophase_spark.archive.query import Answer
+    from twophase_spark.lake.query import Answer
 
 _LIMIT_MAX = 1_000_000
 QUERY_EXAMPLES: Final = """\b
@@ -63,7 +63,7 @@ def query(
     Exit code 0: done; 2: could not.
     """
     with exit_codes(command="query", failed="No answer."):
-        from twophase_spark.archive.query import Question, ask, require_sound, rows_of  # noqa: PLC0415 -- slow
+        from twophase_spark.lake.query import Question, ask, require_sound, rows_of  # noqa: PLC0415 -- slow
         from twophase_spark.session import SessionSettings, open_session  # noqa: PLC0415 -- the same
 
         url = None if store is None else reference_of(store)
@@ -88,7 +88,7 @@ def query(
 
 def show_rows(answer: Answer, output: Output) -> None:
     """Print the rows; a terminal obeys no text of them."""
-    from twophase_spark.archive.query import as_csv, as_json, as_text  # noqa: PLC0415 -- PySpark is slow to import
+    from twophase_spark.lake.query import as_csv, as_json, as_text  # noqa: PLC0415 -- PySpark is slow to import
 
     if output is Output.TABLE:
         table = Table(show_edge=False, pad_edge=False)

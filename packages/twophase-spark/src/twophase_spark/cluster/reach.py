@@ -20,11 +20,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from twophase.core.errors import TwophaseError
-from twophase_spark.archive.marks import store_at
 from twophase_spark.cluster.bundle import NEEDED
-from twophase_spark.datasource.options.address import ENVIRONMENT, FILE
+from twophase_spark.lake.marks import store_at
 from twophase_spark.readers.database import open_database
 from twophase_spark.session import SessionSettings, open_session
+from twophase_spark.source.options.address import ENVIRONMENT, FILE
 
 _COLUMNS = "place string, python string, versions map<string,string>, trouble string"
 _SCHEMA = pa.schema(

@@ -27,7 +27,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BooleanType
 
 from twophase.core.errors import CannotRead, ConfigurationError
-from twophase_spark.datasource.schema.ledger import arrow_type, carried, declared_types, expression
 from twophase_spark.locations import Location, Role
 from twophase_spark.readers.bodies import calls_of, decoded
 from twophase_spark.readers.database import Database, counting, open_database
@@ -36,6 +35,7 @@ from twophase_spark.readers.probe import ENTRIES, Slice, Source
 from twophase_spark.readers.rows import asked_only, condition_of, effects_of, values_of
 from twophase_spark.readers.snapshot import of_type
 from twophase_spark.rules.addresses import begins
+from twophase_spark.source.schema.ledger import arrow_type, carried, declared_types, expression
 
 _ANSI = "spark.sql.ansi.enabled"
 _COLUMN = re.compile(r"\bledger\s*\.\s*`?(\w+)", re.IGNORECASE)

@@ -98,9 +98,9 @@ def event_of_batch(
     """
     from openlineage.client.event_v2 import Job, OutputDataset, Run, RunEvent, RunState  # noqa: PLC0415 -- an extra
 
-    from twophase_spark.datasource.options.address import locate  # noqa: PLC0415 -- a batch without events is quick
     from twophase_spark.lineage import facets  # noqa: PLC0415 -- needs the extra
     from twophase_spark.lineage.naming import Name, names_of  # noqa: PLC0415 -- the same
+    from twophase_spark.source.options.address import locate  # noqa: PLC0415 -- a batch without events is quick
 
     address = urlsplit(publishing.coordinator)
     messages = Name(f"{address.scheme}://{address.netloc.rpartition('@')[2]}", "messages")

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from twophase.barrier import install
 from twophase.barrier.fault import code_of
 from twophase.core.errors import ConfigurationError, LedgerUnavailable
-from twophase_spark.datasource.options.address import locate, require_no_secret
+from twophase_spark.source.options.address import locate, require_no_secret
 
 WAIT_FOR_WRITER_S = 60
 _STEPS = 10_000

@@ -21,10 +21,10 @@ from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX, Limit
 from twophase.core.many import MESSAGES_MAX
 from twophase.core.options import DURABILITIES, Durability
 from twophase.core.topic import TOPIC_PREFIX, validate_topic
-from twophase_spark.datasource.options.given import given_options
 from twophase_spark.option_table import Option, Read, one_of, require_fitting, table_of, values_of, whole
 from twophase_spark.sink.database import checked_reference
 from twophase_spark.sink.secret import require_no_secret_header, require_no_secret_in
+from twophase_spark.source.options.given import given_options
 
 WRITE: Final = "write"
 PLACEHOLDER: Final = re.compile(r"\$\{([^{}]+)\}")

@@ -1,0 +1,91 @@
+"""A lake in an object store does what one in a folder does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.spark.lake.archiving import DAY_MS, ROWS_PER_TASK, InProcess, StoppedClock, fail_early
+from tests.spark.lake.test_query import COMMAND
+from tests.spark.source.stores import BORN_MS, SqliteUnderTest, finish
+from tests.support.object_store import object_store
+from twophase.core.errors import ArchiveRefused
+from twophase_spark.lake.checking import verify
+from twophase_spark.lake.planning import SETTLING_MS
+from twophase_spark.lake.purging import PurgeSettings, purge
+from twophase_spark.lake.run import Archived, Settings, archive
+from twophase_spark.lake.tables import Lake, node_mark
+from twophase_spark.source.schema.tables import Kind
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+PLACE = "s3://bucket/a lake"
+CLOCK = StoppedClock(BORN_MS + DAY_MS + SETTLING_MS)
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with object_store() as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        yield
+
+
+def archived(store: SqliteUnderTest) -> Archived:
+    return archive(store.url, PLACE, Settings(CLOCK, InProcess(), rows_per_task=ROWS_PER_TASK))
+
+
+def test_rows_are_archived_verified_and_purged(sqlite_store: SqliteUnderTest) -> None:
+    finish(sqlite_store, 1, 1, 25)
+    fail_early(sqlite_store, ["o-1"])
+
+    first = archived(sqlite_store)
+    finish(sqlite_store, 1, 26, 30)
+    second = archived(sqlite_store)
+    verified = verify(PLACE, InProcess(), lambda _: None)
+    done = purge(sqlite_store.url, PLACE, PurgeSettings(CLOCK, older_than_ms=7_200_000, pause=lambda _: None))
+
+    assert (first.history, first.attempts, second.history) == (25, 1, 5)
+    assert (verified.faults, verified.history, verified.attempts) == ((), 30, 1)
+    assert (done.history, done.attempts) == (30, 1)
+    assert sorted(DeltaTable(f"{PLACE}/history").to_pyarrow_table()["seq"].to_pylist()) == list(range(1, 31))
+
+
+def test_a_place_without_tables_is_no_lake() -> None:
+    with pytest.raises(ArchiveRefused, match="is not a lake"):
+        verify(PLACE, InProcess(), lambda _: None)
+
+
+def test_a_mark_is_raised_once(sqlite_store: SqliteUnderTest) -> None:
+    finish(sqlite_store, 1, 1, 5)
+    archived(sqlite_store)
+    one, other = (Lake(PLACE).snapshot() for _ in range(2))
+
+    one.commit(Kind.HISTORY, [], {node_mark(1): 9}, 0, {})
+
+    with pytest.raises(ArchiveRefused, match="another archive is at work"):
+        other.commit(Kind.HISTORY, [], {node_mark(1): 9}, 0, {})
+
+
+def test_a_query_reads_it_without_a_jar(sqlite_store: SqliteUnderTest) -> None:
+    finish(sqlite_store, 1, 1, 25)
+    archived(sqlite_store)
+    finish(sqlite_store, 1, 26, 27)
+    sql = (
+        "select cast(payloads[0] as string) p, count(*) n, max(seq) top from history where dt = '2027-01-15' group by 1"
+    )
+
+    done = subprocess.run(
+        [*COMMAND, sql, f"--lake={PLACE}", f"--store={sqlite_store.url}", "--payloads", "--output=json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout and json.loads(done.stdout)) == (
+        0,
+        [{"p": '{"amount":30}', "n": 27, "top": 27}],
+    ), done.stderr
