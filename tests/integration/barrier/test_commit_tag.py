@@ -1,25 +1,29 @@
-"""COMMIT itself reports a statement that failed after the last look (I1, I6)."""
+"""No task or thread ends a transaction between the last look and COMMIT (I1, I6)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import sqlalchemy
 from sqlalchemy import Connection, Engine, create_engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import Session
+from sqlalchemy.util import greenlet_spawn
 
 from tests.integration.barrier.test_branch import call_of
-from tests.support.business_databases import Bank, new_gid
+from tests.support.business_databases import Bank, arun, new_gid
 from twophase.barrier.adapters.sqlalchemy_commit import looking_last
 from twophase.barrier.branch import aonce, once
-from twophase.barrier.dialect import POSTGRESQL
+from twophase.barrier.dialect import POSTGRESQL, SQLITE
 from twophase.barrier.transaction import Steps
-from twophase.core.errors import TransactionLost
+from twophase.core.errors import OpenTransaction, TransactionLost
 
 WRONG_STATEMENT = "select 1 / 0"
 SPEND = "update account set balance = balance - 30 where id = 'A'"
@@ -92,7 +96,7 @@ async def test_a_forgotten_task_s_statement_leaves_no_branch_without_its_effect(
     async def fail(connection: AsyncConnection, turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
-        with contextlib.suppress(DBAPIError, sqlalchemy.exc.InvalidRequestError):
+        with contextlib.suppress(StatementError, sqlalchemy.exc.InvalidRequestError):
             await connection.execute(text(WRONG_STATEMENT))
 
     async with postgres_bank.areached("psycopg engine") as engine:
@@ -108,3 +112,96 @@ async def test_a_forgotten_task_s_statement_leaves_no_branch_without_its_effect(
                 confirmed += 1
             await asyncio.gather(*forgotten)
     assert postgres_bank.query("select balance - 100 from account where id = 'A'") == [(confirmed,)]
+
+
+FORGOTTEN = [
+    *[("sqlite", way) for way in ("aiosqlite engine", "aiosqlite plain", "aiosqlite session")],
+    *[("postgresql", f"{driver} engine") for driver in ("asyncpg", "psycopg")],
+    *[("postgresql", way) for way in ("psycopg plain", "asyncpg connection", "asyncpg session", "psycopg session")],
+    ("mysql", "asyncmy engine"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+@pytest.mark.parametrize("way", FORGOTTEN, ids=lambda way: way[1])
+async def test_a_forgotten_task_s_rollback_leaves_no_branch_without_its_effect(
+    banks: dict[str, Bank], way: tuple[str, str]
+) -> None:
+    """It comes at every moment between the end of the function and the answer."""
+    bank, confirmed, forgotten = banks[way[0]], 0, list[asyncio.Task[None]]()
+
+    async def roll_back(connection: Any, turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        with contextlib.suppress(Exception):
+            await (connection.execute("rollback") if way[1].startswith("asyncpg c") else connection.rollback())
+
+    for turns in range(0, TURNS, 3):
+
+        async def credit(connection: Any, turns: int = turns) -> None:
+            await arun(connection, "update account set balance = balance + 1 where id = 'A'")
+            forgotten.append(asyncio.create_task(roll_back(connection, turns)))
+
+        async with bank.areached(way[1]) as engine:
+            with contextlib.suppress(TransactionLost, DBAPIError, sqlalchemy.exc.InvalidRequestError):
+                await aonce(engine, call_of(new_gid()), credit)
+                confirmed += 1
+            await asyncio.gather(*forgotten)
+
+    assert confirmed > 0
+    assert bank.query("select balance - 100 from account where id = 'A'") == [(confirmed,)]
+
+
+@pytest.mark.postgres
+@pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SAWarning")
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("outcome", [TransactionLost, ZeroDivisionError], ids=["returns", "fails"])
+async def test_an_end_that_asyncpg_refuses_beside_a_statement_is_not_the_transaction_s(
+    postgres_bank: Bank, outcome: type[Exception], end: str
+) -> None:
+    """SQLAlchemy's adapter forgets the transaction, in which asyncpg still is."""
+
+    async def end_it(connection: AsyncConnection) -> None:
+        raw = await connection.get_raw_connection()
+        await asyncio.sleep(0.05)  # the statement is on its way
+        with contextlib.suppress(Exception):
+            await greenlet_spawn(getattr(raw.dbapi_connection, end))
+
+    async def credit(connection: AsyncConnection) -> None:
+        slow = "update account set balance = balance + 1 from pg_sleep(0.2) where id = 'A'"
+        await asyncio.gather(connection.execute(text(slow)), end_it(connection))
+        if outcome is ZeroDivisionError:
+            raise ZeroDivisionError
+
+    async with postgres_bank.areached("asyncpg engine", pool_size=1, max_overflow=0) as engine:
+        with pytest.raises(outcome):
+            await aonce(engine, call_of(new_gid()), credit)
+        await aonce(engine, call_of(new_gid()), lambda handle: arun(handle, SPEND))
+    assert postgres_bank.balance() == 70, "the connection was not left in the lost transaction"
+
+
+@pytest.mark.parametrize("use", ["rollback", "commit", "execute"])
+def test_another_thread_cannot_use_the_connection_between_the_look_and_commit(sqlite_bank: Bank, use: str) -> None:
+    refused: list[object] = []
+
+    def use_it(connection: Connection) -> None:
+        try:
+            if use == "execute":
+                connection.execute(text(SPEND))
+            else:
+                getattr(connection, use)()
+        except (OpenTransaction, StatementError) as error:
+            refused.append(getattr(error, "orig", error))
+
+    def elsewhere(connection: Connection) -> Steps[None]:
+        thread = threading.Thread(target=use_it, args=(connection,))
+        thread.start()
+        thread.join()
+        yield from ()
+
+    with sqlite_bank.engine() as engine, engine.connect() as connection:
+        connection.execute(text(SPEND))
+        with warnings.catch_warnings(action="ignore"), looking_last(elsewhere(connection), connection, SQLITE):
+            connection.commit()
+    assert [type(error) for error in refused] == [OpenTransaction]
+    assert sqlite_bank.balance() == 70

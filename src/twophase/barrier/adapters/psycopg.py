@@ -7,11 +7,13 @@ first statement on, so transactions are also claimed here: two would be one, and
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from typing import Any, Final, Protocol, cast
 from weakref import WeakValueDictionary
 
 import psycopg
 from psycopg.pq import PipelineStatus, TransactionStatus
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 
 from twophase.barrier.dialect import POSTGRESQL
@@ -30,6 +32,12 @@ _under_way: Final = WeakValueDictionary[int, _Ending]()
 
 It keeps the connection alive.
 """
+
+
+def require_committed(ended: PGresult | None) -> None:
+    """Raise TransactionLost where COMMIT has ended a transaction that had failed."""
+    if ended is None or ended.command_status != COMMITTED.encode():
+        raise TransactionLost
 
 
 def claim(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], transaction: _Ending) -> None:
@@ -64,6 +72,16 @@ def require_usable(connection: psycopg.Connection[Any] | psycopg.AsyncConnection
         raise OpenTransaction
 
 
+def executing(cursor: psycopg.Cursor[Any] | psycopg.AsyncCursor[Any], statement: Statement) -> Any:
+    """Return the steps by which psycopg executes, for a connection whose lock is held."""
+    return cursor._execute_gen(cast("Any", pyformat(statement.sql)), statement.parameters)  # noqa: SLF001 -- its own takes the lock
+
+
+def committing(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Any:
+    """Return the steps by which psycopg commits, with COMMIT's tag; the lock is held."""
+    return connection._exec_command(b"commit")  # noqa: SLF001 -- its own commit keeps no tag
+
+
 class PsycopgTransaction:
     """One transaction on an idle connection.
 
@@ -78,25 +96,29 @@ class PsycopgTransaction:
         claim(connection, self)
         self.handle: Any = connection
         self._connection = connection
+        self._is_held = False
         self._unclear = False
 
     def execute(self, statement: Statement) -> list[Row]:
         # Not of the connection's `cursor_factory`, which may take other placeholders.
         with psycopg.Cursor(self._connection, row_factory=tuple_row) as cursor:
-            cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
+            with nullcontext() if self._is_held else self._connection.lock:
+                self._connection.wait(executing(cursor, statement))
             return list(cursor.fetchall()) if cursor.description else []
 
     def commit(self, last: Steps[None] | None = None) -> None:
-        if last is not None:
-            perform(last, self)
-        self._unclear = True
-        with psycopg.Cursor(self._connection) as cursor:
-            cursor.execute("commit")
-            ended = cursor.statusmessage
+        with self._connection.lock:  # psycopg's, so that no other thread ends the transaction behind the look
+            self._is_held = True
+            try:
+                if last is not None:
+                    perform(last, self)
+                self._unclear = True
+                ended = self._connection.wait(committing(self._connection))
+            finally:
+                self._is_held = False
         self._unclear = False
         self.ended = True
-        if ended != COMMITTED:  # another thread's statement came in between, and failed
-            raise TransactionLost
+        require_committed(ended)
 
     def rollback(self) -> None:
         if self.ended:  # what is open now is another task's or thread's

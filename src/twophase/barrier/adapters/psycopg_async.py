@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from contextlib import nullcontext
+from typing import Any
 
 import psycopg
 from psycopg.rows import tuple_row
 
-from twophase.barrier.adapters.psycopg import claim
+from twophase.barrier.adapters.psycopg import claim, committing, executing, require_committed
 from twophase.barrier.dialect import POSTGRESQL
-from twophase.barrier.placeholders import pyformat
-from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, aperform
-from twophase.core.errors import TransactionLost
+from twophase.barrier.transaction import Row, Statement, Steps, aperform
 
 
 class AsyncPsycopgTransaction:
@@ -28,25 +27,29 @@ class AsyncPsycopgTransaction:
         claim(connection, self)
         self.handle: Any = connection
         self._connection = connection
+        self._is_held = False
         self._unclear = False
 
     async def execute(self, statement: Statement) -> list[Row]:
         # Not of the connection's `cursor_factory`, which may take other placeholders.
         async with psycopg.AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(cast("Any", pyformat(statement.sql)), statement.parameters)
+            async with nullcontext() if self._is_held else self._connection.lock:
+                await self._connection.wait(executing(cursor, statement))
             return list(await cursor.fetchall()) if cursor.description else []
 
     async def commit(self, last: Steps[None] | None = None) -> None:
-        if last is not None:
-            await aperform(last, self)
-        self._unclear = True
-        async with psycopg.AsyncCursor(self._connection) as cursor:
-            await cursor.execute("commit")
-            ended = cursor.statusmessage
+        async with self._connection.lock:  # psycopg's, so that no other task ends the transaction behind the look
+            self._is_held = True
+            try:
+                if last is not None:
+                    await aperform(last, self)
+                self._unclear = True
+                ended = await self._connection.wait(committing(self._connection))
+            finally:
+                self._is_held = False
         self._unclear = False
         self.ended = True
-        if ended != COMMITTED:  # another task's statement came in between, and failed
-            raise TransactionLost
+        require_committed(ended)
 
     async def rollback(self) -> None:
         if self.ended:  # what is open now is another task's or thread's

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from twophase.barrier.adapters.sqlalchemy_commit import (
     execute,
     held_to_one_database,
+    is_left_open,
     looking_last,
     require_one_database,
     require_plain_commit,
@@ -163,6 +164,7 @@ class ConnectionTransaction:
     def rollback(self) -> None:
         try:
             self._connection.rollback()
+            self._unclear |= is_left_open(self._connection)
         except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back, and close() discards it
             self._unclear = True
 

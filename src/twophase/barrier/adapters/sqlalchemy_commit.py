@@ -7,14 +7,18 @@ the block and COMMIT. One that swallows an error leaves a transaction which Post
 rolled back, and COMMIT does not report it. Therefore the look (correctness rule 2) runs behind all `commit` listeners,
 and no listener is notified of it, because a listener could spoil the transaction behind it.
 
-A forgotten task or thread may still come between the look and COMMIT: psycopg and psycopg2 let callers of one
-connection wait for each other. Therefore COMMIT's own tag is read, or what can be known right before it.
+From the look to COMMIT the connection is this task's or thread's alone. A forgotten one that executes, commits or
+rolls back on it is refused: several drivers would do that between the look and COMMIT, or believe that they had, and
+then send no COMMIT. A thread may have been waiting for psycopg's or psycopg2's own lock before: therefore COMMIT's tag
+is read, or what can be known right before it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -26,9 +30,11 @@ from sqlalchemy.orm import Session
 from twophase.barrier.adapters.sqlalchemy_beside import ALLOWED
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.transaction import COMMITTED, Row, Statement, Steps, perform
-from twophase.core.errors import TransactionLost, UnsupportedEngine
+from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
 
 T = TypeVar("T")
+_IDLE: Final = 0
+"""libpq's status outside of a transaction."""
 _IN_TRANSACTION: Final = 2
 """libpq's status of a transaction that is usable.
 
@@ -105,6 +111,14 @@ def roll_back_below(connection: Connection) -> None:
         connection.invalidate()
 
 
+def is_left_open(connection: Connection) -> bool:
+    """Return True where asyncpg is in a transaction and its adapter has forgotten it."""
+    if connection.dialect.driver != "asyncpg" or connection.closed or connection.invalidated:
+        return False
+    driver: Any = connection.connection.driver_connection
+    return bool(driver.is_in_transaction())
+
+
 class _Dispatch:
     """A Connection's dispatch that performs a look behind all `commit` listeners.
 
@@ -138,8 +152,13 @@ class _Commit:
         self._last = last
 
     def __call__(self, connection: Connection) -> None:
-        self._inner.commit(connection)
-        self._last(connection)
+        _hold(connection)
+        try:
+            self._inner.commit(connection)
+            self._last(connection)
+        except BaseException:
+            _release(connection)
+            raise
 
     def for_modify(self, _dispatch: _Dispatch) -> Any:
         """Return the collection that `event.listen` adds to."""
@@ -157,9 +176,6 @@ def look_last(connection: Connection, last: Callable[[Connection], None]) -> Non
     anything: Any = connection
     anything.dispatch = _Dispatch(anything.dispatch, last)
     anything._has_events = True  # noqa: SLF001 -- SQLAlchemy asks this first
-    commit = _COMMITS.get(connection.dialect.driver)
-    if commit is not None:
-        anything.connection.commit = functools.partial(commit, connection.connection)
 
 
 @contextlib.contextmanager
@@ -172,8 +188,59 @@ def looking_last(steps: Steps[None], connection: Connection, dialect: Dialect) -
         yield
     finally:
         anything.dispatch = before
-        if not connection.closed and not connection.invalidated:
-            vars(connection.connection).pop("commit", None)
+
+
+def _hold(connection: Connection) -> None:
+    """Keep the connection for this task or thread until its transaction ends."""
+    pooled: Any = connection.connection
+    user = _user()
+    if vars(pooled).setdefault(_HOLDER, user) != user:
+        raise _held_by_another()
+
+    def ours(call: Callable[..., Any]) -> Callable[..., Any]:
+        def checked(*args: Any, **options: Any) -> Any:
+            if _user() != user:
+                raise _held_by_another()
+            return call(*args, **options)
+
+        return checked
+
+    own = {name: getattr(pooled.dbapi_connection, name) for name in _HELD}
+    own["commit"] = functools.partial(_commit, connection)
+    vars(pooled).update({name: ours(call) for name, call in own.items()})
+
+
+def _held_by_another() -> OpenTransaction:
+    return OpenTransaction(
+        "the transaction on this connection is being committed, by another task or thread.",
+        remedy="Await every task that uses the connection before the block ends.",
+    )
+
+
+def _release(connection: Connection) -> None:
+    if not connection.closed and not connection.invalidated:
+        for name in (_HOLDER, *_HELD):
+            vars(connection.connection).pop(name, None)
+
+
+def _user() -> tuple[int, Any]:
+    """Return the current user of a connection: the thread, and its task."""
+    try:
+        return threading.get_ident(), asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return threading.get_ident(), None
+
+
+def _commit(connection: Connection) -> None:
+    pooled: Any = connection.connection
+    try:
+        commit = _COMMITS.get(connection.dialect.driver)
+        pooled.dbapi_connection.commit() if commit is None else commit(pooled)
+    except TransactionLost:
+        roll_back_below(connection)
+        raise
+    finally:
+        _release(connection)
 
 
 def _commit_by_statement(pooled: Any) -> None:
@@ -181,6 +248,8 @@ def _commit_by_statement(pooled: Any) -> None:
 
     Its own commit would then send nothing, because no transaction is open.
     """
+    if pooled.driver_connection.info.transaction_status == _IDLE:
+        raise TransactionLost  # psycopg would begin another one first
     cursor = pooled.cursor()
     try:
         ended = cursor.execute("commit").statusmessage
@@ -196,20 +265,18 @@ def _commit_unless_aborted(pooled: Any) -> None:
     Its commit keeps no tag, and behind a COMMIT that was sent as a statement it would send another one.
     """
     if pooled.dbapi_connection.get_transaction_status() != _IN_TRANSACTION:
-        pooled.rollback()
         raise TransactionLost
     pooled.dbapi_connection.commit()
 
 
-_COMMITS: Final = {
+_HOLDER: Final = "twophase_holder"
+_HELD: Final = ("cursor", "commit", "rollback")
+_COMMITS: Final[dict[str, Callable[[Any], None]]] = {
     "psycopg": _commit_by_statement,
     "psycopg_async": _commit_by_statement,
     "psycopg2": _commit_unless_aborted,
 }
-"""The commit of a pooled connection, by driver.
-
-Other drivers refuse a statement while another one is under way.
-"""
+"""The commit of a pooled connection, by driver."""
 
 
 def require_one_database(session: Session) -> None:
