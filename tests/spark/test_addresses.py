@@ -70,6 +70,12 @@ def test_an_effect_in_another_service_is_missing_in_its_own(spark: SparkSession)
             branches=(BRANCH, second),
         ),
         Case("still-called", "orphan in_flight", State.SUBMITTED, barriers=(("bank-c", "01"),), ledger=()),
+        Case(
+            "booked-elsewhere",
+            "missing_effect orphan unguarded_effect",
+            barriers=NONE,
+            branches=(("01", "http://bank-c/in"),),
+        ),
     ]
 
     found = rows_of(spark, cases, scope)

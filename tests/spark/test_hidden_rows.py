@@ -17,6 +17,7 @@ from twophase.core.errors import CannotRead
 from twophase_spark.locations import Role, parse_named
 from twophase_spark.readers.probe import Source, probe
 from twophase_spark.readers.rows import read_gids
+from twophase_spark.sink.database import install_ledger
 
 pytestmark = pytest.mark.spark
 DAY_MS = 24 * 3600 * 1000
@@ -105,6 +106,16 @@ def test_rows_that_a_policy_hides_are_refused(postgres_database: ServerDatabase)
         with pytest.raises(CannotRead, match="row-level security hides rows of ledger"):
             probe(ledger, 1)
         assert probe(parse_named(Role.LEDGER, f"b={postgres_database.dsn}#ledger"), 1).slices, "its owner sees all"
+
+        engine = create_engine(postgres_database.sqlalchemy_url("psycopg"))
+        install_ledger(engine)
+        engine.dispose()
+        connection.execute("grant select on all tables in schema public to tenant_auditor")
+        producer = parse_named(Role.PRODUCER, f"a={own}")
+        assert probe(producer, 1).has_batches
+        connection.execute("alter table twophase_spark_message enable row level security")
+        with pytest.raises(CannotRead, match="row-level security hides rows of twophase_spark_message"):
+            probe(producer, 1)
         connection.execute("drop owned by tenant_auditor")
         connection.execute("drop role tenant_auditor")
 

@@ -83,7 +83,7 @@ def test_branch_ids_of_another_form_are_remarked(spark: SparkSession, system: Sy
     report = audited(spark, system, book(system, "gid text, branch_id text", [("a", "booked")]))
 
     assert found(system, report) == {"a": ["missing_effect", "unguarded_effect"]}
-    assert "branch ids of ledgers, perhaps of another form" in [line.what for line in report.coverage]
+    assert "ledgers, perhaps swapped, or with branch ids of another form" in [line.what for line in report.coverage]
 
 
 def test_an_effect_has_several_rows_by_design(spark: SparkSession, system: System) -> None:

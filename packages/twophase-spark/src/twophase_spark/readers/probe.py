@@ -287,8 +287,13 @@ def batch_tables(table: str) -> dict[str, str]:
 
 
 def _has_batches(location: Location, database: Database) -> bool:
-    is_sinks = location.role is Role.PRODUCER and location.table.rpartition(".")[2] == DEFAULT_TABLE
-    return is_sinks and all(database.columns(table) for table in batch_tables(location.table).values())
+    if location.role is not Role.PRODUCER or location.table.rpartition(".")[2] != DEFAULT_TABLE:
+        return False
+    tables = batch_tables(location.table).values()
+    has_batches = all(map(database.columns, tables))
+    if has_batches:
+        _require_all_rows(location, database, *tables)
+    return has_batches
 
 
 def _ledger_columns(location: Location) -> set[str]:

@@ -213,7 +213,7 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
     lines += _other_databases(result, sources)
     if result.unmatched:
         note = f"{result.unmatched} messages lack a row of a branch there and have one of a branch without an effect"
-        lines.append(Coverage("branch ids of ledgers, perhaps of another form", checked=False, note=note))
+        lines.append(Coverage("ledgers, perhaps swapped, or with branch ids of another form", checked=False, note=note))
     if result.acknowledged:
         note = f"{result.acknowledged} messages are broken as the baseline has them"
         lines.append(Coverage("acknowledged by the baseline", checked=True, note=note))

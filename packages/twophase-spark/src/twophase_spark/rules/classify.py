@@ -251,9 +251,9 @@ def _missing(expected: Column, effects: Column, scope: Scope) -> Column:
 def _strange(branches: Column, scope: Scope) -> Column:
     """Return barrier rows of branches that the message does not have.
 
-    Where consumers have urls, it must have them for the row's service, or for a service that was not given. It is empty
-    where not all of its calls can be named. A late subscriber's row stays when an operator redirects the topic's branch
-    before the others have succeeded; no other call has such an id.
+    Where consumers have urls, it must have them for the row's service, or for a service that was not given, and that
+    holds for rows of ledgers, too. It is empty where not all of its calls can be named. A late subscriber's row stays
+    when an operator redirects the topic's branch before the others have succeeded; no other call has such an id.
     """
     known = branches_of(branches)
     named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith(TOPIC_PREFIX))
@@ -263,7 +263,8 @@ def _strange(branches: Column, scope: Scope) -> Column:
         return _sure(F.array_contains(_ids(known), F.regexp_extract(row["branch_id"], _LATE_ID, 1)))
 
     if scope.has_urls:
-        strange = F.filter("barriers", lambda row: ~F.exists(known, lambda branch: _may_belong(row, branch, scope)))
+        rows = F.array_union("barriers", _booked())
+        strange = F.filter(rows, lambda row: ~F.exists(known, lambda branch: _may_belong(row, branch, scope)))
     else:
         strange = F.filter("barriers", lambda row: ~_sure(F.array_contains(_ids(known), row["branch_id"])))
     return F.when(named, F.filter(strange, lambda row: ~is_late(row))).otherwise(none)
@@ -296,14 +297,18 @@ def _unbooked(branches: Column, scope: Scope) -> Column | None:
 
 def _unguarded(branches: Column) -> Column:
     """Return effects of calls in ledgers, whole or in part, that have no barrier row."""
+    return of_calls(F.array_except(F.array_distinct(_booked()), F.col("barriers")), branches)
+
+
+def _booked() -> Column:
+    """Return the effects of ledgers, whole or in part."""
     end = f"{IN_PART}$"
-    booked = F.transform(
+    return F.transform(
         "ledger",
         lambda row: F.struct(
             row["source"].alias("source"), F.regexp_replace(row["branch_id"], end, "").alias("branch_id")
         ),
     )
-    return of_calls(F.array_except(F.array_distinct(booked), F.col("barriers")), branches)
 
 
 def born_too_late(created_ms: Column, scope: Scope) -> Column:
