@@ -72,6 +72,28 @@ def test_the_page_about_reading(spark: SparkSession, tmp_path: Path) -> None:
     assert (tmp_path / "attempts" / "_SUCCESS").is_file()
 
 
+def test_the_short_examples_of_other_pages(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = SqliteUnderTest(tmp_path)
+    finish(store, 1, 1, 3)
+    places = {"file:/run/secrets/store": store.url, "env:STORE": store.url}
+    names: dict[str, Any] = {"spark": spark}
+    for page in ("how-to/spark-cluster.md", "how-to/audit-log.md"):
+        for block in blocks(page):
+            run(block, places, names)
+    rows = spark.readStream.format("twophase").option("url", store.url).option("table", "history").load()
+    writing = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    names["query"] = writing.trigger(availableNow=True).start()
+    names["query"].awaitTermination()
+
+    for block in blocks("reference/spark-source.md"):
+        run(block, places, names)
+
+    assert names["lag"].rows == 0
+    assert "0 rows, the oldest for 0.0 s, reported at 20" in capsys.readouterr().out
+
+
 def test_the_page_about_publishing(spark: SparkSession, sqlite_scene: Harness, tmp_path: Path) -> None:
     options = sqlite_scene.options()
     places = {
