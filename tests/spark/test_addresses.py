@@ -117,7 +117,9 @@ def test_a_row_of_a_branch_that_no_given_service_serves_is_no_orphan_and_needs_n
     assert list(found["redirected-away"]["unknown"]) == [ELSEWHERE]
 
 
-def audited(spark: SparkSession, folder: Path, cases: list[Case]) -> Report:
+def audited(
+    spark: SparkSession, folder: Path, cases: list[Case], served: tuple[str, str] = ("http://bank-b", "http://old-bank")
+) -> Report:
     """Audit these messages where each consumer serves its addresses only."""
     system = make_system(folder)
     plant(system, nowadays(cases))
@@ -125,12 +127,21 @@ def audited(spark: SparkSession, folder: Path, cases: list[Case]) -> Report:
         (
             parse_coordinator(f"sqlite:///{system.coordinator}"),
             parse_named(Role.PRODUCER, f"bank-a=sqlite:///{system.bank_a}"),
-            parse_named(Role.CONSUMER, f"bank-b=sqlite:///{system.bank_b}#barrier?urls=http://bank-b"),
-            parse_named(Role.CONSUMER, f"old-bank=sqlite:///{system.bank_a}#barrier?urls=http://old-bank"),
+            parse_named(Role.CONSUMER, f"bank-b=sqlite:///{system.bank_b}#barrier?urls={served[0]}"),
+            parse_named(Role.CONSUMER, f"old-bank=sqlite:///{system.bank_a}#barrier?urls={served[1]}"),
         ),
         grace_s=0,
     )
     return run(spark, plan, look_into(plan))
+
+
+def test_services_whose_databases_are_swapped_are_named(spark: SparkSession, tmp_path: Path) -> None:
+    cases = [Case("one", "", ledger=()), Case("two", "", ledger=())]
+
+    report = audited(spark, tmp_path, cases, served=("http://old-bank", "http://bank-b"))
+
+    assert (report.result.primary, report.result.counts["orphan"]) == ({"missing_effect": 2}, 2)
+    assert "databases or urls of services, perhaps swapped" in [line.what for line in report.coverage]
 
 
 OLD = "http://old-bank/in"
