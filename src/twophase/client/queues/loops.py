@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -70,7 +71,8 @@ class LoopThread:
         """Call a function in the loop, soon. A signal's handler may do so."""
         loop = self._loop
         if loop is not None:
-            loop.call_soon_threadsafe(function)
+            with contextlib.suppress(RuntimeError):  # another thread has closed it meanwhile
+                loop.call_soon_threadsafe(function)
 
     def close(self) -> None:
         """End the loop and its thread. Safe to call twice."""

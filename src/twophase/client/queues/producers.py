@@ -22,13 +22,14 @@ from twophase.client.queues.requests import QueueRequests
 from twophase.client.queues.transactions import (
     Sent,
     Transactions,
+    committed_despite,
     decision_of,
     is_not_committed,
     message_to_send,
     not_acknowledged,
 )
 from twophase.core import limits
-from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, Fate
+from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, Fate, TwophaseError
 from twophase.core.queue_api import CHECK_AFTER_MS_MAX, Decision
 from twophase.core.queue_message import full_name
 
@@ -232,6 +233,7 @@ class TransactionProducer:
         Raises:
             NotPrepared, Overloaded, QueueNotFound, Forbidden, … : the message was not kept, and `execute` did not run.
             ContraryDecision: a check of another process has decided the opposite meanwhile.
+            CommittedDespiteError: `execute` has committed, and then a signal's handler raised an exception.
             what `execute` raises: the message is left to `check`, or rolled back where `execute` says that it is.
         """
         asked = message_to_send(topic, payload, tag=tag, keys=keys, properties=properties, namespace=namespace)
@@ -254,6 +256,13 @@ class TransactionProducer:
             return self._loop.call(transactions.end(message, decision), loop)
         except CoordinatorUnreachable as error:  # closed meanwhile; nothing is raised behind a commit
             return not_acknowledged(message, decision, error)
+        except TwophaseError:
+            raise
+        except BaseException as error:  # of a signal's handler, such as a worker's time limit
+            self._loop.soon(lambda: transactions.interrupted(message, decision))
+            if isinstance(error, Exception) and decision is Decision.COMMIT:
+                raise committed_despite(message, error) from error
+            raise
 
     def _forked(self) -> None:
         """Begin anew in the child of a fork; it answers questions from its `send` on."""

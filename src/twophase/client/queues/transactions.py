@@ -24,6 +24,7 @@ from twophase.client.queues.messages import Half, asked_about, half
 from twophase.client.queues.requests import QueueRequests
 from twophase.client.transport.exchange import not_prepared
 from twophase.core.errors import (
+    CommittedDespiteError,
     ContraryDecision,
     CoordinatorUnreachable,
     Fate,
@@ -201,6 +202,7 @@ class Transactions:
 
         Raises:
             ContraryDecision: a check has decided the opposite meanwhile.
+            CommittedDespiteError: of a commit, from an exception that came from elsewhere.
         """
         sent = Sent(message.message_id, message.transaction_id, decision, decision is not Decision.UNKNOWN)
         try:
@@ -214,9 +216,19 @@ class Transactions:
         except TwophaseError as error:
             self._remember(message.transaction_id, decision)
             return not_acknowledged(message, decision, error)
+        except BaseException as error:  # a cancellation, or of a signal's handler
+            self.interrupted(message, decision)
+            if isinstance(error, Exception) and decision is Decision.COMMIT:
+                raise committed_despite(message, error) from error
+            raise
         finally:
             self.leave(message)
         return sent
+
+    def interrupted(self, message: Half, decision: Decision) -> None:
+        """Keep a decision that may not have got through, for the question about it."""
+        self._remember(message.transaction_id, decision)
+        self.leave(message)
 
     def leave(self, message: Half) -> None:
         """Leave a message to a check: its `execute` is over."""
@@ -319,6 +331,15 @@ def not_acknowledged(message: Half, decision: Decision, error: TwophaseError) ->
         extra={"gid": message.transaction_id},
     )
     return Sent(message.message_id, message.transaction_id, decision, acknowledged=False)
+
+
+def committed_despite(message: Half, error: Exception) -> CommittedDespiteError:
+    """Return the error of a commit during whose report `error` was raised."""
+    return CommittedDespiteError(
+        f"{type(error).__name__} was raised, but `execute` has committed; if the coordinator does not know it yet, "
+        "a check will bring it.",
+        gid=message.transaction_id,
+    )
 
 
 def decision_of(answer: Any, what: str) -> Decision:

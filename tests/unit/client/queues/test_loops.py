@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -14,8 +16,17 @@ import pytest
 from tests.unit.client.queues.stub import AWAY, StubRequests, delivery
 from twophase.client.queues import base_consumer, producers
 from twophase.client.queues.loops import LoopThread, in_thread
-from twophase.core.errors import CoordinatorUnreachable, Fate
-from twophase.core.queue_api import DECIDE_PATH, RECEIVE_PATH, Deliveries
+from twophase.core.errors import CommittedDespiteError, CoordinatorUnreachable, Fate
+from twophase.core.queue_api import (
+    DECIDE_PATH,
+    HALF_PATH,
+    QUESTIONS_PATH,
+    RECEIVE_PATH,
+    Deliveries,
+    OneQuestion,
+    Questions,
+)
+from twophase.core.queue_message import gid_of, message_of
 from twophase.queues import Consumer, Decision, Half, TransactionProducer
 
 PATIENCE_S = 60
@@ -191,6 +202,72 @@ def test_a_message_of_a_producer_that_is_closed_meanwhile_was_not_begun(monkeypa
         producer.send("orders", 1)
     assert caught.value.fate is Fate.NOT_STARTED
     assert not listener.executing.is_set()
+
+
+class _SoftTimeLimit(Exception):
+    """The exception that a job queue's worker raises in a signal's handler."""
+
+
+class _Interrupting(StubRequests):
+    """Signals the main thread while a decision is sent, and then asks about it."""
+
+    def __init__(self) -> None:
+        self.answered: queue.SimpleQueue[Decision] = queue.SimpleQueue()
+        self.about = ""
+        super().__init__(lambda path, _: self._question() if path == QUESTIONS_PATH else AWAY)
+
+    async def _question(self) -> Questions:
+        while not self.about:
+            await asyncio.sleep(0.01)
+        one = OneQuestion(address="queue://orders?id=1", body=b"", transaction_id=self.about, asked=0)
+        return Questions((one,))
+
+    async def ask(self, path: str, request: Any, answer: Any, at: str | None = None) -> Any:
+        if path == DECIDE_PATH and request.checked:
+            self.answered.put(request.decision)
+        elif path == DECIDE_PATH:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+            await asyncio.Event().wait()
+        return await super().ask(path, request, answer, at)
+
+
+@pytest.mark.parametrize("decision", [Decision.COMMIT, Decision.ROLLBACK])
+@pytest.mark.parametrize("under_way", [True, False])
+def test_a_time_limit_behind_execute_tells_the_truth_and_leaves_the_decision_to_the_question(
+    decision: Decision, under_way: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_it(*_: object) -> None:
+        raise _SoftTimeLimit
+
+    class Known(_Listener):
+        def execute(self, message: Half, argument: Any) -> Decision:
+            if not under_way:
+                monkeypatch.setattr(producer._loop, "call", interrupted_at_once)
+            return decision
+
+        def check(self, message: Half) -> Decision:
+            raise AssertionError("the listener is not asked about what is known")
+
+    def interrupted_at_once(work: Any, _: Any = None) -> Any:
+        work.close()
+        monkeypatch.undo()
+        raise _SoftTimeLimit
+
+    requests = _Interrupting()
+    with monkeypatch.context() as patched:
+        patched.setattr(producers, "QueueRequests", lambda _: requests)
+        producer = TransactionProducer("http://localhost:1", "shop", Known())
+        producer.start()
+    before = signal.signal(signal.SIGUSR1, raise_it)
+    try:
+        with pytest.raises(CommittedDespiteError if decision is Decision.COMMIT else _SoftTimeLimit):
+            producer.send("orders", 1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    (half,) = [request for path, request in requests.asked if path == HALF_PATH]
+    requests.about = gid_of("", "orders", message_of(half.address, b"").message_id)
+    assert requests.answered.get(timeout=PATIENCE_S) is decision
+    producer.close(0)
 
 
 _FORKED = """

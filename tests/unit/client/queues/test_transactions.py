@@ -11,7 +11,7 @@ from tests.support.waiting import until
 from tests.unit.client.queues.stub import AWAY, StubRequests
 from twophase.client.queues.messages import Half
 from twophase.client.queues.transactions import Transactions, message_to_send
-from twophase.core.errors import Fate, NotPrepared, Overloaded
+from twophase.core.errors import CommittedDespiteError, Fate, NotPrepared, Overloaded
 from twophase.core.queue_api import DECIDE_PATH, HALF_PATH, LEAVE_PATH, Decision, OneQuestion, Questions
 from twophase.core.queue_message import gid_of, message_of
 
@@ -61,6 +61,32 @@ async def test_a_decision_that_did_not_get_through_answers_the_question(decision
     coordinator.answers[DECIDE_PATH] = AWAY
     sent = await work.end(message, decision)
     assert (sent.decision, sent.acknowledged) == (decision, False)
+    assert await coordinator.decided.get() == (message.transaction_id, decision, False)
+    del coordinator.answers[DECIDE_PATH]
+    coordinator.about.put_nowait(message.transaction_id)
+    answered = await asyncio.wait_for(coordinator.decided.get(), PATIENCE_S)
+    assert answered == (message.transaction_id, decision, True)
+    await work.stop(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("decision", "raised", "seen"),
+    [
+        (Decision.COMMIT, asyncio.CancelledError(), asyncio.CancelledError),
+        (Decision.ROLLBACK, asyncio.CancelledError(), asyncio.CancelledError),
+        (Decision.COMMIT, ValueError("of a signal's handler"), CommittedDespiteError),
+        (Decision.ROLLBACK, ValueError("of a signal's handler"), ValueError),
+    ],
+)
+async def test_a_decision_whose_sending_is_interrupted_answers_the_question(
+    decision: Decision, raised: BaseException, seen: type[BaseException]
+) -> None:
+    coordinator = Coordinator()
+    work = Transactions(coordinator, "shop", "", check=never, concurrency=1)  # type: ignore[arg-type]
+    message = await work.begin(asked(), None)
+    coordinator.answers[DECIDE_PATH] = raised
+    with pytest.raises(seen):
+        await work.end(message, decision)
     assert await coordinator.decided.get() == (message.transaction_id, decision, False)
     del coordinator.answers[DECIDE_PATH]
     coordinator.about.put_nowait(message.transaction_id)
