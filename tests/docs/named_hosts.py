@@ -46,15 +46,15 @@ def _name_in_loop(loop_class: Any) -> None:
 
 
 def _name_in_sockets() -> None:
-    connect, resolve = socket.create_connection, socket.getaddrinfo
+    connect_socket, resolve = socket.socket.connect, socket.getaddrinfo
 
-    def create_connection(address: Any, *more: Any, **named: Any) -> Any:
-        return connect(_place(*address), *more, **named)
+    def connect(self: Any, address: Any) -> None:
+        connect_socket(self, _place(*address) if self.family is socket.AF_INET else address)
 
     def getaddrinfo(host: Any, *more: Any, **named: Any) -> Any:
         return resolve(_ADDRESSES.get(host, host), *more, **named)
 
-    socket.create_connection, socket.getaddrinfo = create_connection, getaddrinfo
+    socket.socket.connect, socket.getaddrinfo = connect, getaddrinfo  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

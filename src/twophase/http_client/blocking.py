@@ -7,8 +7,10 @@ the async client's reader of responses, because a prepare and a submit go with e
 library's client costs three times the CPU for parsing headers that nothing reads.
 
 A kept-alive connection that the server closed while it was idle is replaced without a word to the caller. So every
-request must be idempotent (I7). Redirects are not followed, and proxies of the environment are not used: requests go
-directly to the server.
+request must be idempotent (I7). If one says nothing until the time is up, the idle ones may have died with it: all are
+closed, so that the next request connects anew.
+
+Redirects are not followed, and proxies of the environment are not used: requests go directly to the server.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ from twophase.http_client.reader import KnownHeads, ResponseReader
 from twophase.http_client.tls_failure import tls_failure
 
 IDLE_CONNECTIONS_MAX: Final = 64
+_IDLE_S_MAX: Final = 15.0
+"""Longest idle time of a connection that is used again; as in `HttpClient`.
+
+A router forgets a connection after some minutes, and a host that is gone says nothing: its sockets look alive.
+"""
 _READ_BYTES: Final = 65536
 _HEADER_BYTES_MAX: Final = 64 * 1024
 _LEAST_S: Final = 0.000_001
@@ -93,10 +100,11 @@ class BlockingClient:
     def exchange(self, head: bytes, body: bytes, timeout_s: float) -> HttpResponse:
         """Send one request whose head is known; otherwise as `request`."""
         request = b"%b%d\r\n\r\n%b" % (head, len(body), body)
-        deadline = time.monotonic() + timeout_s
+        now_s = time.monotonic()
+        deadline = now_s + timeout_s
         while True:
             try:
-                connection = self._take() or self._connect(deadline)
+                connection = self._take(now_s) or self._connect(deadline)
             except TimeoutError as error:
                 raise HttpError(HttpErrorKind.CONNECT, "timed out") from error
             except ssl.SSLError as error:
@@ -106,10 +114,12 @@ class BlockingClient:
             try:
                 response = connection.exchange(request, deadline)
             except (OSError, EOFError) as error:
-                stale = connection.is_reused and connection.is_silent and not isinstance(error, TimeoutError)
+                stale = connection.is_reused and connection.is_silent
                 connection.close()
-                if stale:
+                if stale and not isinstance(error, TimeoutError):
                     continue
+                if stale:
+                    _close_all(self._idle)
                 if isinstance(error, ssl.SSLError) and connection.is_silent and not connection.is_reused:
                     # TLS 1.3: a server judges the client's certificate after the client's end of the handshake.
                     raise tls_failure(self.server.host_header, error) from error
@@ -127,22 +137,28 @@ class BlockingClient:
         """Close the idle connections; the client may be used again."""
         _close_all(self._idle)
 
-    def _take(self) -> _Connection | None:
+    def _take(self, now_s: float) -> _Connection | None:
         if self._process != os.getpid():
             # A child's copies of the parent's sockets: two processes must never talk on one.
             _close_all(self._idle)
             self._process = os.getpid()
         try:
-            return self._idle.pop()
+            connection = self._idle.pop()
         except IndexError:
             return None
+        if now_s - connection.used_s <= _IDLE_S_MAX:
+            return connection
+        connection.close()
+        _close_all(self._idle)  # the one used last was taken
+        return None
 
     def _connect(self, deadline: float) -> _Connection:
         server = self.server
-        connected = socket.create_connection((server.host, server.port), timeout=_left(deadline))
+        connected = _dial(server, deadline)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._ssl is not None:
+                connected.settimeout(_left(deadline))
                 connected = self._ssl.wrap_socket(connected, server_hostname=server.host)
         except BaseException:
             connected.close()
@@ -158,13 +174,15 @@ class BlockingClient:
 class _Connection:
     """One socket and the answer being read from it."""
 
-    __slots__ = ("_socket", "is_reused", "reader")
+    __slots__ = ("_socket", "is_reused", "reader", "used_s")
 
     def __init__(self, connected: socket.socket, reader: ResponseReader) -> None:
         self._socket = connected
         self.reader = reader
         self.is_reused = False
         """True when an answer came before."""
+        self.used_s = 0.0
+        """When the last request was begun, on the monotonic clock."""
 
     @property
     def is_silent(self) -> bool:
@@ -183,7 +201,8 @@ class _Connection:
         """
         connected, reader, now = self._socket, self.reader, time.monotonic
         reader.begin()
-        connected.settimeout(max(deadline - now(), _LEAST_S))
+        self.used_s = now_s = now()
+        connected.settimeout(max(deadline - now_s, _LEAST_S))
         connected.sendall(request)
         response = None
         while response is None:
@@ -198,6 +217,32 @@ class _Connection:
     def close(self) -> None:
         self._socket.close()
         self.reader.dispose()
+
+
+def _dial(server: Address, deadline: float) -> socket.socket:
+    """Connect to the first of a server's addresses that accepts.
+
+    Raises:
+        OSError: none did before the deadline; the error is that of the last one.
+    """
+    addresses = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+    reason: OSError | None = None
+    for position, (family, kind, protocol, _, address) in enumerate(addresses):
+        # An address that swallows packets may use its share of the time and no more.
+        share_s = _left(deadline) / (len(addresses) - position)
+        connected = socket.socket(family, kind, protocol)
+        try:
+            connected.settimeout(share_s)
+            connected.connect(address)
+        except OSError as error:
+            connected.close()
+            reason = error
+        except BaseException:
+            connected.close()
+            raise
+        else:
+            return connected
+    raise reason or OSError("the name has no address")
 
 
 def _kind(error: Exception) -> HttpErrorKind:

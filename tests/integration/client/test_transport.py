@@ -11,12 +11,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.support.recording_coordinator import CUT, RecordingCoordinator, unused_url
 from twophase.client.transport.sync import SyncTransport
 from twophase.client.transport.wire import HttpAnswer, Operation, TransportFailure
+from twophase.http_client import blocking
 
 Talk = Callable[[socket.socket], None]
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
@@ -103,6 +105,31 @@ def test_kept_connection_that_was_closed_is_replaced_unnoticed(serve: Callable[.
     transport.close()
 
 
+def test_kept_connections_are_all_given_up_when_one_of_them_says_nothing(coordinator: RecordingCoordinator) -> None:
+    transport, released = SyncTransport(coordinator.url), threading.Event()
+    _keep(transport, coordinator, 3)
+    coordinator.before_answer = lambda _: _wait(released, 60)
+    with pytest.raises(TransportFailure, match="timed out"):
+        send(transport, timeout_ms=200)
+    released.set()
+    assert send(transport).status == 200
+    transport.close()
+    assert coordinator.connections == 4, "the host may be gone, and each of the others would wait as long"
+
+
+def test_connections_that_were_idle_for_long_are_not_used_again(
+    coordinator: RecordingCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transport = SyncTransport(coordinator.url)
+    _keep(transport, coordinator, 3)
+    monkeypatch.setattr(blocking, "_IDLE_S_MAX", -1.0)
+    assert send(transport).status == 200
+    monkeypatch.undo()
+    _keep(transport, coordinator, 2)
+    transport.close()
+    assert coordinator.connections == 5, "the new one was used again, and the older ones were not"
+
+
 def test_answer_in_many_pieces_is_one_answer(serve: Callable[..., ScriptedServer]) -> None:
     answer = b"HTTP/1.1 503 Busy\r\nRetry-After: 7\r\ncontent-length: 2\r\n\r\n{}"
     server = serve(answering(*(answer[index : index + 1] for index in range(len(answer)))))
@@ -181,6 +208,43 @@ def test_trickling_coordinator_is_given_up_in_time(serve: Callable[..., Scripted
     released.set()
 
 
+@pytest.fixture
+def swallowing() -> Iterator[tuple[str, int]]:
+    """Return an address that answers no attempt to connect, because its queue is full."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener, contextlib.ExitStack() as opened:
+        address = listener.getsockname()
+        for _ in range(3):
+            waiting = opened.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(address)
+        yield address
+
+
+def _resolve(monkeypatch: pytest.MonkeyPatch, *addresses: tuple[str, int]) -> SyncTransport:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", address) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    return SyncTransport("http://several.example:1")
+
+
+def test_an_address_that_swallows_packets_uses_its_share_of_the_time(
+    coordinator: RecordingCoordinator, swallowing: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = urlsplit(coordinator.url)
+    coordinator.before_answer = lambda _: _wait(threading.Event(), 0.2)  # what it takes must be left
+    transport = _resolve(monkeypatch, swallowing, (answers.hostname or "", answers.port or 0))
+    assert send(transport, timeout_ms=3000).status == 200
+    transport.close()
+
+
+def test_a_name_with_many_addresses_that_swallow_packets_is_given_up_in_time(
+    swallowing: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = time.monotonic()
+    with pytest.raises(TransportFailure, match="timed out"):
+        send(_resolve(monkeypatch, *[swallowing] * 20), timeout_ms=300)
+    assert time.monotonic() - began < 3, "each of 20 addresses had the whole time"
+
+
 def test_no_listener_is_a_failure() -> None:
     with pytest.raises(TransportFailure, match="cannot connect"):
         send(SyncTransport(unused_url()))
@@ -225,6 +289,22 @@ def test_child_after_a_fork_opens_connections_of_its_own(coordinator: RecordingC
     assert send(transport).status == 200
     transport.close()
     assert coordinator.connections == 2
+
+
+def _keep(transport: SyncTransport, coordinator: RecordingCoordinator, connections: int) -> None:
+    """Leave this number of connections idle, by as many requests at a time."""
+    everybody = threading.Barrier(connections)
+    coordinator.before_answer = lambda _: _meet(everybody)
+    threads = [threading.Thread(target=send, args=(transport,)) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    coordinator.before_answer = lambda _: None
+
+
+def _wait(released: threading.Event, at_most_s: float) -> None:
+    released.wait(at_most_s)
 
 
 def _meet(everybody: threading.Barrier) -> None:
