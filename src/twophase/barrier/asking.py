@@ -292,12 +292,15 @@ async def acheck_back(
     table: str = DEFAULT_TABLE,
     lock_timeout: float | timedelta = LOCK_TIMEOUT_S,
 ) -> CheckBackAnswer:
-    """`check_back` for an async engine."""
+    """`check_back` for an async engine.
+
+    asyncpg's Pool gives a connection within `lock_timeout`, or the answer is unknown.
+    """
     question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity)
     validate_table(table)
     lock_timeout_ms = as_ms(lock_timeout)
     try:
-        transaction = await aopen_transaction(engine, lock_timeout_ms=lock_timeout_ms)
+        transaction = await aopen_transaction(engine, lock_timeout_ms=lock_timeout_ms, pool_timeout_ms=lock_timeout_ms)
         try:
             rule = check_back_rule(
                 transaction.dialect, table, question, secrets.token_hex(16), lock_timeout_ms=lock_timeout_ms

@@ -182,13 +182,16 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
     raise UnsupportedEngine(f"{type(engine).__module__}.{type(engine).__qualname__} is not known here.")
 
 
-async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> AsyncTransaction:
+async def aopen_transaction(
+    engine: Any, *, lock_timeout_ms: int | None = None, pool_timeout_ms: int | None = None
+) -> AsyncTransaction:
     """`open_transaction` for asyncio.
 
     Arguments:
         engine: a SQLAlchemy AsyncEngine, idle AsyncConnection or idle AsyncSession; asyncpg's Pool; an idle connection
             of asyncpg, psycopg 3 or aiosqlite.
         lock_timeout_ms: as for `open_transaction`.
+        pool_timeout_ms: the longest wait for a connection of asyncpg's Pool, which has no bound of its own.
     """
     outer = outer_of(engine)
     kind = _kind_of(engine.__class__)
@@ -202,7 +205,7 @@ async def aopen_transaction(engine: Any, *, lock_timeout_ms: int | None = None) 
         case _Kind.ASYNCPG | _Kind.ASYNCPG_LENT:
             from twophase.barrier.adapters import asyncpg  # noqa: PLC0415 -- an extra
 
-            return await asyncpg.open_on(engine)
+            return await asyncpg.open_on(engine, pool_timeout_ms)
         case _Kind.PSYCOPG_ASYNC:
             from twophase.barrier.adapters.psycopg_async import AsyncPsycopgTransaction  # noqa: PLC0415 -- an extra
 

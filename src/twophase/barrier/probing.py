@@ -88,7 +88,7 @@ def probe(engine: Any, identity: str | None, table: str, lock_timeout_ms: int) -
 async def aprobe(engine: Any, identity: str | None, table: str, lock_timeout_ms: int) -> ProbeReport:
     """`probe` for an async engine."""
     try:
-        transaction = await aopen_transaction(engine, lock_timeout_ms=lock_timeout_ms)
+        transaction = await aopen_transaction(engine, lock_timeout_ms=lock_timeout_ms, pool_timeout_ms=lock_timeout_ms)
         try:
             report = await aperform(probe_rule(transaction.dialect, table, identity, lock_timeout_ms), transaction)
         finally:

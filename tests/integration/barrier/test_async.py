@@ -18,8 +18,10 @@ from tests.integration.barrier.test_check_back import MARGIN_S
 from tests.support.business_databases import SPEND, Bank, abegin, arun, averify, begin, new_gid
 from twophase.barrier.asking import acheck_back
 from twophase.barrier.branch import aonce
+from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.installing import ainstall
 from twophase.barrier.open import aopen_transaction, ask_engine, is_async, open_transaction
+from twophase.barrier.probing import aprobe
 from twophase.barrier.producer import read_identity, write_branches
 from twophase.barrier.transaction import AsyncTransaction, aperform
 from twophase.core.errors import (
@@ -29,6 +31,7 @@ from twophase.core.errors import (
     TransactionLost,
     UnsupportedEngine,
 )
+from twophase.core.probe import ProbeState
 from twophase.core.verdict import Verdict
 
 BankAndWay = tuple[Bank, str]
@@ -117,6 +120,21 @@ async def test_an_open_transaction_is_refused(bank_and_async_way: BankAndWay) ->
         with pytest.raises(OpenTransaction):
             await aopen_transaction(session)
         await session.rollback()
+
+
+@pytest.mark.postgres
+async def test_a_check_back_and_a_probe_wait_for_a_connection_of_asyncpgs_pool_in_bounds(
+    banks: dict[str, Bank],
+) -> None:
+    async with banks["postgresql"].areached("asyncpg pool") as pool, contextlib.AsyncExitStack() as lent:
+        for _ in range(pool.get_max_size()):
+            await lent.enter_async_context(pool.acquire())
+        answer = await asyncio.wait_for(acheck_back(pool, new_gid(), lock_timeout=0.2), 20)
+        assert answer.verdict is Verdict.UNKNOWN
+        report = await asyncio.wait_for(aprobe(pool, None, DEFAULT_TABLE, 200), 20)
+        assert report.probe is ProbeState.DATABASE_FAILED
+        await lent.aclose()
+        assert (await acheck_back(pool, new_gid())).verdict is Verdict.ROLLED_BACK
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,17 @@ class AsyncpgTransaction:
             await self._pool.release(self._connection)
 
 
-async def open_on(engine: Any) -> AsyncpgTransaction:
+async def open_on(engine: Any, pool_timeout_ms: int | None = None) -> AsyncpgTransaction:
     """Open a transaction on a Pool's connection, or on an idle Connection.
 
-    It raises OpenTransaction.
+    It raises OpenTransaction; TimeoutError where the pool has no connection in time.
     """
     pool: Any = engine if isinstance(engine, Pool) else None
-    connection: Any = await pool.acquire() if pool is not None else engine
+    connection: Any = engine
+    if pool is not None:
+        # Not by the `timeout` of `acquire`, which then bounds the connection's release, too.
+        async with asyncio.timeout(None if pool_timeout_ms is None else pool_timeout_ms / 1000):
+            connection = await pool.acquire()
     try:
         if connection.is_closed():
             raise InterfaceError("the connection is closed")  # type: ignore[no-untyped-call]
