@@ -16,7 +16,7 @@ from twophase.client.draft import Draft, Progress
 from twophase.client.flow import Command, FlowContext
 from twophase.client.transport.exchange import exchange_many
 from twophase.client.transport.wire import Operation
-from twophase.core.errors import CoordinatorUnreachable, InvalidRequest, TwophaseError
+from twophase.core.errors import CoordinatorUnreachable, Fate, InvalidRequest, TwophaseError
 from twophase.core.many import MESSAGES_MAX
 
 if TYPE_CHECKING:
@@ -91,12 +91,17 @@ def _many(
             errors |= yield from exchange_many(operation, portion, first.bounds, first.runtime)
             away = next((error for gid in portion if isinstance(error := errors[gid], CoordinatorUnreachable)), None)
         else:
-            text = f"it was not sent, because an earlier request failed: {away.message}"
-            errors |= {gid: CoordinatorUnreachable(text, gid=gid) for gid in portion}
+            errors |= {gid: _not_sent(gid, away) for gid in portion}
         for gid in portion:
             if errors[gid] is None:
                 end(drafts[gid])
     return errors
+
+
+def _not_sent(gid: str, away: CoordinatorUnreachable) -> CoordinatorUnreachable:
+    error = CoordinatorUnreachable(f"it was not sent, because an earlier request failed: {away.message}", gid=gid)
+    error.fate = Fate.UNCHANGED
+    return error
 
 
 def _portions(

@@ -180,7 +180,10 @@ def test_nothing_more_is_sent_to_a_coordinator_that_does_not_answer() -> None:
     script = Script(TransportFailure("timed out"), takes_ms=10_000)
     errors = script.submit(*(script.context(f"g{number}") for number in range(MESSAGES_MAX + 1)))
     assert {type(error) for error in errors.values()} == {CoordinatorUnreachable}
-    assert "was not sent" in str(errors[f"g{MESSAGES_MAX}"])
+    unsent = errors[f"g{MESSAGES_MAX}"]
+    assert unsent is not None
+    assert "was not sent" in str(unsent)
+    assert unsent.fate is Fate.UNCHANGED
     assert all(len(gids) == MESSAGES_MAX for _, gids in script.sent)
     assert script.time.now_ms <= RequestBounds().total_ms
 
