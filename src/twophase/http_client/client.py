@@ -251,6 +251,12 @@ class HttpClient:
             await pools.close(closed)
             timeouts.stop()
 
+    def abandon(self) -> None:
+        """Close the connections of an event loop that was closed before `close`."""
+        assert self._engine is None or self._engine[0].is_closed(), "an open loop closes its connections itself"
+        if self._engine is not None:
+            self._engine[2].abandon()
+
     def _open(self) -> tuple[asyncio.AbstractEventLoop, Timeouts, HostPools]:
         loop = asyncio.get_running_loop()
         timeouts = Timeouts(loop)

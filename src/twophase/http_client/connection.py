@@ -11,6 +11,7 @@ before the next request leaves, and a body that ends with the connection cannot 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from typing import Protocol, cast
 
@@ -140,6 +141,12 @@ class Connection(asyncio.Protocol):
         if call is not None:
             call.finish(error)
 
+    def abandon(self) -> None:
+        """Close the connection of an event loop that is closed."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            close_socket_of(transport)
+
     # What the event loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -202,3 +209,13 @@ class Connection(asyncio.Protocol):
         """Write on: the peer caught up."""
         self._paused = False
         self._write_on()
+
+
+def close_socket_of(transport: asyncio.Transport) -> None:
+    """Close the socket of a transport whose event loop is closed.
+
+    Such a loop no longer carries out `abort`. uvloop has closed its sockets itself, and shows none of asyncio's.
+    """
+    held = getattr(transport.get_extra_info("socket"), "_sock", None)
+    if isinstance(held, socket.socket):
+        held.close()

@@ -19,6 +19,7 @@ from collections import deque
 from typing import Final, cast
 
 from twophase.http_client.address import Address
+from twophase.http_client.connection import close_socket_of
 from twophase.http_client.dial import Dialer
 from twophase.http_client.names import Names
 from twophase.http_client.outcome import HttpError, HttpErrorKind, OnDone
@@ -133,6 +134,11 @@ class Pipeline:
         if self._link is not None:
             await self._gone
         self._timeouts.stop()
+
+    def abandon(self) -> None:
+        """Close the connection of an event loop that is closed."""
+        if self._link is not None:
+            self._link.abandon()
 
     def on_timeout(self) -> None:
         """Close a connection that has been idle for long; called by `Timeouts`."""
@@ -252,6 +258,12 @@ class _Link(asyncio.Protocol):
         self.ended = True
         if self._transport is not None:
             self._transport.abort()
+
+    def abandon(self) -> None:
+        """Close the connection of an event loop that is closed."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            close_socket_of(transport)
 
     # Called by the event loop.
 

@@ -289,6 +289,11 @@ class HostPool:
             task.cancel()
         return tasks
 
+    def abandon(self) -> None:
+        """Close the connections of an event loop that is closed."""
+        for connection in self._connections:
+            connection.abandon()
+
 
 def _as_http_error(task: asyncio.Task[None]) -> HttpError:
     """Return the reason why an attempt to connect failed.

@@ -141,3 +141,8 @@ class HostPools:
         if self.connections:
             await self._drained
         self.known.clear()
+
+    def abandon(self) -> None:
+        """Close the connections of an event loop that is closed."""
+        for pool in self.known.values():
+            pool.abandon()

@@ -5,7 +5,8 @@ go as one. Each has its own answer, error and time. A request goes alone that is
 coordinator is not known to be twophase's: dtm's answers the requests of one connection one after the other.
 
 Connections belong to the loop that opened them, so each loop that uses this transport gets its own client, which is
-closed together with the loop's asynchronous generators, that is by `asyncio.run` itself.
+closed together with the loop's asynchronous generators, that is by `asyncio.run` itself. The connections of a loop that
+was closed without them are closed when the next loop begins.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import weakref
 from collections.abc import AsyncGenerator
 from functools import partial
 
+from twophase.client.transport.closed_loops import take_closed
 from twophase.client.transport.sync import ANSWER_BYTES_MAX, address_of, failure_of
 from twophase.client.transport.wire import HttpAnswer, Operation, answer_of, is_from_twophase, may_wait
 from twophase.http_client.client import HttpClient, HttpError, HttpErrorKind, Outcome
@@ -49,6 +51,11 @@ class _LoopClient:
         self.client = client
         self.pipeline = pipeline
         self.closer = closer
+
+    def abandon(self) -> None:
+        """Close the connections of a loop that was closed by `close` alone."""
+        self.pipeline.abandon()
+        self.client.abandon()
 
 
 class AsyncTransport:
@@ -124,6 +131,8 @@ class AsyncTransport:
 
     async def _open(self) -> _LoopClient:
         loop = asyncio.get_running_loop()
+        for left in take_closed(self._clients):
+            left.abandon()
         client = HttpClient(
             connections_per_host=CONNECTIONS_MAX,
             queue_per_host=QUEUE_MAX,

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import AsyncGenerator, Iterable
 from typing import TYPE_CHECKING, Any
 
+from twophase.client.transport.closed_loops import take_closed
 from twophase.client.transport.grpc_wire import METHODS, GrpcTarget, answer_of
 from twophase.client.transport.sync import ANSWER_BYTES_MAX
 from twophase.client.transport.wire import HttpAnswer, Operation
@@ -164,6 +165,7 @@ class AsyncGrpcTransport(_Opener):
 
     async def _connected(self, library: Any) -> _LoopChannel:
         loop = asyncio.get_running_loop()
+        take_closed(self._channels)  # a channel that nothing holds closes itself
         channel = self._open(library.aio)
         of_loop = _LoopChannel(channel, self._closed_with(loop, channel))
         self._channels[loop] = of_loop
