@@ -30,7 +30,7 @@ class MessageOptions(TypedDict, total=False):
     delay: seconds between prepare, or the submit of a plain message, and the first branch call at the earliest.
     deliver_at: no branch is called before this time, which needs a zone; with `delay` too, the later one counts.
     headers: go with every branch call and check-back.
-    branch_timeout: seconds for one branch call or check-back; 0 is the coordinator's default.
+    branch_timeout: seconds for one branch call; 0 is the coordinator's default. A check-back has that default at least.
     retry_interval: seconds before the second attempt of a branch; later pauses are longer. 0 is the default.
     check_after: seconds between prepare and the first check-back; 0 is the default (35 s).
     max_rounds: rounds of branch calls that may fail in a row before the message is parked, for an operator to redrive;

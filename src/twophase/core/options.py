@@ -103,7 +103,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "custom_data": 'JSON text; `{"delay": SECONDS}`',
     "wait_result": "answer submit only after the first round of calls",
     "timeout_to_fail": "seconds from prepare to the first check-back",
-    "request_timeout": "seconds one call may take",
+    "request_timeout": "seconds one call may take; a check-back has the server's default at least",
     "retry_interval": "seconds of the first pause between two calls",
     "branch_headers": "headers of every call",
     "concurrent": "call all branches at once",

@@ -153,7 +153,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     request_timeout_ms: Annotated[
         Milliseconds,
-        Meta(description="how long a branch or a check-back may take to answer, unless the message says otherwise"),
+        Meta(
+            description="how long a branch or a check-back may take to answer; a message may say another time "
+            "for its branches, and a longer one for its check-backs"
+        ),
     ] = _BOUNDS.request_timeout_ms
     request_timeout_max_ms: Annotated[
         Annotated[int, Meta(ge=1, le=REQUEST_TIMEOUT_MS_MAX.value)],

@@ -62,6 +62,18 @@ async def test_a_message_that_was_begun_elsewhere_is_asked_about_with_its_birth(
     await harness.until_state("g", State.SUCCEEDED)
 
 
+@pytest.mark.parametrize(("own_ms", "question_ms"), [(0, 3_000), (300, 3_000), (20_000, 20_000)])
+async def test_a_short_branch_timeout_does_not_cut_the_wait_for_the_lock_of_a_held_row(
+    harness: Harness, own_ms: int, question_ms: int
+) -> None:
+    await harness.prepare(message("g", IN, request_timeout_ms=own_ms))
+    harness.clock.advance(DUE_MS)
+    await harness.until_state("g", State.SUCCEEDED)
+    asked, delivered = harness.destination.calls
+    assert (asked.url, asked.timeout_ms) == (CHECK, question_ms)
+    assert (delivered.url, delivered.timeout_ms) == (IN, own_ms or 3_000)
+
+
 async def test_its_own_timeout_to_fail_is_kept(harness: Harness) -> None:
     await harness.prepare(message("g", timeout_to_fail_ms=120_000))
     harness.clock.advance(119_000)

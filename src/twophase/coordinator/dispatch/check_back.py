@@ -112,9 +112,17 @@ class CheckBack:
             ),
             b"",
             without_reserved(message.options.headers + message.options.trace),
-            message.options.request_timeout_ms or self._settings.request_timeout_ms,
+            self.timeout_ms(message),
             OPEN_ANSWER_BYTES_MAX.value if message.options.open else 0,
         )
+
+    def timeout_ms(self, message: Message) -> int:
+        """Return how long an answer may take.
+
+        The message's own time for calls counts if it is longer than the default. A short time for branches must not cut
+        the route's wait for a row's lock, after which it answers "in progress".
+        """
+        return max(message.options.request_timeout_ms, self._settings.request_timeout_ms)
 
     def ask_for(self, active: ActiveMessage, on_verdict: OnVerdict, on_no_permit: Callable[[], None]) -> None:
         """Ask for a caller that handles the verdict, or its absence.

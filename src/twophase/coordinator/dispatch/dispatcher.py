@@ -44,13 +44,12 @@ class Dispatcher:
         destinations: Mapping[str, Destination],
         alerts: Alerts,
     ) -> None:
-        settings = runtime.settings
         self.branch_calls = Calls(destinations, _limiter(runtime))
         self.check_calls = Calls(destinations, _limiter(runtime), identities_max=1)
         self.delivery = Delivery(runtime, memory, machine, topics, self.branch_calls, alerts)
         self.producers = Producers(runtime, memory, machine)
         self._check_back = CheckBack(runtime, memory, machine, self.check_calls, alerts, self.producers)
-        self.force_stop = ForceStop(settings, machine, self._check_back)
+        self.force_stop = ForceStop(machine, self._check_back)
 
     @property
     def calling(self) -> int:

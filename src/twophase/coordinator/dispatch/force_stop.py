@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from twophase.coordinator.dispatch.check_back import DECIDING, CheckBack
-from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.state.active_message import ActiveMessage, Audited, OnReply, Reply, Trigger, deliver
 from twophase.coordinator.state.machine import StateMachine
 from twophase.core.errors import Overloaded, StateConflict
@@ -31,10 +30,9 @@ _PERMIT_WAIT_S: Final = 1.0
 class ForceStop:
     """Asks producers on behalf of an operator who stops their messages."""
 
-    def __init__(self, settings: CoordinatorSettings, machine: StateMachine, check_back: CheckBack) -> None:
+    def __init__(self, machine: StateMachine, check_back: CheckBack) -> None:
         self._check_back = check_back
         self._machine = machine
-        self._settings = settings
 
     def begin(self, active: ActiveMessage, on_reply: OnReply, stop: Trigger) -> None:
         """Stop a prepared message, and call `on_reply` once with the outcome.
@@ -46,7 +44,7 @@ class ForceStop:
         if not active.message.check_url:
             asking.end(Verdict.UNKNOWN, None, "it has no check-back address")
             return
-        timeout_ms = active.message.options.request_timeout_ms or self._settings.request_timeout_ms
+        timeout_ms = self._check_back.timeout_ms(active.message)
         loop = asyncio.get_running_loop()
         asking.deadline = loop.call_later(timeout_ms / 1000 + _PERMIT_WAIT_S, asking.fail_and_evict)
         self._check_back.ask_for(active, asking.take, asking.fail_and_evict)
