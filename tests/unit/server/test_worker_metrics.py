@@ -1,4 +1,4 @@
-"""One scrape of several workers: sums, and what is not summed."""
+"""One scrape of several workers: sums, and what is not added up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _samples(text: bytes) -> set[str]:
     return {line for line in text.decode().splitlines() if not line.startswith("#")}
 
 
-def test_counters_are_added_by_their_labels() -> None:
+def test_a_counter_is_named_by_its_worker() -> None:
     text = merged(
         {
             1: _scrape('twophase_refused_total{code="TP-1000"} 2', 'twophase_refused_total{code="TP-3001"} 1'),
@@ -27,13 +27,26 @@ def test_counters_are_added_by_their_labels() -> None:
         }
     )
     assert {
-        'twophase_refused_total{code="TP-1000"} 7.0',
-        'twophase_refused_total{code="TP-3001"} 1.0',
+        'twophase_refused_total{code="TP-1000",worker="1"} 2.0',
+        'twophase_refused_total{code="TP-1000",worker="2"} 5.0',
+        'twophase_refused_total{code="TP-3001",worker="1"} 1.0',
         "twophase_workers 2.0",
     } <= _samples(text)
 
 
-def test_the_buckets_of_a_histogram_are_added() -> None:
+def test_no_counter_falls_because_a_worker_is_silent_or_began_anew() -> None:
+    """Prometheus takes a fall for a restart, and the rise behind it for new events."""
+    old = _scrape("twophase_incidents_total 2")
+    both = _samples(merged({1: old, 2: _scrape("twophase_incidents_total 1")}))
+    one_silent = _samples(merged({1: old}))
+    one_new = _samples(merged({1: old, 2: _scrape("twophase_incidents_total 0")}))
+    of_first = 'twophase_incidents_total{worker="1"} 2.0'
+    assert {of_first, 'twophase_incidents_total{worker="2"} 1.0'} <= both
+    assert {line for line in one_silent if "incidents" in line} == {of_first}
+    assert {line for line in one_new if "incidents" in line} == {of_first, 'twophase_incidents_total{worker="2"} 0.0'}
+
+
+def test_a_histogram_is_named_by_its_worker() -> None:
     histogram = (
         "# TYPE twophase_flush_items histogram\n"
         'twophase_flush_items_bucket{{le="1.0"}} {0}\ntwophase_flush_items_bucket{{le="+Inf"}} {1}\n'
@@ -41,11 +54,15 @@ def test_the_buckets_of_a_histogram_are_added() -> None:
     )
     samples = _samples(merged({1: histogram.format(1, 2, 3.5), 2: histogram.format(4, 6, 10)}))
     assert {
-        'twophase_flush_items_bucket{le="1.0"} 5.0',
-        'twophase_flush_items_bucket{le="+Inf"} 8.0',
-        "twophase_flush_items_count 8.0",
-        "twophase_flush_items_sum 13.5",
+        'twophase_flush_items_bucket{le="1.0",worker="2"} 4.0',
+        'twophase_flush_items_bucket{le="+Inf",worker="2"} 6.0',
+        'twophase_flush_items_count{worker="1"} 2.0',
+        'twophase_flush_items_sum{worker="1"} 3.5',
     } <= samples
+
+
+def test_gauges_are_added() -> None:
+    assert "twophase_active 6.0" in _samples(merged({1: _scrape("twophase_active 1"), 2: _scrape("twophase_active 5")}))
 
 
 def test_what_describes_the_store_is_shown_once() -> None:

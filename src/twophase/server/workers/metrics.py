@@ -1,9 +1,13 @@
 """One scrape for all workers.
 
 A scrape that reaches any worker shows the figures of every one. Each worker answers at a socket of its own in the
-supervisor's folder. The worker that is scraped asks the others, and adds up. What describes the store is the same at
-each, and is shown once; what describes a node has a label `worker`. A worker that does not answer in time is missing
-from the sums, and `twophase_workers` says how many are in them.
+supervisor's folder. The worker that is scraped asks the others, and adds up gauges. What describes the store is the
+same at each, and is shown once; what describes a node has a label `worker`. A worker that does not answer in time is
+missing from the sums, and `twophase_workers` says how many are in them.
+
+Promise: no counter falls but by the restart of its worker. So counters and histograms are not added up, but have the
+label `worker`, too: a sum would fall with each worker that is silent or began anew, and Prometheus would count its next
+rise as new events.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ _OF_THE_STORE: Final = frozenset(
 """Shown once: the largest, as a worker that has not cleaned yet shows 0."""
 _LEAST: Final = frozenset({"twophase_ready", "twophase_store_up", "process_start_time_seconds"})
 _OF_A_NODE: Final = frozenset({"twophase_node", "twophase_node_epoch"})
+_THAT_COUNT: Final = frozenset({"counter", "histogram", "summary"})
 
 Scrape = Callable[[], Awaitable[bytes]]
 
@@ -117,8 +122,9 @@ def merged(scrapes: dict[int, str]) -> bytes:
         for family in text_string_to_metric_families(text):
             known = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
             found = values.setdefault(known.name, {})
+            named = {"worker": str(number)} if known.name in _OF_A_NODE or known.type in _THAT_COUNT else {}
             for sample in family.samples:
-                labels = dict(sample.labels) | ({"worker": str(number)} if known.name in _OF_A_NODE else {})
+                labels = dict(sample.labels) | named
                 key = (sample.name, tuple(labels.items()))
                 found[key] = _together(known.name, found.get(key), sample.value)
     for name, family in families.items():
