@@ -25,6 +25,8 @@ class Call(msgspec.Struct, frozen=True):
     timeout_ms: int
     answer_bytes_max: int = 0
     """Bound on this answer's body, where it may exceed the destination's own."""
+    in_body: tuple[tuple[str, str], ...] = ()
+    """The query of a call that has it in its payload."""
 
 
 class Answer(msgspec.Struct, frozen=True):

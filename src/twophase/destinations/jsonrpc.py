@@ -90,7 +90,8 @@ class JsonRpcDestination:
         if wrong:  # a branch that came with a check-back's answer
             asyncio.get_running_loop().call_soon(on_answer, Answer(0, error=f"bad_payload: {wrong}"))
             return
-        request = Call(call.url, (), request_body(call), call.headers, call.timeout_ms, call.answer_bytes_max)
+        body = request_body(call)
+        request = Call(call.url, (), body, call.headers, call.timeout_ms, call.answer_bytes_max, call.query)
         self._http.call(request, partial(self._understood, on_answer))
 
     async def stop(self) -> None:

@@ -54,7 +54,7 @@ class CallSigner(msgspec.Struct, eq=False):
             answer: to this call.
             value: of its header or metadata `x-twophase-verdict-signature`.
         """
-        query = dict(self._call.query)
+        query = dict(self._call.query or self._call.in_body)
         if query.get("branch_id") != "00" or answer.status not in _VERDICT_STATUSES:
             return answer
         question = Signature(self._key, self._signed_ms)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.scripted_server import OK, Peer, ScriptedServer, answering, serving
 from twophase.barrier import require_signature
-from twophase.core.signature import Signature, key_of, verdict_signed
+from twophase.core.signature import Signature, SigningKey, key_of, verdict_signed
 from twophase.destinations.allow_list import AllowList, Listed
 from twophase.destinations.base import Answer, Call
 from twophase.destinations.http import HttpDestination
@@ -91,6 +91,29 @@ async def test_a_json_rpc_call_is_signed_as_the_http_call_that_it_is() -> None:
         assert verified(head, body).key == KEY
         assert b'"method":"pay"' in body
         await one.stop()
+
+
+@pytest.mark.parametrize(("signer", "status"), [(None, 0), (KEY, 200), (OTHER, 0)])
+@pytest.mark.parametrize("response", [b'{"jsonrpc":"2.0","result":{}}', b'{"jsonrpc":"2.0","error":{"code":-32901}}'])
+async def test_a_verdict_over_json_rpc_needs_a_signature_too(
+    response: bytes, signer: SigningKey | None, status: int
+) -> None:
+    async def script(peer: Peer) -> None:
+        head, _ = await peer.request()
+        found = re.search(rb"t=(\d+)", head)
+        assert found is not None
+        lines = f"HTTP/1.1 200 OK\r\ncontent-length: {len(response)}\r\n"
+        if signer is not None:
+            value = verdict_signed(Signature(signer, int(found[1])), "g", "", response)
+            lines += f"x-twophase-verdict-signature: {value}\r\n"
+        await peer.say(f"{lines}\r\n".encode() + response)
+
+    async with serving(script).running() as server:
+        one = JsonRpcDestination(destination(server, signed_verdicts=True))
+        answer = await answer_to(one, Call(f"{server.url}/rpc?method=Check", QUESTION, b"", (), 20_000))
+        await one.stop()
+    assert answer.error.startswith("unsigned: ") is (status == 0)
+    assert (answer.status == 0) is (status == 0)
 
 
 def _signing(change: Callable[[Signature], tuple[Signature, str, str, bytes]]) -> Callable[[Peer], object]:
