@@ -157,7 +157,7 @@ TRANSITIONS: dict[tuple[State, Event], Transition] = {
         forgotten=_stay(_G, reply=_R.CANNOT_TELL),
         prepared=_stay(_P, reply=_R.CONTENT_CONFLICT),
         submitted=_stay(_S, reply=_R.CONTENT_CONFLICT),
-        succeeded=_stay(_D, reply=_R.CONFLICT),
+        succeeded=_stay(_D, reply=_R.CONTENT_CONFLICT),
         failed=_stay(_F, _DO.INCIDENT, _R.CONFLICT),
     ),
     **_row(

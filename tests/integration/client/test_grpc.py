@@ -31,6 +31,7 @@ from twophase.client.transport import grpc as transport_grpc
 from twophase.client.transport.wire import Operation, TransportFailure
 from twophase.errors import (
     ConfigurationError,
+    ContentConflict,
     ContraryDecision,
     CoordinatorUnreachable,
     InvalidRequest,
@@ -235,6 +236,8 @@ def test_by_hand_the_coordinator_refuses_as_over_http(
     with pytest.raises(StateConflict, match="prepare is refused: the message is succeeded"):
         producer.do(again, "prepare", bank.check)
     producer.do(again, "submit")  # delivered is as good as submitted
+    with pytest.raises(ContentConflict):  # but other content was never delivered
+        producer.do(producer.message(gid=message.gid).add(bank.branch, {"other": 1}), "submit")
     with pytest.raises(ContraryDecision):
         producer.do(producer.message(gid=message.gid), "abort")
     with pytest.raises(UnknownMessage):

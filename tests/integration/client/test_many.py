@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.recording_coordinator import RecordingCoordinator, Told
 from twophase import AsyncClient, Client, Message, MessageOptions, Outcome, Progress, State
-from twophase.errors import ConfigurationError, EventLoopBlocked, InvalidRequest
+from twophase.errors import ConfigurationError, ContentConflict, EventLoopBlocked, InvalidRequest
 from twophase.testing import InProcessCoordinator
 
 CHECK = "http://127.0.0.1:9/check"
@@ -36,6 +36,13 @@ class Both:
             outcomes: list[Outcome[Any]] = await method(*given, **options)
             return outcomes
         return await asyncio.to_thread(method, *given, **options)
+
+    async def one(self, message: Any) -> None:
+        """Submit one message by itself."""
+        if self._awaits:
+            await message.submit()
+        else:
+            await asyncio.to_thread(message.submit)
 
 
 pytestmark = pytest.mark.parametrize("asyncio_is_used", [False, True], ids=["blocking", "asyncio"])
@@ -79,6 +86,27 @@ async def test_plain_messages_need_no_prepare(service: RecordingCoordinator, *, 
         assert {outcome.error for outcome in await both.do("submit_many", messages)} == {None}
         assert {outcome.error for outcome in await both.do("submit_many", messages)} == {None}, "repeating is safe"
         assert await asyncio.to_thread(coordinator.settled) == {"a": State.SUCCEEDED, "b": State.SUCCEEDED}
+        assert {outcome.error for outcome in await both.do("submit_many", messages)} == {None}, "also when it is done"
+
+
+async def test_other_content_under_the_gid_of_a_succeeded_message_is_no_success(
+    service: RecordingCoordinator, *, asyncio_is_used: bool
+) -> None:
+    """Otherwise it would be lost: nothing calls its branches."""
+    with InProcessCoordinator() as coordinator:
+        both = Both(coordinator.url, asyncio_is_used=asyncio_is_used)
+
+        def reminder(text: str) -> Any:
+            return both.client.message("reminder-7").add(f"{service.url}/in", {"text": text})
+
+        await both.one(reminder("pay"))
+        assert await asyncio.to_thread(coordinator.settled) == {"reminder-7": State.SUCCEEDED}
+        await both.one(reminder("pay"))
+        with pytest.raises(ContentConflict):
+            await both.one(reminder("pay again"))
+        (outcome,) = await both.do("submit_many", [reminder("pay again")])
+        assert isinstance(outcome.error, ContentConflict)
+        assert [request.body["text"] for request in service.requests] == ["pay"]
 
 
 async def test_messages_that_cannot_travel_together_are_refused_before_any_is_sent(

@@ -171,6 +171,8 @@ async def test_a_message_goes_its_way(server: Running, service: RpcService) -> N
         said = await _call(server, method, message)
         assert (said["error"]["code"], said["error"]["message"], said["result"]) == (-32901, text, {})
         assert (said["error"]["data"]["code"], said["error"]["data"]["state"]) == (code, "succeed")
+    other = await _call(server, "submit", message | {"payloads": ['{"amount":31}']})
+    assert (other["error"]["code"], other["error"]["data"]["code"]) == (-32901, "TP-2002")
 
 
 async def test_an_abort_ends_a_prepared_message(server: Running) -> None:

@@ -112,6 +112,8 @@ def test_a_submit_of_whole_messages_may_be_repeated_after_their_delivery(coordin
         assert ask(coordinator, "submit", asked) == (200, [("", "")])
         assert coordinator.wait_final("a") is State.SUCCEEDED
         assert ask(coordinator, "submit", asked) == (200, [("", "")])
+        asked["messages"][0]["payloads"] = ['{"other":1}']
+        assert ask(coordinator, "submit", asked) == (200, [("TP-2002", "succeed")])
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,10 @@ async def test_a_succeeded_message_refuses_everything_and_stays(tmp_path: Path) 
         for request in ("prepare", "submit", "abort"):
             response = await server.post(request, gid="g", **message)
             assert (response.status, msgspec.json.decode(response.body)["state"]) == (409, "succeed")
+        other = message | {"payloads": ['{"other":1}']}
+        response = await server.post("submit", gid="g", **other)
+        said = msgspec.json.decode(response.body)
+        assert (response.status, said["code"], said["state"]) == (409, "TP-2002", "succeed")
         assert await server.state("g") == "succeed"
         assert service.calls == [("/in", "g")]
 

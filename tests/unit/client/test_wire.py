@@ -119,6 +119,7 @@ def test_state_only_in_dtms_words_is_understood() -> None:
             ContraryDecision,
         ),
         (Operation.SUBMIT, answer(409, dtm_result="FAILURE", code="TP-2002", state="submitted"), ContentConflict),
+        (Operation.SUBMIT, answer(409, dtm_result="FAILURE", code="TP-2002", state="succeed"), ContentConflict),
         (Operation.SUBMIT, answer(409, dtm_result="FAILURE", code="TP-2006", state="submitted"), NotYetDelivered),
         (
             Operation.SUBMIT,

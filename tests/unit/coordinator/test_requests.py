@@ -191,6 +191,25 @@ async def test_submit_with_other_payloads_is_a_conflict_and_delivers_nothing(har
     assert await harness.state("g") is State.PREPARED
 
 
+@pytest.mark.parametrize(
+    "other", [message("g", payload=b"2"), message("g", "http://bank-c/in", payload=b"1")], ids=["payload", "address"]
+)
+async def test_submit_of_other_content_is_a_conflict_after_success_too_or_it_would_be_lost(
+    harness: Harness, other: Message
+) -> None:
+    await harness.submit(message("g", payload=b"1"))
+    await harness.until_state("g", State.SUCCEEDED)
+
+    reply = await harness.submit(other)
+    repeated = await harness.submit(message("g", payload=b"1"))
+    without_branches = await harness.submit(Message("g", ()))
+
+    assert (type(reply.error), reply.state) == (ContentConflict, State.SUCCEEDED)
+    assert (type(repeated.error), repeated.state) == (StateConflict, State.SUCCEEDED)
+    assert (type(without_branches.error), without_branches.state) == (StateConflict, State.SUCCEEDED)
+    assert harness.destination.urls() == [IN]
+
+
 async def test_submit_without_branches_submits_the_prepared_ones(harness: Harness) -> None:
     await harness.prepare(message("g"))
     await harness.submit(Message("g", ()))

@@ -13,7 +13,7 @@ EXPECTED = """
 prepare          | insert P | cannot_tell| -                 | conflict         | conflict         | conflict
 prepare_other    | insert P | cannot_tell| content_conflict  | conflict         | conflict         | conflict
 submit           | insert S | cannot_tell| decide_submit S   | -                | conflict         | incident conflict
-submit_other     | insert S | cannot_tell| content_conflict  | content_conflict | conflict         | incident conflict
+submit_other     | insert S | cannot_tell| content_conflict  | content_conflict | content_conflict | incident conflict
 abort            | not_found| not_found  | finish F          | incident conflict| incident conflict| -
 check_committed  | -        | -          | decide_submit S   | -                | -                | incident
 check_rolled_back| -        | -          | finish F          | incident         | incident         | -

@@ -17,6 +17,7 @@ import msgspec
 from twophase.core import errors, many
 from twophase.core.errors import (
     ConfigurationError,
+    ContentConflict,
     ContraryDecision,
     CoordinatorUnreachable,
     Fate,
@@ -282,7 +283,12 @@ def read_answer(operation: Operation, gid: str, answer: HttpAnswer) -> int:
     if answer.status == 200 and reply.dtm_result == "SUCCESS":
         return reply.prepared_at
     state = reply.state or next(iter(_STATE_IN_MESSAGE.findall(reply.message)), "")
-    if operation is Operation.SUBMIT and answer.status == 409 and state == "succeed":
+    if (
+        operation is Operation.SUBMIT
+        and answer.status == 409
+        and state == "succeed"
+        and reply.code != ContentConflict.code  # another message has succeeded under this gid, not this one
+    ):
         return 0
     error = _refusal(operation, gid, answer, reply, state)
     if isinstance(error, Refused):
