@@ -283,7 +283,7 @@ class Coordinator:
         """Call the branches of a *prepared* message: its local transaction is committed.
 
         Unlike `submit` it begins nothing. The reply's state shows the outcome: ABSENT, no such message; FAILED, the
-        opposite was decided before. `owner`: as `prepare`.
+        opposite was decided before. A message prepared `open` is refused. `owner`: as `prepare`.
         """
         active = self._admission.find(gid, on_reply)
         if active is not None:

@@ -159,8 +159,8 @@ def _same_address_asked(known: str, sent: str) -> bool:
 def same_content(known: Message, sent: Message, *, committed: bool = False) -> bool:
     """Return True when a *submit* that repeats a gid means the same message.
 
-    A submit without branches means those that were prepared. A message prepared `open` may be repeated
-    with more branches behind those fixed at prepare.
+    A submit without branches means those that were prepared, and is no submit of a message prepared `open`: only its
+    producer knows all of them. Such a message may be repeated with more branches behind those fixed at prepare.
 
     Arguments:
         known: the message as it is stored.
@@ -177,9 +177,13 @@ def same_content(known: Message, sent: Message, *, committed: bool = False) -> b
     >>> more = Message("g", (one, two))
     >>> same_content(open_one, more), same_content(open_one, more, committed=True)
     (True, False)
+    >>> same_content(open_one, Message("g")), same_content(open_one, Message("g"), committed=True)
+    (False, True)
     """
-    if not sent.branches or _same(known.branches, sent.branches):
+    if _same(known.branches, sent.branches):
         return True
+    if not sent.branches:
+        return committed or not known.options.open
     return not committed and known.options.open and _same(known.branches, sent.branches[: len(known.branches)])
 
 

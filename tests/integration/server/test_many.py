@@ -77,6 +77,20 @@ def test_a_submit_of_gids_begins_nothing(coordinator: InProcessCoordinator) -> N
     assert coordinator.query("never") is None
 
 
+def test_an_open_message_is_submitted_with_its_branches_only(coordinator: InProcessCoordinator) -> None:
+    """Its producer may have added some in its transaction, which a gid does not name."""
+    ask(coordinator, "prepare", {"messages": [message("a", open=True)]})
+    late = message("a", steps=[{"action": "http://127.0.0.1:9/in"}] * 2, payloads=["{}", "{}"])
+
+    assert ask(coordinator, "submit", {"gids": ["a"]}) == (200, [("TP-2002", "prepared")])
+    assert ask(coordinator, "submit", {"messages": [message("a", steps=[], payloads=[])]})[1] == [
+        ("TP-2002", "prepared")
+    ]
+
+    assert ask(coordinator, "submit", {"messages": [late]}) == (200, [("", "")])
+    assert ask(coordinator, "submit", {"gids": ["a"]}) == (200, [("", "")]), "a repetition"
+
+
 def test_a_submit_of_what_failed_is_reported(coordinator: InProcessCoordinator) -> None:
     ask(coordinator, "prepare", {"messages": [message("a")]})
     abort = urllib.request.Request(f"{coordinator.url}/api/dtmsvr/abort", b'{"gid":"a","trans_type":"msg"}')

@@ -39,7 +39,7 @@ from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, ReplyKind
 from twophase.core.message import same_content, same_prepared
 from twophase.core.verdict import BranchResult
 from twophase.stores.batch import Decide, Item, NotApplied, Park, Rejected
-from twophase.stores.rows import LiveRow
+from twophase.stores.rows import DecidedBy, LiveRow
 
 ATTEMPTS_USED_UP: Final = "its branches have failed as often in a row as attempts_max allows"
 _OTHER = {Event.PREPARE: Event.PREPARE_OTHER, Event.SUBMIT: Event.SUBMIT_OTHER}
@@ -51,6 +51,8 @@ _SUBMITTED: Final = State.SUBMITTED
 _SUCCEEDED: Final = State.SUCCEEDED
 _PREPARE: Final = Event.PREPARE
 _SUBMIT: Final = Event.SUBMIT
+_COMMITTED: Final = Event.CHECK_COMMITTED
+_BY_SUBMIT: Final = DecidedBy.SUBMIT
 _NOTHING: Final = Action.NOTHING
 _OK: Final = ReplyKind.OK
 _DEFERRED_MS: Final = 2_000
@@ -105,6 +107,8 @@ class StateMachine:
                 same = same_content(active.message, request, committed=_SUBMITTED <= active.state <= _SUCCEEDED)
             if not same:
                 event = _OTHER[event]
+        elif event is _COMMITTED and trigger.decided_by is _BY_SUBMIT and _is_open(active):
+            event = _OTHER[_SUBMIT]  # a gid names none of the branches that came late
         step = TRANSITIONS[active.state, event]
         if step.action is not _NOTHING:
             ACTIONS[step.action](self._context, active, trigger, step.next_state)
@@ -301,3 +305,7 @@ class StateMachine:
             self.handle(active, Trigger(Event.HURRY))  # gives the row a time, so that memory may evict the message
         if not active.busy and not active.detached and active.slot is None:
             self._memory.schedule(active, first_call_ms)
+
+
+def _is_open(active: ActiveMessage) -> bool:
+    return active.state is _PREPARED and active.message.options.open
