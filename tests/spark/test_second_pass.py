@@ -62,7 +62,8 @@ def test_the_grace_time_has_passed_when_the_first_look_took_longer(spark: SparkS
     system = make_system(tmp_path)
     plan = Plan(locations(system), grace_s=1e-6, late_s=LATE_S, cores=1)
     plant(system, nowadays([case for case in IN_ORDER if one_service(case)]))
-    young = Case("effectless", "", State.SUCCEEDED, created_ms=time.time_ns() // 1_000_000)
+    soon_ms = time.time_ns() // 1_000_000 + 60_000  # young however late the look begins
+    young = Case("effectless", "", State.SUCCEEDED, created_ms=soon_ms)
     plant(system, [msgspec.structs.replace(young, barriers=(), ledger=())])
     said: list[str] = []
     paused: list[float] = []
