@@ -103,6 +103,13 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         (
+            "a submit of other content under the gid of a message that has succeeded is refused with 409, code TP-2002,"
+            " and a text of its own; dtm answers as to a repetition"
+        ),
+        "a client that takes the answer to a repetition for success would lose its message",
+    ),
+    (
+        (
             "an address that cannot be called, and a gid or header that a gRPC call cannot carry, are refused with 400 "
             "when the message or subscription comes, while dtm retries for ever; so is an address with a password"
         ),

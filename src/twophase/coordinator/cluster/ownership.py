@@ -3,8 +3,7 @@
 On a store that several nodes share, a submit may reach another node, which then owns the message, while this one still
 holds it in memory with a timer. Asking every such producer would double the load of a busy system, so due messages are
 first compared with the store, many in one question; those that moved are forgotten without a call. The same holds for
-retries: an operator may have stopped or parked the message on another node, and after that reply its branches are not
-called any more.
+retries: an operator may have stopped or parked the message on another node, and after that reply no round of it begins.
 
 Invariant: the store is asked about a message only in the version that memory holds when it is asked. The store's
 answer names gids, not versions. A message may wait twice, in an older version too, and the answer about the older one
