@@ -230,16 +230,16 @@ def _dial(server: Address, deadline: float) -> socket.socket:
     for position, (family, kind, protocol, _, address) in enumerate(addresses):
         # An address that swallows packets may use its share of the time and no more.
         share_s = _left(deadline) / (len(addresses) - position)
-        connected = socket.socket(family, kind, protocol)
         try:
-            connected.settimeout(share_s)
-            connected.connect(address)
+            connected = socket.socket(family, kind, protocol)  # refused where this machine has no such family
+            try:
+                connected.settimeout(share_s)
+                connected.connect(address)
+            except BaseException:
+                connected.close()
+                raise
         except OSError as error:
-            connected.close()
             reason = error
-        except BaseException:
-            connected.close()
-            raise
         else:
             return connected
     raise reason or OSError("the name has no address")

@@ -245,6 +245,17 @@ def test_a_name_with_many_addresses_that_swallow_packets_is_given_up_in_time(
     assert time.monotonic() - began < 3, "each of 20 addresses had the whole time"
 
 
+def test_an_address_of_a_family_that_this_machine_has_not_is_passed_over(
+    coordinator: RecordingCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = urlsplit(coordinator.url)
+    known = (socket.AF_INET, socket.SOCK_STREAM, 0, "", (answers.hostname or "", answers.port or 0))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(socket.AF_UNSPEC, *known[1:]), known])
+    transport = SyncTransport("http://several.example:1")
+    assert send(transport).status == 200
+    transport.close()
+
+
 def test_no_listener_is_a_failure() -> None:
     with pytest.raises(TransportFailure, match="cannot connect"):
         send(SyncTransport(unused_url()))
