@@ -177,7 +177,7 @@ def same_content(known: Message, sent: Message, *, committed: bool = False) -> b
     >>> more = Message("g", (one, two))
     >>> same_content(open_one, more), same_content(open_one, more, committed=True)
     (True, False)
-    >>> same_content(open_one, Message("g")), same_content(open_one, Message("g"), committed=True)
+    >>> same_content(open_one, Message("g", ())), same_content(open_one, Message("g", ()), committed=True)
     (False, True)
     """
     if _same(known.branches, sent.branches):
