@@ -118,6 +118,12 @@ CHANGING_ROUTES: Final = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refusals wait for their rows, however slow the disk is."""
+    monkeypatch.setattr("twophase.server.identity.refusals.WAIT_S_MAX", 60.0)
+
+
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[Api]:
     write(tmp_path, "desk", [*Scope])
