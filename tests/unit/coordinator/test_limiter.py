@@ -11,11 +11,13 @@ from collections import defaultdict
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import ScriptedDestination
-from twophase.coordinator.dispatch.calls import Calls
+from twophase.coordinator.dispatch.calls import NO_PERMIT, Calls
 from twophase.coordinator.dispatch.limiter import UNPROVEN, ConcurrencyLimiter
 from twophase.coordinator.state.active_message import ActiveMessage
 from twophase.core.message import Message
+from twophase.destinations.base import Answer
 from twophase.testing.clock import VirtualClock
 
 TOTAL, EACH, WAITING = 4, 2, 3
@@ -309,14 +311,16 @@ def test_the_places_of_a_destination_are_remembered_while_nothing_is_called() ->
     assert limiter.in_flight == UNPROVEN + 50
 
 
-def test_a_call_that_is_not_wanted_any_more_earns_no_place_and_takes_none() -> None:
+async def test_a_call_that_is_not_wanted_any_more_earns_no_place_and_takes_none() -> None:
     limiter = ConcurrencyLimiter(
         total_max=1_000, per_destination_max=100, queue_waiting_max=1_000, clock=VirtualClock()
     )
     calls = Calls({"http": ScriptedDestination()}, limiter)
+    answers: list[Answer] = []
     for number in range(50):
         active = ActiveMessage(Message(f"g{number}", ()))
-        calls.start(active, "http://silent/in", lambda _: None, lambda _key, _answer: None)
+        calls.start(active, "http://silent/in", lambda _: None, lambda _key, answer: answers.append(answer))
+    await until(lambda: answers == [NO_PERMIT] * 50)
     for _ in range(100):
         limiter.enter("http://silent", lambda: None)
     assert limiter.in_flight == UNPROVEN

@@ -13,9 +13,8 @@ from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, Harness, message
 from tests.unit.coordinator.nodes import Nodes
 from twophase.coordinator.operator import Act
-from twophase.coordinator.state.active_message import Trigger
 from twophase.core.errors import NotYetDelivered
-from twophase.core.lifecycle import Event, State
+from twophase.core.lifecycle import State
 from twophase.core.options import Durability
 from twophase.destinations.base import Answer
 from twophase.stores.batch import Batch, Reschedule
@@ -121,10 +120,9 @@ async def test_a_restart_does_not_forget_it(harness: Harness) -> None:
 
 async def test_redriving_a_parked_message_does_not_call_before(harness: Harness) -> None:
     await harness.submit(message("g", not_before_ms=harness.clock.now_ms() + HOUR_MS))
-    active = harness.coordinator._memory.get("g")
-    assert active is not None
-    for event in (Event.PARK, Event.REDRIVE):
-        harness.coordinator._machine.handle(active, Trigger(event, decided_by="operator"))
+    operator = harness.coordinator.operator
+    for act in (operator.park, operator.redrive):
+        assert (await act("g", Act("eve"))).error is None
         await harness.settled()
     await not_yet(harness, HOUR_MS - 1_000)
     harness.clock.advance(1_064)

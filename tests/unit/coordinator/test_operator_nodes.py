@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
-from tests.unit.coordinator.nodes import Nodes
+from tests.unit.coordinator.nodes import Node, Nodes
+from twophase.coordinator.dispatch import force_stop
+from twophase.coordinator.dispatch.check_back import CheckBack
 from twophase.coordinator.operator import Act
-from twophase.core.errors import StateConflict
+from twophase.core.errors import Overloaded, StateConflict
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.redirect import Move, Redirection
@@ -172,3 +176,53 @@ async def test_a_round_of_the_owner_that_ends_well_after_a_redirect_elsewhere_en
     assert row.state is State.SUBMITTED, "what the old address answered does not end it"
     nodes.b.destination.release(ELSEWHERE)
     await nodes.until_state("g", State.SUCCEEDED)
+
+
+async def test_a_stop_whose_producer_is_silent_leaves_nothing_at_the_node_that_asks(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CheckBack, "timeout_ms", lambda _self, _message: 1)
+    monkeypatch.setattr(force_stop, "_PERMIT_WAIT_S", 0.001)
+    await nodes.a.prepare(message("g"))
+    nodes.b.destination.hold(CHECK)
+    reply = await nodes.b.coordinator.operator.stop("g", EVE)
+    assert isinstance(reply.error, Overloaded)
+    assert nodes.b.active == 1, "its call is under way"
+    nodes.b.destination.script[CHECK].append(Answer(500))
+    nodes.b.destination.release(CHECK)
+    await until(lambda: nodes.b.active == 0)
+    assert nodes.a.active == 1
+
+
+async def test_a_stop_whose_producer_has_a_full_queue_leaves_nothing_at_the_node_that_asks(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await nodes.a.prepare(message("g"))
+    limiter = nodes.b.coordinator._dispatcher.check_calls.limiter
+    monkeypatch.setattr(limiter, "enter", lambda *_args, **_options: False)
+    reply = await nodes.b.coordinator.operator.stop("g", EVE)
+    assert isinstance(reply.error, Overloaded)
+    assert (nodes.a.active, nodes.b.active) == (1, 0)
+
+
+async def test_a_message_that_moved_while_a_call_to_an_old_address_is_under_way_leaves_with_its_answer(
+    nodes: Nodes,
+) -> None:
+    nodes.a.destination.hold(IN)
+    await nodes.a.submit(message("g"))
+    await until(lambda: nodes.a.destination.urls() == [IN])
+    nodes.a.destination.script[ELSEWHERE].extend([REFUSED] * 50)
+    await nodes.a.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything)
+    nodes.a.coordinator.tick()
+    await until(lambda: nodes.a.destination.urls() == [IN, ELSEWHERE])
+    await until(lambda: nodes.a.rescheduled() == ["g"])
+    assert (await nodes.b.coordinator.operator.park("g", EVE)).error is None
+    await come_due(nodes)
+    await until(lambda: _unowned(nodes.a))
+    nodes.a.destination.release(IN)
+    await until(lambda: nodes.a.active == 0)
+
+
+def _unowned(node: Node) -> bool:
+    active = node.coordinator._memory.get("g")
+    return active is not None and not active.owned

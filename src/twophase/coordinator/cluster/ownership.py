@@ -107,10 +107,10 @@ class Ownership:
             self._later(active)
         elif not moved:
             self._dispatch(active)
-        elif active.calls == 0:
-            active.owned = False
-            self._memory.remove(active)
-            return True
+        else:
+            active.owned = False  # with calls under way it leaves after the last answer
+            self._machine.evict_if_idle(active)
+            return active.detached
         return False
 
     def _later(self, active: ActiveMessage) -> None:

@@ -21,7 +21,10 @@ from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.destinations.base import Answer, Call, Destination
 
 NO_PERMIT: Final = Answer(0, error="too many calls wait for the destination")
-"""Given instead of an answer: nothing was called, for want of room."""
+"""Given instead of an answer: nothing was called.
+
+There was no room, or the call was not wanted any more.
+"""
 _ADDRESSES_REMEMBERED_MAX: Final = 4096
 
 OnAnswer = Callable[[str, Answer], None]
@@ -72,7 +75,7 @@ class Calls:
         Arguments:
             active: the message; when it has left memory by then, nothing is called and nothing reported.
             url: the address. One that cannot be called is answered at once, with status 0.
-            build: makes the call at the last moment; None: it is not wanted any more.
+            build: makes the call at the last moment; None: it is not wanted any more, and `NO_PERMIT` is reported.
             on_answer: called once, with the answer or with `NO_PERMIT`, whatever the destination does.
             pressure: see `ConcurrencyLimiter.enter`.
         """
@@ -153,9 +156,13 @@ class _OneCall(msgspec.Struct, eq=False):
 
     def run(self) -> None:
         active = self._entry
-        call = None if self._calls.draining or active.detached else self._build(active)
-        if call is None:
+        if self._calls.draining or active.detached:
             self._calls.limiter.leave(self._key, active.owner, answered=None)
+            return
+        call = self._build(active)
+        if call is None:
+            # Later, so that many that are not wanted any more leave the loop free for others between them.
+            asyncio.get_running_loop().call_soon(self._leave)
             return
         active.calls += 1
         self._starting = True
@@ -164,6 +171,10 @@ class _OneCall(msgspec.Struct, eq=False):
         except Exception as error:  # noqa: BLE001 -- as above: it becomes an answer, and is retried like one
             self._answered(Answer(0, error=_fault(error)))
         self._starting = False
+
+    def _leave(self) -> None:
+        self._calls.limiter.leave(self._key, self._entry.owner, answered=None)
+        self.give_up()
 
     def give_up(self) -> None:
         if not self._entry.detached:

@@ -127,7 +127,7 @@ class CheckBack:
     def ask_for(self, active: ActiveMessage, on_verdict: OnVerdict, on_no_permit: Callable[[], None]) -> None:
         """Ask for a caller that handles the verdict, or its absence.
 
-        The caller hears nothing when the message is decided before the question is asked.
+        A message that is decided before the question is asked counts as one without a permit.
         """
         url = active.message.check_url
 

@@ -8,7 +8,8 @@ it is: I6 is the branch barrier's). None is called before the message's delay or
 round: the timer, an operator, or the node that adopted the message. A message with a bound on failed rounds is parked
 after them: durable, visible, and redriven with all its attempts. One whose destination has a full queue is tried again
 later and its row stays unchanged: were each written anew, a destination that hangs would take the store from all
-others.
+others. No call begins once a park is durable (rule 23): those under way finish, and if they were the last branches, the
+message succeeds.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Delivery:
         round_ = active.round = _Round()
         if active.done == active.all_done:
             self._end(active, round_)
-        elif active.message.options.concurrent:
+        elif options.concurrent:
             left = [i for i in range(len(active.calls_to)) if not active.done >> i & 1]
             round_.outstanding = len(left)
             for index in left:
@@ -138,8 +139,8 @@ class Delivery:
         self._calls.start(active, url, build, on_answer, pressure=pressure)
 
     def _call(self, round_: _Round, index: int, active: ActiveMessage) -> Call | None:
-        if active.round is not round_:
-            return None  # redirected while it waited for its turn
+        if active.round is not round_ or active.parked:
+            return None  # redirected or parked while it waited for its turn
         if failpoint.ARMED:
             failpoint.reach("coordinator.before_branch_call")
         message = active.message
@@ -248,7 +249,7 @@ class Delivery:
         if result is _SUCCEEDED:
             active.done |= 1 << index
             round_.progress = True
-            if not active.message.options.concurrent and not self._calls.draining and active.done != active.all_done:
+            if active.done != active.all_done and not active.message.options.concurrent and not self._calls.draining:
                 self._next(active, round_)
                 return
         elif round_.worst is None or result is not BranchResult.ONGOING:
@@ -277,7 +278,9 @@ class Delivery:
                 for why in _why_not(round_.failed, result)
             )
             self._machine.answer_waiters(active, reply, masked)
-        if (
+        if active.parked:
+            self._keep_done(active, round_)
+        elif (
             round_.no_permit_ms >= 0
             and not round_.progress
             and round_.worst is BranchResult.ONGOING
@@ -288,6 +291,16 @@ class Delivery:
             self._machine.handle(active, Trigger(Event.PARK, reason=ATTEMPTS_USED_UP))
         else:
             self._machine.handle(active, Trigger(Event.BRANCH_NOT_DONE))
+
+    def _keep_done(self, active: ActiveMessage, round_: _Round) -> None:
+        """Store which branches of a parked message succeeded in its last round.
+
+        A redirect does not move these.
+        """
+        if round_.progress:
+            self._machine.handle(active, Trigger(Event.BRANCH_NOT_DONE, pause_ms=1))
+        else:
+            self._machine.evict_if_idle(active)
 
     def _note_late(self, active: ActiveMessage, branch_id: str, url: str, answer: Answer, result: BranchResult) -> None:
         """Record an answer that arrives after the message was stopped or redirected (24).

@@ -76,6 +76,7 @@ class _Stop(msgspec.Struct, eq=False):
             error = Overloaded("its producer could not be asked now; nothing was stopped.", gid=active.message.gid)
             decided = active.state is not State.PREPARED
             deliver(self.on_reply, Reply(None if decided else error, active.state, active.created_ms))
+            self.machine.evict_if_idle(active)
 
     def end(self, verdict: Verdict, answered: Message | None, why: str) -> None:
         """End the stop with the verdict."""
@@ -85,6 +86,7 @@ class _Stop(msgspec.Struct, eq=False):
             # It is final, and has left memory: a contrary verdict about it is still an incident.
             self.machine.handle(active, Trigger(event, None, None, DecidedBy.CHECK_BACK))
         if not self._release():
+            self.machine.evict_if_idle(active)
             return
         if active.detached:
             error = None if active.state in FINAL else Overloaded("the store has failed.", gid=active.message.gid)

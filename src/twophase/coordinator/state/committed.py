@@ -64,7 +64,8 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
         context.runtime.observer.finished(item.state, item.decided_by or active.decided_by)
     elif isinstance(item, Reschedule):
         active.stored_due_ms = item.due_ms
-        memory.schedule(active, item.due_ms)
+        if not active.parked:
+            memory.schedule(active, item.due_ms)
     else:
         _seldom(context, active, trigger, item, at_ms)
 
@@ -75,7 +76,7 @@ def _seldom(
     if isinstance(item, Redirect):
         _redirected(context, active, trigger, item)
     elif isinstance(item, Park):
-        _parked(context, active, item)
+        _parked(context, active, trigger, item)
     else:
         active.state = State.SUCCEEDED
         active.created_ms = at_ms
@@ -85,11 +86,12 @@ def _seldom(
         context.runtime.observer.finished(active.state, trigger.decided_by)
 
 
-def _parked(context: Context, active: ActiveMessage, item: Park) -> None:
+def _parked(context: Context, active: ActiveMessage, trigger: Trigger, item: Park) -> None:
     active.stored_due_ms = item.due_ms
     active.parked = item.parked
     if item.parked:
         context.memory.unschedule(active)
+        context.listener.parked(active, trigger)
     else:
         active.attempts = 0
         context.memory.schedule(active, item.due_ms)

@@ -29,6 +29,7 @@ from twophase.coordinator.state.active_message import (
     report_failed_requester,
 )
 from twophase.coordinator.state.active_set import ActiveSet
+from twophase.coordinator.state.appends import is_delayed
 from twophase.coordinator.state.committed import apply_committed
 from twophase.coordinator.state.context import Context, Listener
 from twophase.coordinator.state.deferral import DeferralSlots
@@ -38,7 +39,7 @@ from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, St
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, ReplyKind, State
 from twophase.core.message import same_content, same_prepared
 from twophase.core.verdict import BranchResult
-from twophase.stores.batch import Decide, Item, NotApplied, Park, Rejected
+from twophase.stores.batch import Decide, Item, NotApplied, Rejected
 from twophase.stores.rows import DecidedBy, LiveRow
 
 ATTEMPTS_USED_UP: Final = "its branches have failed as often in a row as attempts_max allows"
@@ -90,7 +91,7 @@ class StateMachine:
             active.queue.append(trigger)
             return
         self._apply(active, trigger)
-        if not active.busy and (not active.owned or active.state <= _FORGOTTEN):
+        if not active.busy and not active.early:
             self.evict_if_idle(active)
 
     def _apply(self, active: ActiveMessage, trigger: Trigger) -> None:
@@ -132,18 +133,35 @@ class StateMachine:
             self.evict_if_idle(active)
 
     def evict_if_idle(self, active: ActiveMessage) -> None:
-        """Evict a message, unless memory needs it or its change is with the store."""
+        """Evict a message, unless memory needs it or its change is with the store.
+
+        One that is parked, or waits long for its own time, is not needed.
+        """
         if active.detached or active.busy:
             return
         memory = self._memory
-        if active.state in FINAL or active.state <= _FORGOTTEN:
+        state = active.state
+        if state in FINAL or state <= _FORGOTTEN:
             memory.remove(active)
         elif not active.owned:
             if active.calls == 0 and active.round is None and not active.waiters:
                 memory.remove(active)
-        elif memory.crowded and active.calls == 0 and active.round is None:
+        elif (
+            active.round is None
+            and (memory.crowded or active.parked or (state is _SUBMITTED and self._waits_long(active)))
+            and active.calls == 0
+        ):
             memory.remove(active)
-            self._listener.evicted(active.stored_due_ms)
+            if not active.parked:
+                self._listener.evicted(active.stored_due_ms)
+
+    def _waits_long(self, active: ActiveMessage) -> bool:
+        """Return True for a message whose own time lies beyond what is read into memory."""
+        return (
+            is_delayed(active.message)
+            and self._memory.times.first_call_ms(active.message, active.created_ms)
+            > self._clock.now_ms() + self._settings.page_ahead_ms
+        )
 
     # Outcomes of the group commit.
 
@@ -154,9 +172,7 @@ class StateMachine:
         """
         was_early = active.early
         apply_committed(self._context, active, trigger, item, at_ms)
-        if isinstance(item, Park) and item.parked:
-            self._listener.parked(active, trigger)
-        elif was_early and isinstance(item, Decide) and self._memory.times.used_up(active):
+        if was_early and isinstance(item, Decide) and self._memory.times.used_up(active):
             self.handle(active, Trigger(Event.PARK, reason=ATTEMPTS_USED_UP))
         if trigger.on_reply is not None:
             self._reply(active, trigger, _OK)
