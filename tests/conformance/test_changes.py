@@ -10,7 +10,7 @@ from tests.conformance.engines import Engine
 from tests.support.items import SetClock, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
-from twophase.stores.batch import Batch, Decide, Finish, Insert, Park, Redirect, Reschedule
+from twophase.stores.batch import Batch, Decide, DecideEarly, Finish, Insert, Park, Redirect, Reschedule
 from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 
 
@@ -72,6 +72,24 @@ async def test_a_decision_makes_it_submitted_and_starts_its_counts_again(store: 
     assert await store.get("g") == LiveRow(
         "g", State.SUBMITTED, 4, clock.time_ms + 250, born_ms, clock.time_ms, "check-back", 0, False, 0, b"body"
     )
+
+
+async def test_an_early_decision_is_stored_with_what_its_calls_have_done(store: Store, clock: SetClock) -> None:
+    await flush(store, prepare("g"), prepare("other"))
+    await flush(store, Reschedule("g", 1, 7, attempts=3, done=0))
+    await flush(store, Park("g", 2, parked=True, due_ms=7))
+    born_ms, clock.time_ms = clock.time_ms, clock.time_ms + 1_000
+
+    result = await flush(
+        store, DecideEarly("g", 3, 250, DecidedBy.SUBMIT, 1, 0b01), DecideEarly("other", 1, 50, DecidedBy.SUBMIT, 2, 0)
+    )
+
+    assert (result.refused, result.at_ms) == ({}, clock.time_ms)
+    assert await store.get("g") == LiveRow(
+        "g", State.SUBMITTED, 4, clock.time_ms + 250, born_ms, clock.time_ms, "submit", 1, False, 0b01, b"body"
+    )
+    other = await live(store, "other")
+    assert (other.due_ms, other.attempts, other.done) == (clock.time_ms + 50, 2, 0)
 
 
 async def test_a_decision_may_bring_a_new_body(store: Store) -> None:
@@ -173,7 +191,7 @@ async def test_a_delivered_message_keeps_who_decided_it_and_when(store: Store, c
 
 
 async def test_one_flush_applies_changes_of_every_kind(store: Store) -> None:
-    await flush(store, *(prepare(gid) for gid in "abcdf"))
+    await flush(store, *(prepare(gid) for gid in "abcdfh"))
 
     result = await flush(
         store,
@@ -183,10 +201,12 @@ async def test_one_flush_applies_changes_of_every_kind(store: Store) -> None:
         Park("c", 1, parked=True, due_ms=5),
         abort("d"),
         Redirect("f", 1, 5, 0, b"elsewhere"),
+        DecideEarly("h", 1, 5, DecidedBy.SUBMIT, 1, 2),
     )
 
     assert result.refused == {}
-    assert [(await live(store, gid)).version for gid in "abcef"] == [2, 2, 2, 1, 2]
+    assert [(await live(store, gid)).version for gid in "abcefh"] == [2, 2, 2, 1, 2, 2]
+    assert ((await live(store, "f")).state, (await live(store, "h")).body) == (State.PREPARED, b"body")
     assert (await final(store, "d")).state is State.FAILED
 
 

@@ -23,6 +23,7 @@ from twophase.stores.batch import (
     Batch,
     Complete,
     Decide,
+    DecideEarly,
     Finish,
     FlushResult,
     Insert,
@@ -47,6 +48,7 @@ _bodies = st.binary(max_size=8)
 _items = st.one_of(
     st.builds(Insert, _gids, st.sampled_from([State.PREPARED, State.SUBMITTED]), _times, _bodies),
     st.builds(Decide, _gids, _versions, _times, st.sampled_from(DecidedBy), st.none() | _bodies),
+    st.builds(DecideEarly, _gids, _versions, _times, st.sampled_from(DecidedBy), _counts, _counts),
     st.builds(Reschedule, _gids, _versions, _times, _counts, _counts),
     st.builds(Park, _gids, _versions, st.booleans(), _times, st.none() | _counts, st.none() | _counts),
     st.builds(Redirect, _gids, _versions, _times, _counts, _bodies),
@@ -124,9 +126,11 @@ class Model:
             return False
         return self._change(row, item, now_ms)
 
-    def _change(self, row: LiveRow, item: Decide | Reschedule | Park | Redirect | Finish, now_ms: int) -> bool:
+    def _change(
+        self, row: LiveRow, item: Decide | DecideEarly | Reschedule | Park | Redirect | Finish, now_ms: int
+    ) -> bool:
         match item:
-            case Decide():
+            case Decide() | DecideEarly():
                 if row.state is not State.PREPARED:
                     return False
                 changed = msgspec.structs.replace(
@@ -135,10 +139,10 @@ class Model:
                     due_ms=now_ms + item.due_in_ms,
                     decided_ms=now_ms,
                     decided_by=item.decided_by,
-                    attempts=0,
+                    attempts=0 if isinstance(item, Decide) else item.attempts,
                     parked=False,
-                    done=0,
-                    body=row.body if item.body is None else item.body,
+                    done=0 if isinstance(item, Decide) else item.done,
+                    body=row.body if isinstance(item, DecideEarly) or item.body is None else item.body,
                 )
             case Reschedule():
                 changed = msgspec.structs.replace(row, due_ms=item.due_ms, attempts=item.attempts, done=item.done)

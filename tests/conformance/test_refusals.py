@@ -7,11 +7,12 @@ import pytest
 from tests.support.items import LONE_SURROGATE, abort, failed_call, final, flush, live, plain, prepare
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
-from twophase.stores.batch import Batch, Decide, Finish, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.batch import Batch, Decide, DecideEarly, Finish, Item, Park, Redirect, Rejected, Reschedule
 from twophase.stores.rows import DecidedBy
 
 STALE: tuple[Item, ...] = (
     Decide("g", 9, 0, DecidedBy.SUBMIT),
+    DecideEarly("g", 9, 0, DecidedBy.SUBMIT, 0, 0),
     Reschedule("g", 9, 0, 0, 0),
     Park("g", 9, parked=True, due_ms=0),
     Redirect("g", 9, 0, 0, b"new"),
@@ -19,6 +20,7 @@ STALE: tuple[Item, ...] = (
 )
 CURRENT: tuple[Item, ...] = (
     Decide("g", 1, 0, DecidedBy.SUBMIT),
+    DecideEarly("g", 1, 0, DecidedBy.SUBMIT, 0, 0),
     Reschedule("g", 1, 0, 0, 0),
     Park("g", 1, parked=True, due_ms=0),
     Redirect("g", 1, 0, 0, b"new"),
@@ -76,6 +78,7 @@ async def test_a_submitted_message_is_not_decided_twice(store: Store) -> None:
     before = await live(store, "g")
 
     assert (await flush(store, Decide("g", 1, 0, DecidedBy.CHECK_BACK))).refused == {0: before}
+    assert (await flush(store, DecideEarly("g", 1, 0, DecidedBy.SUBMIT, 1, 1))).refused == {0: before}
 
 
 async def test_neighbours_of_refused_items_are_applied(store: Store) -> None:

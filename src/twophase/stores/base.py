@@ -9,9 +9,9 @@ nothing of the batch was acknowledged and the outcome must be read, never guesse
 The rules an engine keeps:
 
 * a gid is unique over live rows and history together (18);
-* a `Decide`, `Reschedule`, `Park`, `Redirect` or `Finish` applies only when the live row still has the expected
-  `version` and is not final; else it is refused, changes nothing, and `FlushResult.refused` carries the row as it
-  now is, live or history, read after the commit (21);
+* a `Decide`, `DecideEarly`, `Reschedule`, `Park`, `Redirect` or `Finish` applies only when the live row still has the
+  expected `version` and is not final; else it is refused, changes nothing, and `FlushResult.refused` carries the row
+  as it now is, live or history, read after the commit (21);
 * at most one changing item per gid and batch; the caller guarantees it, the engine asserts it (22);
 * an item whose data the database rejects is refused as `Rejected` and never fails its neighbours (22);
 * every flush first advances the node's sequence under its fence, which on SQLite is its epoch; when that finds no row,

@@ -42,6 +42,20 @@ class Decide(msgspec.Struct, frozen=True):
     body: bytes | None = None
 
 
+class DecideEarly(msgspec.Struct, frozen=True):
+    """PREPARED becomes SUBMITTED, by a submit that counted before it was stored (25).
+
+    Its branches have been called; `attempts` and `done` say with what result. Clears `parked`.
+    """
+
+    gid: str
+    version: int
+    due_in_ms: int
+    decided_by: str
+    attempts: int
+    done: int
+
+
 class Reschedule(msgspec.Struct, frozen=True):
     """A round did not end the matter: try again at `due_ms`."""
 
@@ -106,7 +120,7 @@ class Complete(msgspec.Struct, frozen=True):
     owner: str = ""
 
 
-Item = Insert | Decide | Reschedule | Park | Finish | Redirect | Complete
+Item = Insert | Decide | DecideEarly | Reschedule | Park | Finish | Redirect | Complete
 
 
 class Batch(msgspec.Struct):

@@ -9,7 +9,7 @@ import asyncio
 
 from tests.conformance.postgres.conftest import LEASE_MS, Join, Raw, somebody_waits_for
 from tests.support.items import SetClock, abort, flush, prepare
-from twophase.stores.batch import Decide, Park, Reschedule
+from twophase.stores.batch import Decide, DecideEarly, Park, Reschedule
 from twophase.stores.rows import DecidedBy
 
 COUNT = 4_000
@@ -30,12 +30,18 @@ async def test_large_batches_are_fast_after_statistics_of_empty_tables(join: Joi
         await flush(one, Reschedule(gid, 2, 5, 1, 0))
         await flush(one, prepare("a"))
         await flush(one, abort(gid, 3), abort("unknown"))
+    await flush(one, prepare("c"))
+    await flush(one, DecideEarly("c", 1, 0, DecidedBy.SUBMIT, 1, 0), DecideEarly("d", 1, 0, DecidedBy.SUBMIT, 1, 0))
+    await flush(one, abort("c", 2))
     await two.adopt(10)
     gids = [f"g{number}" for number in range(COUNT)]
 
     async with asyncio.timeout(SECONDS):
         assert (await flush(one, *(prepare(gid) for gid in gids))).refused == {}
-        assert (await flush(one, *(Decide(gid, 1, 0, DecidedBy.SUBMIT) for gid in gids))).refused == {}
+        assert (await flush(one, *(Decide(gid, 1, 0, DecidedBy.SUBMIT) for gid in gids[:HALF]))).refused == {}
+        early = [DecideEarly(gid, 1, 0, DecidedBy.SUBMIT, 1, 0) for gid in gids[HALF:]]
+        assert (await flush(one, *early)).refused == {}
+        assert len((await flush(one, *early)).refused) == HALF
         assert (await flush(one, *(Reschedule(gid, 2, 5, 1, 0) for gid in gids[:HALF]))).refused == {}
         assert (await flush(one, *(Park(gid, 2, parked=True, due_ms=5) for gid in gids[HALF:]))).refused == {}
         assert len((await flush(one, *(prepare(gid) for gid in gids))).refused) == COUNT
@@ -49,4 +55,4 @@ async def test_large_batches_are_fast_after_statistics_of_empty_tables(join: Joi
         assert (await flush(two, *(abort(gid, 3) for gid in gids))).refused == {}
         assert len((await flush(two, *(abort(gid, 3) for gid in gids))).refused) == COUNT
         clock.time_ms += 1
-        assert (await two.purge(clock.time_ms, COUNT + 2)).history == COUNT + 2
+        assert (await two.purge(clock.time_ms, COUNT + 3)).history == COUNT + 3

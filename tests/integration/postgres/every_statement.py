@@ -11,7 +11,7 @@ from tests.support.items import MADE, abort, failed_call, prepare
 from twophase.core.audit_log import AuditEntry, AuditSearch
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
-from twophase.stores.batch import Batch, Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Batch, Complete, Decide, DecideEarly, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.queue_rows import Append, Definition, Progress
 from twophase.stores.rows import Subscriber
 from twophase.stores.search import Search
@@ -52,7 +52,8 @@ def _lives(gids: Sequence[str]) -> Iterator[list[Item]]:
     taken: Insert = prepare(gids[0])
     half = len(gids) // 2
     yield [prepare(gid) for gid in gids]
-    yield [*(Decide(gid, 1, 0, "submit") for gid in gids[1:]), taken]
+    yield [*(Decide(gid, 1, 0, "submit") for gid in gids[1:half]), taken]
+    yield [DecideEarly(gid, 1, 0, "submit", 1, 1) for gid in gids[max(1, half) :]]
     yield [Reschedule(gid, 2, 5, 1, 0) for gid in gids]
     yield [*(Redirect(gid, 3, 5, 0, b"new") for gid in gids), Redirect("nobody's", 1, 5, 0, b"new")]
     yield [*(Park(gid, 4, parked=True, due_ms=9) for gid in gids[:half]), *(abort(gid, 7) for gid in gids[half:])]

@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.support.waiting import until
-from tests.unit.coordinator.harness import CHECK, IN, Harness, message
+from tests.unit.coordinator.harness import CHECK, IN, QUICK, Harness, message
+from tests.unit.coordinator.test_attempts_max import MakeRig
 from twophase.coordinator.operator import Act
+from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.errors import Refused, StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability
+from twophase.core.redirect import Redirection
 from twophase.destinations.base import Answer
-from twophase.stores.batch import Batch, Finish, Insert, Reschedule
-from twophase.stores.rows import DecidedBy, HistoryRow
+from twophase.stores.batch import Batch, DecideEarly, Finish, Insert, Reschedule
+from twophase.stores.rows import DecidedBy, HistoryRow, LiveRow
 
+ALSO = "http://bank-c/in"
+NEW = "http://bank-d/in"
 EARLY: dict[str, Any] = {"durability": Durability.CHECK_BACK, "explicit_verdict": True}
 
 
@@ -55,15 +62,67 @@ async def test_a_branch_that_fails_makes_the_decision_durable_before_the_next_ca
 
 
 async def test_branches_that_have_succeeded_are_not_called_again_with_those_that_have_not(harness: Harness) -> None:
-    also = "http://bank-c/in"
-    harness.destination.script[also].append(Answer(500))
-    await harness.prepare(message("g", IN, also, **EARLY))
-    await harness.submit(message("g", IN, also, **EARLY))
+    harness.destination.script[ALSO].append(Answer(500))
+    await harness.prepare(message("g", IN, ALSO, **EARLY))
+    await harness.submit(message("g", IN, ALSO, **EARLY))
     await harness.until_state("g", State.SUBMITTED)
     await harness.settled()
     harness.clock.advance(2_000)
     await harness.until_state("g", State.SUCCEEDED)
-    assert harness.destination.urls() == [IN, also, also]
+    assert harness.destination.urls() == [IN, ALSO, ALSO]
+
+
+async def test_the_decision_is_stored_with_the_branches_that_have_succeeded(harness: Harness) -> None:
+    harness.destination.script[ALSO].append(Answer(500))
+    await harness.prepare(message("g", IN, ALSO, **EARLY))
+    await harness.submit(message("g", IN, ALSO, **EARLY))
+    await harness.until_state("g", State.SUBMITTED)
+    row = await harness.store.get("g")
+    assert isinstance(row, LiveRow)
+    assert (row.decided_by, row.done, row.attempts, row.version) == (DecidedBy.SUBMIT, 0b01, 1, 2)
+    await harness.restart()
+    harness.clock.advance(2_000)
+    await harness.until_state("g", State.SUCCEEDED)
+    assert harness.destination.urls() == [IN, ALSO, ALSO]
+
+
+async def test_a_message_that_leaves_crowded_memory_after_its_decision_calls_no_branch_again(
+    make_harness: MakeRig,
+) -> None:
+    harness = await make_harness(CoordinatorSettings(delivery=QUICK, active_max=1, crowded_retry_ms=1))
+    harness.destination.script[ALSO].append(Answer(500))
+    harness.destination.hold(ALSO)
+    await harness.prepare(message("g", IN, ALSO, **EARLY))
+    await harness.submit(message("g", IN, ALSO, **EARLY))
+    harness.destination.hold(NEW)
+    await harness.submit(message("beside", NEW))
+    await until(lambda: harness.destination.urls() == [IN, ALSO, NEW])
+    harness.destination.release(ALSO)
+    await harness.until_state("g", State.SUBMITTED)
+    await until(lambda: harness.coordinator.gauges().active == 1)
+    harness.clock.advance(2_000)
+    await harness.until_state("g", State.SUCCEEDED)
+    assert harness.destination.urls() == [IN, ALSO, NEW, ALSO]
+
+
+@pytest.mark.parametrize("act", ["park", "redirect"])
+async def test_an_operator_s_act_stores_an_early_decision_with_the_branches_that_have_succeeded(
+    harness: Harness, act: str
+) -> None:
+    harness.destination.hold(ALSO)
+    await harness.prepare(message("g", IN, ALSO, **EARLY))
+    await harness.submit(message("g", IN, ALSO, **EARLY))
+    await until(lambda: harness.destination.urls() == [IN, ALSO])
+    operator = harness.coordinator.operator
+    if act == "park":
+        assert (await operator.park("g", Act())).error is None
+    else:
+        _, moves = await operator.redirect("g", Redirection(NEW, beginning="http://"), Act(), lambda *_: None)
+        assert [move.branch_id for move in moves] == ["02"]
+    assert harness.store.batches[1].items == [DecideEarly("g", 1, 1_000, DecidedBy.SUBMIT, attempts=0, done=0b01)]
+    row = await harness.store.get("g")
+    assert isinstance(row, LiveRow)
+    assert (row.state, row.done, row.version) == (State.SUBMITTED, 0b01, 3)
 
 
 async def test_a_submit_of_a_parked_message_is_stored_first_because_no_check_back_would_find_it_again(

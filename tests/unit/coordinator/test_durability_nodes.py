@@ -13,13 +13,16 @@ import pytest
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.nodes import Nodes
+from twophase.coordinator.operator import Act
 from twophase.core.errors import StoreFull
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability
+from twophase.core.redirect import Move, Redirection
 from twophase.destinations.base import Answer
 from twophase.stores.batch import Batch, Finish, FlushResult, Insert
 from twophase.stores.rows import DecidedBy, HistoryRow
 
+OLD, NEW = "http://old", "http://new"
 EARLY: dict[str, Any] = {"durability": Durability.CHECK_BACK, "explicit_verdict": True}
 COMMITTED = Answer(200, b"{}", "committed")
 
@@ -81,6 +84,22 @@ async def test_a_branch_that_fails_makes_the_decision_durable_and_another_node_g
     nodes.shared.renew()
     await nodes.until_state("g", State.SUCCEEDED)
     assert nodes.b.destination.urls() == [IN]
+
+
+async def test_a_redirect_at_another_node_moves_no_branch_that_had_succeeded_before_the_decision_was_stored(
+    nodes: Nodes,
+) -> None:
+    done, open_ = f"{OLD}/a", f"{OLD}/b"
+    nodes.a.destination.script[open_].append(Answer(500))
+    said = message("g", done, open_, retry_interval_ms=20_000, **EARLY)
+    await nodes.a.prepare(said)
+    await nodes.a.submit(said)
+    await nodes.until_state("g", State.SUBMITTED)
+    _, moves = await nodes.b.coordinator.operator.redirect("g", Redirection(NEW, beginning=OLD), Act(), lambda *_: None)
+    assert moves == (Move("02", open_, f"{NEW}/b"),)
+    await nodes.come_due()
+    await nodes.until_state("g", State.SUCCEEDED)
+    assert (nodes.a.destination.urls(), nodes.b.destination.urls()) == ([done, open_], [f"{NEW}/b"])
 
 
 async def test_what_a_node_took_with_it_is_found_by_the_check_back_of_another(nodes: Nodes) -> None:

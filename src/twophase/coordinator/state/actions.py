@@ -24,7 +24,7 @@ from twophase.core.options import Durability
 from twophase.core.queue_message import NOT_TO_BOTH, QUEUE_PREFIX, is_to_both
 from twophase.core.redirect import redirect
 from twophase.core.topic import TOPIC_PREFIX, fans_out
-from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Complete, Decide, DecideEarly, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.rows import Attempt, AttemptKind, DecidedBy
 
 # Names of this module: see `machine`.
@@ -268,7 +268,7 @@ def _reschedule(context: Context, active: ActiveMessage, trigger: Trigger, next_
     active.due_ms = due_ms
     item: Item
     if active.early:
-        item = Decide(active.message.gid, active.version, pause_ms, active.decided_by)
+        item = _early(active, pause_ms)
     else:
         item = Reschedule(active.message.gid, active.version, due_ms, active.attempts, active.done)
     context.group_commit.add(active, trigger, item, urgent=False)
@@ -369,8 +369,11 @@ def _store_early(context: Context, active: ActiveMessage, trigger: Trigger) -> N
     if active.queue is None:
         active.queue = deque()
     active.queue.appendleft(trigger)
-    decide = Decide(active.message.gid, active.version, _EARLY_RETRY_MS, active.decided_by)
-    context.group_commit.add(active, Trigger(_SUBMIT), decide)
+    context.group_commit.add(active, Trigger(_SUBMIT), _early(active, _EARLY_RETRY_MS))
+
+
+def _early(active: ActiveMessage, due_in_ms: int) -> DecideEarly:
+    return DecideEarly(active.message.gid, active.version, due_in_ms, active.decided_by, active.attempts, active.done)
 
 
 def report_incident(context: Context, active: ActiveMessage, trigger: Trigger, _: State) -> None:

@@ -16,7 +16,7 @@ from twophase.coordinator.state.active_message import ActiveMessage, Audited, On
 from twophase.core.audit_log import AuditEntry
 from twophase.core.lifecycle import State
 from twophase.stores.base import Store
-from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park
+from twophase.stores.batch import Complete, Decide, DecideEarly, Finish, Insert, Item, Park
 
 
 class Counting(Protocol):
@@ -84,7 +84,7 @@ def _described(entry: AuditEntry, active: ActiveMessage, trigger: Trigger, item:
             after = _state(item.state, parked=False)
         case Complete():
             after = _state(State.SUCCEEDED, parked=False)
-        case Decide():
+        case Decide() | DecideEarly():
             after = _state(State.SUBMITTED, parked=False)
         case Park():
             after = _state(active.state, parked=item.parked)

@@ -8,7 +8,7 @@ from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.context import Context
 from twophase.core import failpoint
 from twophase.core.lifecycle import Event, State
-from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Complete, Decide, DecideEarly, Finish, Insert, Item, Park, Redirect, Reschedule
 
 # Names of this module: see `machine`.
 _PREPARED: Final = State.PREPARED
@@ -44,10 +44,8 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
             _become(context, active, trigger)
         active.stored_due_ms = at_ms + item.due_in_ms
         active.state = _SUBMITTED
-        if not active.early:
-            active.attempts = 0
-            active.done = 0
-        active.early = False
+        active.attempts = 0
+        active.done = 0
         active.parked = False
         due_ms = context.runtime.clock.now_ms() + item.due_in_ms
         if item.due_in_ms:
@@ -71,12 +69,21 @@ def apply_committed(context: Context, active: ActiveMessage, trigger: Trigger, i
 
 
 def _seldom(
-    context: Context, active: ActiveMessage, trigger: Trigger, item: Complete | Redirect | Park, at_ms: int
+    context: Context,
+    active: ActiveMessage,
+    trigger: Trigger,
+    item: Complete | DecideEarly | Redirect | Park,
+    at_ms: int,
 ) -> None:
     if isinstance(item, Redirect):
         _redirected(context, active, trigger, item)
     elif isinstance(item, Park):
         _parked(context, active, trigger, item)
+    elif isinstance(item, DecideEarly):
+        active.stored_due_ms = at_ms + item.due_in_ms
+        active.state = _SUBMITTED
+        active.early = active.parked = False
+        context.memory.schedule(active, context.runtime.clock.now_ms() + item.due_in_ms)
     else:
         active.state = State.SUCCEEDED
         active.created_ms = at_ms

@@ -39,7 +39,7 @@ from twophase.core.errors import InvalidRequest, NotYetDelivered, StoreError, St
 from twophase.core.lifecycle import FINAL, TRANSITIONS, Action, Event, ReplyKind, State
 from twophase.core.message import same_content, same_prepared
 from twophase.core.verdict import BranchResult
-from twophase.stores.batch import Decide, Item, NotApplied, Rejected
+from twophase.stores.batch import DecideEarly, Item, NotApplied, Rejected
 from twophase.stores.rows import DecidedBy, LiveRow
 
 ATTEMPTS_USED_UP: Final = "its branches have failed as often in a row as attempts_max allows"
@@ -172,7 +172,7 @@ class StateMachine:
         """
         was_early = active.early
         apply_committed(self._context, active, trigger, item, at_ms)
-        if was_early and isinstance(item, Decide) and self._memory.times.used_up(active):
+        if was_early and isinstance(item, DecideEarly) and self._memory.times.used_up(active):
             self.handle(active, Trigger(Event.PARK, reason=ATTEMPTS_USED_UP))
         if trigger.on_reply is not None:
             self._reply(active, trigger, _OK)

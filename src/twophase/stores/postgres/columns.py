@@ -7,12 +7,12 @@ whether it is an array itself, so columns whose values are all the same, as most
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from twophase.core.audit_log import AuditEntry
 from twophase.core.gid import GID_CHARACTERS, born_ms
 from twophase.core.lifecycle import FINAL, State
-from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.batch import Complete, Decide, DecideEarly, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.postgres import statements
 from twophase.stores.postgres.auditing import Acts, act_columns
 from twophase.stores.postgres.queueing import NO_QUEUES, QueueColumns, queue_columns
@@ -27,6 +27,8 @@ _NO_CHANGES: tuple[Column, ...] = (None,) * 6
 _NO_INSERTS: tuple[Column, ...] = (None,) * 4
 _NO_ATTEMPTS: tuple[Column, ...] = (None,) * 9
 _NO_ENTRIES: list[int] = []
+APART: Final = (Redirect, DecideEarly)
+"""The kinds that no arrays of `flush.sql` are for."""
 
 
 class Columns:
@@ -44,6 +46,7 @@ class Columns:
 
     __slots__ = (
         "acts",
+        "apart",
         "arrays",
         "births",
         "entries_of",
@@ -52,7 +55,6 @@ class Columns:
         "order",
         "owners",
         "queues",
-        "redirects",
     )
 
     def __init__(
@@ -68,7 +70,7 @@ class Columns:
         changes: list[Reschedule | Park] = []
         inserts: list[Insert] = []
         completes: list[Complete] = []
-        self.redirects: set[int] = set()
+        self.apart: set[int] = set()
         """Items that no arrays are for: they go in a flush of their own."""
         indexes: tuple[list[int], list[int], list[int], list[int]] = ([], [], [], [])
         for index, item in items:
@@ -82,8 +84,8 @@ class Columns:
             elif kind is Finish:
                 finishes.append(item)  # type: ignore[arg-type]
                 indexes[0].append(index)
-            elif kind is Redirect:
-                self.redirects.add(index)
+            elif kind in APART:
+                self.apart.add(index)
             elif kind is Complete:
                 completes.append(item)  # type: ignore[arg-type]
                 inserts.append(_without_body(item))  # type: ignore[arg-type]
@@ -138,24 +140,24 @@ class Columns:
         return statements.FLUSH if self.births is None else statements.FLUSH_BORN
 
 
-class RedirectColumns:
-    """The parameters of a flush of redirects alone.
+class ApartColumns:
+    """The parameters of a flush of redirects and early decisions alone.
 
     Arguments:
-        items: (index in the batch, redirect).
+        items: (index in the batch, item).
         attempts: evidence to append.
         audited: acts of operators, by index in the batch.
     """
 
     __slots__ = ("arguments", "order")
 
-    statement: ClassVar[str] = statements.REDIRECT
+    statement: ClassVar[str] = statements.FLUSH_APART
     queues: ClassVar[QueueColumns] = NO_QUEUES
     entries_of: ClassVar[Sequence[int]] = ()
 
     def __init__(
         self,
-        items: Sequence[tuple[int, Redirect]],
+        items: Sequence[tuple[int, Redirect | DecideEarly]],
         attempts: Sequence[Attempt],
         audited: Mapping[int, AuditEntry],
     ) -> None:
@@ -163,9 +165,11 @@ class RedirectColumns:
         self.arguments: tuple[Column | int, ...] = (
             [item.gid for _, item in items],
             [item.version for _, item in items],
-            [item.due_ms for _, item in items],
+            [item.due_ms if isinstance(item, Redirect) else item.due_in_ms for _, item in items],
             [item.done for _, item in items],
-            [item.body for _, item in items],
+            [item.body if isinstance(item, Redirect) else None for _, item in items],
+            [0 if isinstance(item, Redirect) else item.attempts for _, item in items],
+            [None if isinstance(item, Redirect) else item.decided_by for _, item in items],
             *attempt_columns(attempts),
             *(_acts(self.order, audited) or act_columns(())),
         )

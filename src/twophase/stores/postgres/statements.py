@@ -23,7 +23,7 @@ FLUSH_BORN: Final = read("flush_born")
 FLUSH_AUDITED: Final = read("flush_audited")
 FLUSH_BORN_AUDITED: Final = read("flush_born_audited")
 FLUSH_QUEUES: Final = read("flush_queues")
-REDIRECT: Final = read("redirect")
+FLUSH_APART: Final = read("flush_apart")
 SETTLE: Final = read("settle")
 
 TAKE_SLOT: Final = read("take_slot")

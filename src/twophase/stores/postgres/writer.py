@@ -18,9 +18,9 @@ from twophase.core.audit_log import AuditEntry
 from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
 from twophase.core.gid import born_ms
 from twophase.core.hooks import Clock
-from twophase.stores.batch import Batch, Complete, FlushResult, Forgotten, Insert, Item, NotApplied, Redirect, Rejected
+from twophase.stores.batch import Batch, Complete, FlushResult, Forgotten, Insert, Item, NotApplied, Rejected
 from twophase.stores.postgres import reader, statements
-from twophase.stores.postgres.columns import Columns, RedirectColumns
+from twophase.stores.postgres.columns import APART, ApartColumns, Columns
 from twophase.stores.postgres.connection import Connection
 from twophase.stores.postgres.failures import FAILURES, FORGOTTEN, is_beaten, is_data, is_lost, store_error
 from twophase.stores.postgres.node_slots import NodeSlot, Settled
@@ -220,8 +220,8 @@ class Writer:
     ) -> Answer:
         while True:
             columns = Columns(items, attempts, self._audited, self._appends, self._progress)
-            if columns.redirects:
-                return await self._put_redirects_first(items, attempts, clock_ms, deadline)
+            if columns.apart:
+                return await self._put_apart_first(items, attempts, clock_ms, deadline)
             if columns.oldest_born_ms < self._horizon_ms:
                 return await self._put_without_forgotten(items, attempts, clock_ms, deadline)
             try:
@@ -231,14 +231,14 @@ class Writer:
             except _BadData as error:
                 return await self._put_in_parts(items, attempts, clock_ms, deadline, str(error))
 
-    async def _put_redirects_first(
+    async def _put_apart_first(
         self, items: Indexed, attempts: Sequence[Attempt], clock_ms: int | None, deadline: Deadline
     ) -> Answer:
-        """Flush the redirects with the evidence, then the other items."""
-        redirects = [(index, item) for index, item in items if isinstance(item, Redirect)]
-        rest = [one for one in items if not isinstance(one[1], Redirect)]
+        """Flush what has a statement of its own with the evidence, then the other items."""
+        apart = [(index, item) for index, item in items if isinstance(item, APART)]
+        rest = [one for one in items if not isinstance(one[1], APART)]
         try:
-            first = await self._send(RedirectColumns(redirects, attempts, self._audited), clock_ms, deadline)
+            first = await self._send(ApartColumns(apart, attempts, self._audited), clock_ms, deadline)
         except _BadData as error:
             if attempts or len(items) > 1:
                 return await self._put_in_parts(items, attempts, clock_ms, deadline, str(error))
@@ -287,7 +287,7 @@ class Writer:
         assert at_ms is not None, "there was something to write"
         return Answer(at_ms, refused, numbers, lost)
 
-    async def _send(self, columns: Columns | RedirectColumns, clock_ms: int | None, deadline: Deadline) -> Answer:
+    async def _send(self, columns: Columns | ApartColumns, clock_ms: int | None, deadline: Deadline) -> Answer:
         """One call, and as many more as it takes to know that exactly one was committed."""
         beaten = 0
         while True:
@@ -422,7 +422,7 @@ class Writer:
         return self._slot
 
 
-def _answer(at_ms: int, refused: Sequence[int], columns: Columns | RedirectColumns) -> Answer:
+def _answer(at_ms: int, refused: Sequence[int], columns: Columns | ApartColumns) -> Answer:
     """Return the outcome; `refused` has items as 1, 2 … and progress as -2, -3 …."""
     items: dict[int, Rejected | Forgotten | None] = {columns.order[place - 1]: None for place in refused if place > 0}
     return Answer(at_ms, items, lost=frozenset([-2 - place for place in refused if place < 0]))

@@ -16,7 +16,18 @@ from typing import Final
 
 from twophase.core.gid import born_ms, lowest_gid
 from twophase.core.lifecycle import FINAL, STORED, State
-from twophase.stores.batch import Complete, Decide, Finish, Insert, Item, Park, Redirect, Rejected, Reschedule
+from twophase.stores.batch import (
+    Complete,
+    Decide,
+    DecideEarly,
+    Finish,
+    Insert,
+    Item,
+    Park,
+    Redirect,
+    Rejected,
+    Reschedule,
+)
 from twophase.stores.rows import Attempt
 from twophase.stores.sqlite import statements
 from twophase.stores.sqlite.statements import ROWS_MAX, Row, RowsStatement
@@ -46,11 +57,12 @@ class CountShort(Exception):
 class Changes:
     """The items of a batch by kind."""
 
-    __slots__ = ("births", "completes", "decides", "finishes", "inserts", "parks", "redirects", "reschedules")
+    __slots__ = ("births", "completes", "decides", "early", "finishes", "inserts", "parks", "redirects", "reschedules")
 
     def __init__(self) -> None:
         self.finishes: list[Change] = []
         self.decides: list[Change] = []
+        self.early: list[Change] = []
         self.reschedules: list[Change] = []
         self.parks: list[Change] = []
         self.redirects: list[Change] = []
@@ -107,6 +119,9 @@ def sort_by_kind(items: Sequence[Item]) -> Changes:
                 changes.parks.append((index, row))
             case Redirect():
                 changes.redirects.append((index, (item.gid, item.version, item.due_ms, item.done, item.body)))
+            case DecideEarly():
+                row = (item.gid, item.version, item.due_in_ms, str(item.decided_by), item.attempts, item.done)
+                changes.early.append((index, row))
             case Complete():
                 changes.completes.append((index, (item.gid, item.done, item.body, item.owner or None)))
     return changes
@@ -153,7 +168,9 @@ class Applying:
 
     def sift(self, changes: Changes) -> Changes:
         """Put aside, in `lost`, what would not meet the row it expects; return the rest."""
-        expecting: list[Change] = [(index, (index, row[0], row[1], _PREPARED)) for index, row in changes.decides]
+        expecting: list[Change] = [
+            (index, (index, row[0], row[1], _PREPARED)) for index, row in changes.decides + changes.early
+        ]
         for kind in (changes.finishes, changes.reschedules, changes.parks, changes.redirects):
             expecting += [(index, (index, row[0], row[1], 0)) for index, row in kind]
         self._ask(statements.UNMATCHED, expecting)
@@ -171,6 +188,7 @@ class Applying:
         for statement, part in (
             (statements.FINISH, changes.finishes),
             (statements.DECIDE, changes.decides),
+            (statements.DECIDE_EARLY, changes.early),
             (statements.RESCHEDULE, changes.reschedules),
             (statements.PARK, changes.parks),
             (statements.REDIRECT, changes.redirects),

@@ -72,6 +72,7 @@ class RowsStatement:
 INSERT: Final = RowsStatement("insert")
 BORN: Final = RowsStatement("born")
 DECIDE: Final = RowsStatement("decide")
+DECIDE_EARLY: Final = RowsStatement("decide_early")
 RESCHEDULE: Final = RowsStatement("reschedule")
 PARK: Final = RowsStatement("park")
 REDIRECT: Final = RowsStatement("redirect")
