@@ -24,11 +24,18 @@ def _fields(value: Any) -> Any:
     The model is recognized by its method, without importing the library.
 
     Raises:
-        TypeError: no model, or one with a secret, of which pydantic writes stars.
+        TypeError: no model, or one with a secret, of which pydantic writes stars; or a row of SQLModel that lacks
+            fields, which pydantic leaves out.
     """
     dump = getattr(value, "model_dump", None)
     if dump is None or isinstance(value, type):
         raise TypeError(f"{type(value).__name__} has no JSON form; give its fields")
+    row = getattr(value, "_sa_instance_state", None)
+    if row is not None and (lacking := row.unloaded.intersection(type(value).model_fields)):
+        raise TypeError(
+            f"{type(value).__name__} is a row whose {', '.join(sorted(lacking))} is not loaded, as after a commit; "
+            "refresh it first"
+        )
     fields = dump(mode="json")
     if _STARS in str(fields) and any(hasattr(one, "get_secret_value") for _, one in _leaves(dump())):
         raise TypeError(f"{type(value).__name__} holds a secret, whose JSON is stars; give its get_secret_value()")

@@ -8,6 +8,7 @@ import decimal
 import enum
 import math
 import re
+import types
 import uuid
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,27 @@ def test_payload_becomes_what_the_page_says(value: str, json: str) -> None:
 
 def test_the_page_has_a_table() -> None:
     assert len(rows()) > 12
+
+
+class Row(pydantic.BaseModel):
+    """A row of SQLModel: pydantic writes only what SQLAlchemy has loaded."""
+
+    pieces: int
+    due: dt.date | None = None
+    _sa_instance_state: Any = pydantic.PrivateAttr()
+
+    def expire(self, *names: str) -> Row:
+        for name in names:
+            del vars(self)[name]
+        self._sa_instance_state = types.SimpleNamespace(unloaded={*names, "a_relationship"})
+        return self
+
+
+def test_a_row_whose_fields_are_expired_is_refused() -> None:
+    assert sent(Row(pieces=2).expire()) == b'{"pieces":2,"due":null}'
+    for payload in (Row(pieces=2).expire("due", "pieces"), {"rows": [Row(pieces=2).expire("due", "pieces")]}):
+        with pytest.raises(InvalidRequest, match="Row is a row whose due, pieces is not loaded, as after a commit"):
+            sent(payload)
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
