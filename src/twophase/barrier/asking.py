@@ -28,6 +28,7 @@ from twophase.core.errors import (
     BarrierError,
     BarrierTableUnusable,
     BranchesLost,
+    ConfigurationError,
     DatabaseIsReplica,
     TransactionLost,
     WrongDatabase,
@@ -133,6 +134,18 @@ def write_row(
     if "read_check_back" in dialect.statements:
         rows = yield say(dialect, "read_check_back", table, gid=gid)
     return rows
+
+
+def bounded_ms(lock_timeout: float | timedelta) -> int:
+    """Return the longest wait for a lock in milliseconds.
+
+    Raises:
+        ConfigurationError: it is less than one, which PostgreSQL takes for no bound at all.
+    """
+    lock_timeout_ms = as_ms(lock_timeout)
+    if lock_timeout_ms < 1:
+        raise ConfigurationError(f"lock_timeout: {lock_timeout} is too short; the least is a millisecond.")
+    return lock_timeout_ms
 
 
 def bounds_of(lock_timeout_ms: int) -> dict[str, Any]:
@@ -254,7 +267,7 @@ def check_back(
 
     Raises:
         InvalidRequest: the gid cannot be one.
-        ConfigurationError: the table's name cannot be one.
+        ConfigurationError: the table's name cannot be one, or `lock_timeout` is less than a millisecond.
 
     >>> import sqlite3; from twophase.barrier import install
     >>> bank = sqlite3.connect(":memory:"); _ = install(bank)
@@ -264,7 +277,7 @@ def check_back(
     assert not lasting or prepared_at_ms is None, "a row with a time of prepare is cleaned some day"
     question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity, lasting)
     validate_table(table)
-    lock_timeout_ms = as_ms(lock_timeout)
+    lock_timeout_ms = bounded_ms(lock_timeout)
     try:
         transaction = open_transaction(engine, lock_timeout_ms=lock_timeout_ms)
         try:
@@ -298,7 +311,7 @@ async def acheck_back(
     """
     question = CheckBackQuestion(validate_gid(gid), prepared_at_ms, identity)
     validate_table(table)
-    lock_timeout_ms = as_ms(lock_timeout)
+    lock_timeout_ms = bounded_ms(lock_timeout)
     try:
         transaction = await aopen_transaction(engine, lock_timeout_ms=lock_timeout_ms, pool_timeout_ms=lock_timeout_ms)
         try:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self
 
 import msgspec
 
-from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, acheck_back, check_back
+from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, acheck_back, bounded_ms, check_back
 from twophase.barrier.branch import read_gid, require_message
 from twophase.barrier.dialect import validate_table
 from twophase.barrier.fault import code_of
@@ -27,7 +27,6 @@ from twophase.core.errors import CallNotSigned, InvalidRequest, PageRefused, Wro
 from twophase.core.gid import PROBE_GID
 from twophase.core.probe import PROBE_OP, PROBE_VERDICT, REFUSED_OP, ProbeReport
 from twophase.core.signature import SIGNATURE_HEADER, Signature, SigningKey, known_keys
-from twophase.core.spans import as_ms
 from twophase.core.verdict import STATUS_OF_VERDICT, VERDICT_HEADER, Verdict
 
 _JSON = {"content-type": "application/json"}
@@ -65,9 +64,10 @@ class CheckBackPolicy(msgspec.Struct, frozen=True):
         """Return the policy that a route's arguments ask for.
 
         Raises:
-            ConfigurationError: the table's name cannot be one, or a key cannot be one.
+            ConfigurationError: the table's name cannot be one, a key cannot be one, or `lock_timeout` is less than a
+                millisecond.
         """
-        return cls(validate_table(table), as_ms(lock_timeout), require_identity, known_keys(keys))
+        return cls(validate_table(table), bounded_ms(lock_timeout), require_identity, known_keys(keys))
 
 
 def parse_query(parameters: Mapping[str, Any]) -> CheckBackQuestion:

@@ -108,7 +108,8 @@ def check_blueprint(
         as_sent: gives the path that the coordinator called, where a proxy rewrites it.
 
     Raises:
-        ConfigurationError: the table's name cannot be one, or a key cannot be one.
+        ConfigurationError: the table's name cannot be one, a key cannot be one, or `lock_timeout` is less than a
+            millisecond.
         UnsupportedEngine: the engine is a URL.
     """
     refuse_url(engine)

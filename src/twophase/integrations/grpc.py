@@ -149,7 +149,8 @@ def check_handler(
             statement. Branches are verified by `signed_calls`.
 
     Raises:
-        ConfigurationError: the table's name cannot be one, or a key cannot be one.
+        ConfigurationError: the table's name cannot be one, a key cannot be one, or `lock_timeout` is less than a
+            millisecond.
         UnsupportedEngine: the engine is a URL.
     """
     refuse_url(engine)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion
+from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, check_back
 from twophase.barrier.branch import BranchCall, read_call
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
@@ -20,7 +21,7 @@ from twophase.barrier.http_answer import (
     sheltered,
 )
 from twophase.barrier.signing import http_call
-from twophase.core.errors import InvalidRequest
+from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.verdict import Verdict, interpret_check_back
 
 QUERY = {"gid": "g", "trans_type": "msg", "op": "msg", "branch_id": "00", "prepared_at": "17", "barrier": "mine"}
@@ -33,6 +34,14 @@ def test_our_coordinator_and_dtm_s_understand_every_verdict(verdict: Verdict, ex
     status, headers, body = answer_of(CheckBackAnswer(verdict, evidence="because"))
     header = headers["x-twophase-verdict"] if explicit else None
     assert interpret_check_back(status, header, body, explicit=explicit) is verdict
+
+
+@pytest.mark.parametrize("span", [0, 0.0004, -1, timedelta(0)])
+def test_a_wait_of_no_millisecond_is_refused_since_postgresql_takes_it_for_no_bound(span: float | timedelta) -> None:
+    with pytest.raises(ConfigurationError, match=r"lock_timeout: .* is too short"):
+        CheckBackPolicy.of("barrier", span, require_identity=True)
+    with pytest.raises(ConfigurationError, match=r"lock_timeout: .* is too short"):
+        check_back(object(), "g", lock_timeout=span)
 
 
 def test_branches_go_only_with_a_commit() -> None:
