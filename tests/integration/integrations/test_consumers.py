@@ -125,7 +125,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     one.query("create table stock (article integer primary key, free integer)")
     one.query("insert into stock values (7, 10)")
     yield one
-    request_finished.disconnect(dispatch_uid="twophase cleaning shop")
+    request_finished.disconnect(dispatch_uid="twophase cleaning shop barrier")
     request_started.connect(close_old_connections)
     request_finished.connect(close_old_connections)
     connections["shop"].close()
@@ -170,6 +170,23 @@ def test_a_producer_whose_coordinator_is_away_answers_503(shop: Shop) -> None:
 def test_what_is_committed_is_never_answered_with_503(shop: Shop) -> None:
     status, _, headers = shop.post("/payments", {}, {})
     assert (status, "retry-after" in headers) == (500, False)
+
+
+def test_django_cleans_each_barrier_table_of_an_alias(monkeypatch: pytest.MonkeyPatch) -> None:
+    hinted: list[BarrierCleaner] = []
+
+    def hint(cleaner: BarrierCleaner) -> None:
+        hinted.append(cleaner)
+
+    monkeypatch.setattr(BarrierCleaner, "hint", hint)
+    tables = ("barrier", "orders_barrier")
+    cleaners = [on_django.clean_barrier("both", ["http://coordinator:1"], table=table) for table in tables]
+    try:
+        request_finished.send(sender=None)
+    finally:
+        for table in tables:
+            request_finished.disconnect(dispatch_uid=f"twophase cleaning both {table}")
+    assert hinted == cleaners
 
 
 def test_old_barrier_rows_are_removed_after_an_answer(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
