@@ -45,7 +45,7 @@ class Block:
         handle: what the code executes its statements on.
     """
 
-    __slots__ = ("__weakref__", "_elsewhere", "handle", "is_open", "outer", "sessions")
+    __slots__ = ("__weakref__", "_elsewhere", "handle", "is_open", "lost", "outer", "sessions")
 
     def __init__(self, handle: Any) -> None:
         """Refuse writes beside the handle from now on."""
@@ -58,6 +58,8 @@ class Block:
 
         The handle is not among them.
         """
+        self.lost: OutsideTransaction | None = None
+        """The error of a session that the code has closed with unwritten changes."""
         self._elsewhere: Elsewhere | None = None
         if "sqlalchemy" in sys.modules:
             from twophase.barrier.adapters import sqlalchemy_beside  # noqa: PLC0415 -- an extra
@@ -87,8 +89,8 @@ class Block:
             seen: what the code raised.
 
         Returns:
-            The error of a block that ended well, and left unwritten changes in a session. They would be lost, or
-            written behind the commit.
+            The error of a block that ended well, and left or closed a session with unwritten changes. They would be
+            lost, or written behind the commit.
         """
         self.is_open = False
         reference = _current.get()
@@ -97,8 +99,8 @@ class Block:
         if self._elsewhere is not None:
             self._elsewhere.release()
         sessions, self.sessions = self.sessions, {}
-        outside: OutsideTransaction | None = None
-        if seen is None and sessions:
+        outside = None if seen is not None else self.lost
+        if seen is None and outside is None and sessions:
             from twophase.barrier.adapters import sqlalchemy_beside  # noqa: PLC0415 -- an extra
 
             outside = sqlalchemy_beside.unwritten(self.handle, sessions.values())

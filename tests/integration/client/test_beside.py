@@ -231,7 +231,81 @@ def test_a_session_on_the_blocks_connection_that_was_not_flushed_is_refused(
     assert (shop.orders(), shop.rows()) == (0, ["rollback"])
 
 
-@pytest.mark.parametrize("end", ["flush", "commit", "close", "expunge"])
+def close_added(connection: Connection) -> None:
+    with Session(connection) as session:
+        session.add(Order(pieces=1))
+
+
+def close_changed(connection: Connection) -> None:
+    with Session(connection) as session:
+        session.scalars(select(Order)).one().pieces = 7
+
+
+def close_deleted(connection: Connection) -> None:
+    with Session(connection) as session:
+        session.delete(session.scalars(select(Order)).one())
+
+
+def close_again(connection: Connection) -> None:
+    session = Session(connection)
+    for _ in range(2):
+        session.add(Order(pieces=1))
+        session.flush()
+        session.close()
+    session.add(Order(pieces=1))
+    session.close()
+
+
+@pytest.mark.parametrize("business", [close_added, close_changed, close_deleted, close_again])
+def test_a_session_that_is_closed_with_unwritten_changes_is_refused(
+    shop: Shop, coordinator: RecordingCoordinator, business: Callable[[Connection], None]
+) -> None:
+    """Their changes would be lost, and the message delivered."""
+    with shop.engine.begin() as connection:
+        connection.execute(insert(Order).values(pieces=1))
+    message = Message(coordinator.url).add("http://bank-b/in")
+    with pytest.raises(OutsideTransaction, match="a Session was closed that held changes of Order") as refused:
+        message.do_and_submit(shop.engine, business, CHECK)
+    assert "flush()" in refused.value.remedy
+    with pytest.raises(OutsideTransaction):
+        once(shop.engine, CALL, business)
+    assert (shop.orders(), shop.rows()) == (1, ["rollback"])
+
+
+async def test_an_async_session_that_is_closed_with_unwritten_changes_is_refused(
+    shop: Shop, async_engine: AsyncEngine
+) -> None:
+    async def effect(connection: Any) -> None:
+        async with AsyncSession(connection) as session:
+            session.add(Order(pieces=1))
+
+    with pytest.raises(OutsideTransaction):
+        await aonce(async_engine, CALL, effect)
+    assert (shop.orders(), shop.rows()) == (0, [])
+
+
+def test_a_session_that_is_closed_by_an_error_is_taken(shop: Shop, coordinator: RecordingCoordinator) -> None:
+    message = Message(coordinator.url).add("http://bank-b/in")
+    with message.transaction(shop.engine, CHECK) as connection:
+        with contextlib.suppress(KeyError), Session(connection) as session:
+            session.add(Order(pieces=1))
+            raise KeyError
+        with Session(connection) as session:
+            session.add(Order(pieces=2))
+            session.flush()
+    assert (shop.orders(), shop.rows()) == (1, ["msg"])
+    session.add(Order(pieces=1))
+    session.close()  # behind the block, it is the application's
+
+
+def test_a_session_of_its_own_may_drop_changes(shop: Shop, coordinator: RecordingCoordinator) -> None:
+    message = Message(coordinator.url).add("http://bank-b/in")
+    with message.transaction(shop.engine, CHECK), Session(shop.engine) as session:
+        session.add(Order(pieces=1))
+    assert (shop.orders(), shop.rows()) == (0, ["msg"])
+
+
+@pytest.mark.parametrize("end", ["flush", "commit", "expunge"])
 def test_a_session_on_the_blocks_connection_that_holds_nothing_is_taken(
     shop: Shop, coordinator: RecordingCoordinator, end: str
 ) -> None:

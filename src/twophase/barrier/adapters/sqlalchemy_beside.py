@@ -2,7 +2,7 @@
 
 They are seen by listeners to every Engine and every Session, which are added with the first block. A statement that
 writes is refused before it is executed. What a session still holds when the block ends is refused then: it would be
-written behind the commit, or never.
+written behind the commit, or never. So is what one on the block's connection holds when it is closed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
 
-from twophase.barrier.beside import open_blocks
+from twophase.barrier.beside import Block, open_blocks
 from twophase.barrier.written import writes
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import OutsideTransaction
@@ -91,17 +92,33 @@ def _note(session: Any) -> None:
         return
     bind = session.bind
     own = [one for one in blocks if isinstance(bind, Connection) and _is_inside(one.handle, bind)]
-    (own or blocks)[0].sessions[id(session)] = session
+    block = (own or blocks)[0]
+    block.sessions[id(session)] = session
+    if own:
+        vars(session)["close"] = partial(_close, session, block)  # no event comes before it; `with Session(…)` calls it
 
 
-def unwritten(handle: Any, sessions: Iterable[Any]) -> OutsideTransaction | None:
+def _close(session: Any, block: Block) -> None:
+    """Close a session on a block's connection, which loses unwritten changes.
+
+    Behind an error they are meant to be.
+    """
+    vars(session).pop("close", None)
+    if block.is_open and block.lost is None and sys.exc_info()[1] is None:
+        block.lost = unwritten(block.handle, [session], "a Session was closed that")
+    session.close()
+
+
+def unwritten(
+    handle: Any, sessions: Iterable[Any], when: str = "the block ended while a Session"
+) -> OutsideTransaction | None:
     """Return the error for sessions that hold unwritten changes."""
     for session in sessions:
         changed = [*session.new, *session.deleted, *(one for one in session.dirty if session.is_modified(one))]
         bind = _bind_of(session, changed)
         if not changed or (bind is not None and bind.get_execution_options().get(ALLOWED)):
             continue
-        what = f"the block ended while a Session held changes of {_classes(changed)} that were not written"
+        what = f"{when} held changes of {_classes(changed)} that were not written"
         if isinstance(bind, Connection) and _is_inside(handle, bind):
             return OutsideTransaction(
                 f"{what}.", remedy="Call `flush()` or `commit()` of the Session at the end of the block."
