@@ -104,6 +104,20 @@ async def test_a_commit_listener_that_does_no_harm_is_heard(bank: Bank, coordina
     assert bank.ledger.balance() == 70
 
 
+@pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine"))
+async def test_a_connection_that_leaves_its_pool_in_the_block_commits(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def business(handle: BusinessHandle) -> None:
+        (getattr(handle.handle, "sync_connection", None) or handle.handle).detach()
+        await transfer(handle)
+
+    message = transfer_message(coordinator)
+    await bank.transact(message, business)
+    assert message.submitted
+    assert bank.ledger.balance() == 70
+
+
 @POSTGRES
 async def test_a_listener_that_answers_our_very_look_with_an_error_is_not_asked(
     bank: Bank, coordinator: RecordingCoordinator

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
 
 from twophase.barrier.adapters.sqlalchemy_commit import (
+    driver_of,
     execute,
     held_to_one_database,
     is_left_open,
@@ -47,10 +48,6 @@ def dialect_of(bind: Engine | Connection) -> Dialect:
     return dialect
 
 
-def _driver(connection: Connection) -> Any:
-    return connection.connection.driver_connection
-
-
 def _run_below(connection: Connection, sql: str) -> list[Row]:
     """Run a PRAGMA below SQLAlchemy, where a statement begins no transaction."""
     cursor = connection.connection.cursor()
@@ -66,7 +63,7 @@ def _commits_by_itself(connection: Connection) -> bool:
     detect = getattr(connection.dialect, "detect_autocommit_setting", None)  # from SQLAlchemy 2.1 on
     if detect is not None:
         return bool(detect(raw))
-    for one in (raw, _driver(connection)):  # asyncmy's adapter has no such method
+    for one in (raw, driver_of(connection)):  # asyncmy's adapter has no such method
         if hasattr(one, "get_autocommit"):
             return bool(one.get_autocommit())
     if hasattr(raw, "isolation_level") and connection.dialect.name == "sqlite":
@@ -102,7 +99,7 @@ def _begin_on_driver(connection: Connection, dialect: Dialect) -> None:
     SQLite's drivers begin by themselves, late and deferred. An application that has taught SQLAlchemy to say BEGIN
     itself (the recipe for SAVEPOINT) has a transaction already, although its driver claims to be in autocommit.
     """
-    if dialect is SQLITE and _driver(connection).in_transaction:
+    if dialect is SQLITE and driver_of(connection).in_transaction:
         return
     if _commits_by_itself(connection):
         raise AutocommitRefused
@@ -217,7 +214,7 @@ class SessionTransaction:
             if self.dialect is SQLITE:
                 if lock_timeout_ms is not None:
                     self._settings.bound_wait(lock_timeout_ms)
-                if not _driver(self._connection).in_transaction:
+                if not driver_of(self._connection).in_transaction:
                     self._settings.make_durable()
             _begin_on_driver(self._connection, self.dialect)
         except BaseException:
@@ -267,7 +264,7 @@ class JoinedTransaction:
         self._connection = session.connection()
         claim(self._connection)
         _restored_at_its_end(self._connection, self.dialect)
-        if self.dialect is SQLITE and not _driver(self._connection).in_transaction:
+        if self.dialect is SQLITE and not driver_of(self._connection).in_transaction:
             SqliteSettings(lambda sql: _run_below(self._connection, sql)).make_durable()
         _begin_on_driver(self._connection, self.dialect)
         session.flush()  # an error of the application's pending objects must not look like the barrier's

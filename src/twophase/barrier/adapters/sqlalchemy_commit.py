@@ -115,8 +115,13 @@ def is_left_open(connection: Connection) -> bool:
     """Return True where asyncpg is in a transaction and its adapter has forgotten it."""
     if connection.dialect.driver != "asyncpg" or connection.closed or connection.invalidated:
         return False
-    driver: Any = connection.connection.driver_connection
-    return bool(driver.is_in_transaction())
+    return bool(driver_of(connection).is_in_transaction())
+
+
+def driver_of(connection: Connection) -> Any:
+    """Return the driver's own connection, also of a detached Connection."""
+    adapted: Any = connection.connection.dbapi_connection
+    return connection.dialect.get_driver_connection(adapted)
 
 
 class _Dispatch:
@@ -235,7 +240,7 @@ def _commit(connection: Connection) -> None:
     pooled: Any = connection.connection
     try:
         commit = _COMMITS.get(connection.dialect.driver)
-        pooled.dbapi_connection.commit() if commit is None else commit(pooled)
+        pooled.dbapi_connection.commit() if commit is None else commit(connection)
     except TransactionLost:
         roll_back_below(connection)
         raise
@@ -243,14 +248,14 @@ def _commit(connection: Connection) -> None:
         _release(connection)
 
 
-def _commit_by_statement(pooled: Any) -> None:
+def _commit_by_statement(connection: Connection) -> None:
     """Send COMMIT as a statement, whose tag psycopg keeps.
 
     Its own commit would then send nothing, because no transaction is open.
     """
-    if pooled.driver_connection.info.transaction_status == _IDLE:
+    if driver_of(connection).info.transaction_status == _IDLE:
         raise TransactionLost  # psycopg would begin another one first
-    cursor = pooled.cursor()
+    cursor: Any = connection.connection.cursor()
     try:
         ended = cursor.execute("commit").statusmessage
     finally:
@@ -259,19 +264,20 @@ def _commit_by_statement(pooled: Any) -> None:
         raise TransactionLost
 
 
-def _commit_unless_aborted(pooled: Any) -> None:
+def _commit_unless_aborted(connection: Connection) -> None:
     """Commit by psycopg2, unless the transaction is aborted.
 
     Its commit keeps no tag, and behind a COMMIT that was sent as a statement it would send another one.
     """
-    if pooled.dbapi_connection.get_transaction_status() != _IN_TRANSACTION:
+    driver = driver_of(connection)
+    if driver.get_transaction_status() != _IN_TRANSACTION:
         raise TransactionLost
-    pooled.dbapi_connection.commit()
+    driver.commit()
 
 
 _HOLDER: Final = "twophase_holder"
 _HELD: Final = ("cursor", "commit", "rollback")
-_COMMITS: Final[dict[str, Callable[[Any], None]]] = {
+_COMMITS: Final[dict[str, Callable[[Connection], None]]] = {
     "psycopg": _commit_by_statement,
     "psycopg_async": _commit_by_statement,
     "psycopg2": _commit_unless_aborted,

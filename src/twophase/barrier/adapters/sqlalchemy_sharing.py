@@ -62,6 +62,6 @@ def require_outside(connection: Connection) -> None:
     Raises:
         OpenTransaction: the driver is in a transaction that was not begun by this Connection.
     """
-    driver: Any = connection.connection.driver_connection
-    if driver.in_transaction:
+    adapted: Any = connection.connection.dbapi_connection
+    if connection.dialect.get_driver_connection(adapted).in_transaction:
         raise OpenTransaction
