@@ -21,7 +21,7 @@ import pytest
 from benchmarks.servers.ports import nobodys_port
 from tests.integration.postgres.every_statement import execute_all
 from tests.integration.postgres.refusals import WAIT_MS, as_user, execute, made, refusal
-from tests.servers.database import Database
+from tests.servers.database import Address, Database
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
 from tests.servers.proxy import Proxy
@@ -257,6 +257,35 @@ async def test_a_role_that_need_not_wait_for_the_disk_is_made_to_wait(database: 
 
     assert await writing.fetchval("show synchronous_commit") == "on"
     await store.stop()
+
+
+class _SetByFile(PostgresServer):
+    """A server whose `synchronous_commit` comes from its file.
+
+    An option of the command line would outrank the file.
+    """
+
+    def command(self, directory: Path, address: Address) -> list[str]:
+        return [one for one in super().command(directory, address) if "synchronous_commit" not in one]
+
+
+async def test_a_reload_of_the_configuration_does_not_end_the_wait_for_the_disk() -> None:
+    with running(_SetByFile()) as server:
+        database = server.create_database(f"test_{secrets.token_hex(6)}")
+        store = PostgresStore(database.dsn)
+        await store.start()
+        writing = await store._reconnecting.connected(store._reconnecting.deadline())
+        with psycopg.connect(database.dsn, autocommit=True) as other:
+            other.execute("alter system set synchronous_commit = off")
+            other.execute("select pg_reload_conf()")
+            async with asyncio.timeout(30):
+                while other.execute("show synchronous_commit").fetchone() != ("off",):
+                    await asyncio.sleep(0.01)
+
+        await flush(store, prepare("g"))
+
+        assert await writing.fetchval("show synchronous_commit") == "on"
+        await store.stop()
 
 
 def _place(dsn: str) -> psycopg.Connection[Any]:

@@ -171,5 +171,6 @@ async def _prove(connection: Connection, database: str, *, is_pooled: bool) -> N
             f"{database}: synchronous_commit is off, and behind a pooler only the database can change that:"
             " alter database … set synchronous_commit = on."
         )
-    if synchronous == "off":
-        await connection.execute("set synchronous_commit = on")
+    if not is_pooled:
+        # Of the session from now on, so that a reload of the server's configuration cannot turn it off.
+        await connection.execute(f"set synchronous_commit = {'on' if synchronous == 'off' else synchronous}")
