@@ -89,6 +89,7 @@ class Operator:
     ) -> None:
         self._store = runtime.store
         self._page_turns = runtime.page_turns
+        self._memory = memory
         self._machine = machine
         self._clock = runtime.clock
         self._find = find
@@ -117,7 +118,7 @@ class Operator:
         trigger = Trigger(
             Event.FORCE_STOP, None, None, DecidedBy.OPERATOR, act.describe("stopped"), override=act.override
         )
-        reply = await self._handle(gid, trigger, "stop", act)
+        reply = await self._handle(gid, trigger, "stop", act, row)
         if reply.error is None and reply.state is not State.FAILED:
             how = "its producer has committed" if row.state is State.PREPARED else "it is delivered"
             error = StateConflict(f"current status '{reply.state}', cannot stop: {how}.", gid=gid)
@@ -127,12 +128,12 @@ class Operator:
     async def park(self, gid: str, act: Act) -> Reply:
         """Ask and call no more until a redrive; the message is kept. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "park")
-        return refused if row is None else await self._perform(gid, Event.PARK, "park", act, "parked")
+        return refused if row is None else await self._perform(gid, Event.PARK, "park", act, "parked", row)
 
     async def redrive(self, gid: str, act: Act) -> Reply:
         """End the parking, and begin anew with all attempts. Errors as for `stop`."""
         row, refused = await self._find_live(gid, "redrive")
-        return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act, "redriven")
+        return refused if row is None else await self._perform(gid, Event.REDRIVE, "redrive", act, "redriven", row)
 
     async def retry_now(self, gid: str, act: Act) -> Reply:
         """Ask or call now instead of after the pause.
@@ -146,7 +147,7 @@ class Operator:
         if row.parked:
             error = StateConflict("the message is parked, and is not retried.", gid=gid, remedy="Redrive it.")
             return Reply(error, row.state, row.created_ms)
-        return await self._perform(gid, Event.HURRY, "retry-now", act, "tried now")
+        return await self._perform(gid, Event.HURRY, "retry-now", act, "tried now", row)
 
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act, gid_prefix: str = "") -> tuple[int, bool]:
         """Try messages now that would wait longer than `after_ms`; at most `limit`.
@@ -216,7 +217,7 @@ class Operator:
         trigger = Trigger(
             Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.describe("redirected"), redirection=redirection
         )
-        reply = await self._handle(gid, trigger, "redirect", act)
+        reply = await self._handle(gid, trigger, "redirect", act, row)
         return reply, trigger.moves if reply.error is None else ()
 
     async def _find_live(self, gid: str, verb: str) -> tuple[LiveRow | None, Reply]:
@@ -230,18 +231,25 @@ class Operator:
         final = StateConflict(f"current status '{row.state}', cannot {verb}.", gid=gid)
         return None, Reply(final, row.state, row.created_ms)
 
-    async def _perform(self, gid: str, event: Event, verb: str, act: Act, done: str) -> Reply:
+    async def _perform(
+        self, gid: str, event: Event, verb: str, act: Act, done: str, row: LiveRow | None = None
+    ) -> Reply:
         trigger = Trigger(event, None, None, DecidedBy.OPERATOR, act.describe(done))
-        return await self._handle(gid, trigger, verb, act)
+        return await self._handle(gid, trigger, verb, act, row)
 
-    async def _handle(self, gid: str, trigger: Trigger, verb: str, act: Act) -> Reply:
-        """Apply an operator's act; record it with the message and in the audit log."""
+    async def _handle(self, gid: str, trigger: Trigger, verb: str, act: Act, row: LiveRow | None) -> Reply:
+        """Apply an operator's act; record it with the message and in the audit log.
+
+        `row`: the message as it was read for the act. Another node may have changed it, and memory not know it yet.
+        """
 
         def begin(on_reply: OnReply, audited: Audited) -> None:
             trigger.on_reply, trigger.audited = on_reply, audited
             active = self._find(gid, on_reply)
             if active is None:
                 return
+            if row is not None and active.version < row.version and not (active.busy or active.queue or active.early):
+                self._memory.load_row(active, row)  # a round that calls other addresses ends with it
             if trigger.event is not Event.REDIRECT:  # whose action records each move
                 # Recorded first, so that both go with one flush.
                 attempt = Attempt(gid, AttemptKind.OPERATOR, "", "", self._clock.now_ms(), 0, 0, verb, trigger.reason)

@@ -159,6 +159,24 @@ async def test_a_redirect_at_another_node_is_done_there_and_the_owner_calls_the_
     assert nodes.a.destination.urls() == [IN]
 
 
+async def test_a_redirect_back_at_the_former_owner_goes_by_the_row_and_not_by_its_memory(nodes: Nodes) -> None:
+    await submitted_at_a(nodes)
+    await nodes.b.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything)
+
+    nodes.a.destination.hold(IN)
+    back = Redirection(IN, beginning=ELSEWHERE)
+    reply, moves = await nodes.a.coordinator.operator.redirect("g", back, EVE, anything)
+
+    assert reply.error is None, "the call goes there, whatever this node remembers"
+    assert [(move.before, move.after) for move in moves] == [(ELSEWHERE, IN)]
+    nodes.a.coordinator.tick()
+    await until(lambda: nodes.a.destination.urls() == [IN, IN])
+    await nodes.b.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything)
+    reply, moves = await nodes.a.coordinator.operator.redirect("g", Redirection(IN), EVE, anything)
+    assert [(move.before, move.after) for move in moves] == [(ELSEWHERE, IN)], "it does not go there already"
+    nodes.a.destination.release(IN)
+
+
 async def test_a_round_of_the_owner_that_ends_well_after_a_redirect_elsewhere_ends_nothing(nodes: Nodes) -> None:
     nodes.a.destination.hold(IN)
     await nodes.a.submit(message("g"))
