@@ -38,14 +38,15 @@ Validate = Callable[[Message, Sequence[Move]], None]
 class Act(msgspec.Struct, frozen=True):
     """The operator and the reason of an act, in the operator's own words.
 
-    Both may be empty. `override`: a stop counts although the producer of a prepared message gives no verdict. `actor`:
-    the client, for the audit log.
+    Both may be empty. `override`: a stop counts although the producer of a prepared message gives no verdict.
+    `prepared_only`: a stop is meant for a prepared message alone. `actor`: the client, for the audit log.
     """
 
     by: str = ""
     reason: str = ""
     override: bool = False
     actor: Actor = NOBODY
+    prepared_only: bool = False
 
     def entry(self, verb: str, gid: str) -> AuditEntry:
         """Return the act for the audit log.
@@ -115,8 +116,19 @@ class Operator:
         row, refused = await self._find_live(gid, "stop")
         if row is None:
             return refused
+        if act.prepared_only and row.state is not State.PREPARED:
+            error = StateConflict(
+                f"current status '{row.state}', cannot stop: it was to be stopped only while it is prepared.", gid=gid
+            )
+            return Reply(error, row.state, row.created_ms)
         trigger = Trigger(
-            Event.FORCE_STOP, None, None, DecidedBy.OPERATOR, act.describe("stopped"), override=act.override
+            Event.FORCE_STOP,
+            None,
+            None,
+            DecidedBy.OPERATOR,
+            act.describe("stopped"),
+            prepared_only=act.prepared_only,
+            override=act.override,
         )
         reply = await self._handle(gid, trigger, "stop", act, row)
         if reply.error is None and reply.state is not State.FAILED:

@@ -20,10 +20,12 @@ class ActRequest(msgspec.Struct):
 class StopRequest(ActRequest):
     """The body of a stop.
 
-    `override`: stop a prepared message although its producer, asked first, gives no verdict.
+    `override`: stop a prepared message although its producer, asked first, gives no verdict. `prepared_only`: refuse
+    the stop of a message that is submitted by now: the operator has seen it prepared.
     """
 
     override: bool = False
+    prepared_only: bool = False
 
 
 class Redirecting(ActRequest):

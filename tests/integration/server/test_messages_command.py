@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from tests.support.server_process import BranchService, ServerProcess, branch_service, serving
 from twophase.cli.app import app
+from twophase.cli.operating import acting, messages
 
 QUICK = ("--set", "retry_first_ms=600000", "--set", "retry_cap_ms=600000")
 runner = CliRunner()
@@ -145,6 +146,28 @@ async def test_a_stop_asks_before_and_reports_the_producers_answer(terminal: Ter
     assert "Stop order-2, which is prepared: its producer is asked first" in told
     told = await terminal.type("messages", "stop", "order-2", "--yes", code=1)
     assert told.startswith("TP-2001: current status 'submitted', cannot stop: its producer has committed.")
+
+
+@pytest.mark.parametrize("named", [("order-4",), ("--all", "--state", "prepared", "--gid-prefix", "order-")])
+async def test_what_was_prepared_when_the_operator_was_asked_is_not_stopped_once_it_is_submitted(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]
+) -> None:
+    loop = asyncio.get_running_loop()
+    steps = [{"action": terminal.branch.url("/down")}]
+    content = {"gid": "order-4", "steps": steps, "payloads": ["{}"], "query_prepared": terminal.branch.url("/check")}
+    await terminal.server.post("prepare", **content)
+
+    def submitted_meanwhile(question: str) -> None:
+        assert "producer" in question
+        submit = terminal.server.post("submit", **content)
+        assert asyncio.run_coroutine_threadsafe(submit, loop).result(60).status == 200
+
+    monkeypatch.setattr(messages, "confirm", submitted_meanwhile)
+    monkeypatch.setattr(acting, "confirm", submitted_meanwhile)
+    told = await terminal.type("messages", "stop", *named, code=1)
+
+    assert "current status 'submitted', cannot stop: it was to be stopped only while it is prepared" in told
+    assert await terminal.server.state("order-4") == "submitted"
 
 
 async def test_a_stop_without_the_producers_verdict_names_the_override(terminal: Terminal) -> None:

@@ -134,6 +134,22 @@ async def test_a_message_that_cannot_be_asked_about_is_stopped_by_the_operator(h
     assert view.reason == "stopped by an operator; it has no check-back address"
 
 
+async def test_a_stop_of_prepared_ones_alone_never_ends_a_submitted_one(harness: Harness) -> None:
+    prepared_only = Act("eve", "the order was cancelled", override=True, prepared_only=True)
+    for number in range(10):
+        gid = f"g{number}"
+        await harness.prepare(message(gid))
+        harness.destination.script[CHECK].append(Answer(500, b"down"))
+
+        submit, stop = await asyncio.gather(
+            harness.submit(message(gid)), harness.coordinator.operator.stop(gid, prepared_only)
+        )
+
+        assert submit.error is None
+        assert isinstance(stop.error, StateConflict)
+        await harness.until_state(gid, State.SUCCEEDED)
+
+
 async def test_a_submit_that_comes_while_the_producer_is_asked_is_not_stopped(harness: Harness) -> None:
     await harness.prepare(message("g"))
     harness.destination.script[CHECK].append(Answer(500, b"down"))

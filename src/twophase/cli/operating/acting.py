@@ -11,7 +11,7 @@ import getpass
 import inspect
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -175,8 +175,12 @@ def pages(api: Api, filters: Filters, position: str, limit: int) -> Iterator[Man
             return
 
 
-def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) -> tuple[list[T], int]:
+def perform(
+    api: Api, act: str, gids: list[str], body: object, answer: type[T], bodies: Mapping[str, object] | None = None
+) -> tuple[list[T], int]:
     """Do an act to each message; return the answers and the number of refusals.
+
+    `bodies`: those of messages with a body of their own, by gid.
 
     Each refusal has been printed. A single message that is refused ends the process, and so does a server that does not
     answer.
@@ -188,8 +192,9 @@ def perform(api: Api, act: str, gids: list[str], body: object, answer: type[T]) 
         task = progress.add_task(act, total=len(gids))
         for gid in gids:
             worded = functools.partial(_refusal_of, gid, one_of_many=len(gids) > 1)
+            sent = (bodies or {}).get(gid, body)
             try:
-                answers.append(api.post(path_of("messages", gid, act), body, answer, worded=worded))
+                answers.append(api.post(path_of("messages", gid, act), sent, answer, worded=worded))
             except typer.Exit as refusal:
                 if refusal.exit_code != EXIT_REFUSED or len(gids) == 1:
                     raise

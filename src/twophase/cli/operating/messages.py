@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final
 
@@ -197,12 +198,16 @@ def stop(asked: Asked) -> None:
         raise typer.Exit(EXIT_REFUSED)
     filters = asked.filters(parked=None, states=asked.states or sorted(UNFINISHED))
     chosen = left.chosen(api, "Stop", "unfinished", filters, _STOP_ALL_EFFECT)
+    # Who was told that a message is prepared, or asked for such ones alone, does not stop one that is submitted since.
+    only = msgspec.structs.replace(asked.request, prepared_only=True)
+    bodies = dict.fromkeys(chosen, only) if asked.everything and asked.states == ["prepared"] else {}
     if asked.gids and not asked.yes:
+        bodies = {gid: only for gid in chosen if states[gid] == "prepared"}
         for gid in chosen:
             prepared = f": its producer is asked first; {_WITHOUT_VERDICT[asked.request.override]}"
             effect = prepared if states[gid] == "prepared" else _SUBMITTED_EFFECT
             confirm(f"Stop {gid}, which is {states[gid]}{effect}?")
-    _act(api, "stop", "stopped", chosen, asked, refused)
+    _act(api, "stop", "stopped", chosen, asked, refused, bodies)
 
 
 def _states_of(api: Api, gids: list[str]) -> dict[str, str]:
@@ -288,10 +293,18 @@ def retry_now(asked: Asked) -> None:
 app.command(name="redirect", epilog=REDIRECT_EXAMPLES)(redirect)
 
 
-def _act(api: Api, act: str, done: str, gids: list[str], asked: Asked, refused: int = 0) -> None:
+def _act(
+    api: Api,
+    act: str,
+    done: str,
+    gids: list[str],
+    asked: Asked,
+    refused: int = 0,
+    bodies: Mapping[str, object] | None = None,
+) -> None:
     if asked.dry_run:
         return
-    acted, refused_now = perform(api, act, gids, asked.request, Acted)
+    acted, refused_now = perform(api, act, gids, asked.request, Acted, bodies)
     _tell(acted, refused + refused_now, done, as_json=asked.as_json)
 
 

@@ -100,9 +100,8 @@ class _Stop(msgspec.Struct, eq=False):
             return
         else:
             reason = f"{self.reason}; {why}"
-            trigger = Trigger(
-                Event.FORCE_STOP, None, self.on_reply, DecidedBy.OPERATOR, reason, asked=True, audited=self.audited
-            )
+            trigger = Trigger(Event.FORCE_STOP, None, self.on_reply, DecidedBy.OPERATOR, reason, asked=True)
+            trigger.prepared_only, trigger.audited = True, self.audited
         self.machine.handle(active, trigger)
 
     def _refuse(self, why: str) -> None:

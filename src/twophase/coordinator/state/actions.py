@@ -231,8 +231,8 @@ def _decide_early(context: Context, active: ActiveMessage, trigger: Trigger) -> 
 
 def _finish(context: Context, active: ActiveMessage, trigger: Trigger, next_state: State) -> None:
     delivered = trigger.event is _ALL_SUCCEEDED
-    if trigger.asked and active.state is _SUBMITTED:
-        return  # submitted while its producer was asked: the stop was meant for a prepared message
+    if trigger.prepared_only and active.state is _SUBMITTED:
+        return  # submitted meanwhile: the stop was meant for a prepared message
     if failpoint.ARMED and delivered:
         failpoint.reach("coordinator.before_finish")
     if delivered:

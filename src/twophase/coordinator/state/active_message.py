@@ -109,7 +109,8 @@ class Trigger(msgspec.Struct, eq=False):
 
     `merged`: the message after this trigger's change is durable, where that is another one.
     `confirmed`: the store was asked after the trigger arrived, so memory is no older than the request.
-    `asked`: a force stop whose producer was asked first and gave no verdict; it is meant for a prepared message alone.
+    `asked`: a force stop whose producer was asked first and gave no verdict.
+    `prepared_only`: a force stop that is meant for a prepared message alone, as every `asked` one is.
     `override`: a force stop that counts without a verdict.
     `pause_ms`: time until the next try; 0 for the schedule's.
     `created_ms`: the birth of a message that was begun at another coordinator; see `stores.base.Insert`.
@@ -129,6 +130,7 @@ class Trigger(msgspec.Struct, eq=False):
     merged: Message | None = None
     confirmed: bool = False
     asked: bool = False
+    prepared_only: bool = False
     override: bool = False
     pause_ms: int = 0
     redirection: Redirection | None = None

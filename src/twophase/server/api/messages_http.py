@@ -272,8 +272,10 @@ def act_of(asked: ActRequest, request: Request) -> Act:
     for field, text in (("by", asked.by), ("reason", asked.reason)):
         if len(text) > _REASON_CHARACTERS_MAX:
             raise InvalidRequest(f"{field}: {len(text)} characters, at most {_REASON_CHARACTERS_MAX} are kept.")
-    override = isinstance(asked, StopRequest) and asked.override
-    return Act(by_of(caller_of(request), asked.by), asked.reason, override, actor_of(request))
+    by, actor = by_of(caller_of(request), asked.by), actor_of(request)
+    if isinstance(asked, StopRequest):
+        return Act(by, asked.reason, asked.override, actor, asked.prepared_only)
+    return Act(by, asked.reason, actor=actor)
 
 
 def _search_of(request: Request) -> tuple[Search, str, int]:
