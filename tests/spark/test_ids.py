@@ -103,3 +103,26 @@ def test_ids_are_found_again_on_mariadb(mariadb_database: ServerDatabase) -> Non
     kinds = {"integer": "7", "bigint unsigned": "7", "varbinary(9)": "'tp01'", "blob": "'tp01'"}
     texts = {"char(9)": "'tp01'", "varchar(9)": "'tp01'", "text": "'7'"}
     _find_again(mariadb_database.sqlalchemy_url("pymysql"), kinds | texts)
+
+
+@pytest.mark.mariadb
+def test_ids_that_binary_fills_up_are_refused_on_mariadb(mariadb_database: ServerDatabase) -> None:
+    """They would count as other ids: every effect an orphan, and every message without one."""
+    url = mariadb_database.sqlalchemy_url("pymysql")
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        for name, gid, branch in (("odd", 9, 2), ("odd_branch", 4, 4), ("full", 4, 2)):
+            connection.execute(text(f"create table {name} (gid binary({gid}), branch_id binary({branch}))"))
+            connection.execute(text(f"insert into {name} values ('tp01', '01')"))
+        trimmed = "trim(trailing x'00' from gid) as gid, branch_id"
+        connection.execute(text(f"create view trimmed as select {trimmed} from odd"))
+    engine.dispose()
+
+    for name, column in (("odd", "gid"), ("odd_branch", "branch_id")):
+        with pytest.raises(CannotRead, match=f"has a {column} that ends with a zero byte"):
+            everything(probe(parse_named(Role.LEDGER, f"bank={url}#{name}"), 1))
+    for name in ("full", "trimmed"):
+        ledger = probe(parse_named(Role.LEDGER, f"bank={url}#{name}"), 1)
+        read = everything(ledger)
+        assert [(row["gid"], row["branch_id"]) for row in read] == [("tp01", "01")]
+        assert rows_in(read_gids(ledger, ["tp01"])) == read

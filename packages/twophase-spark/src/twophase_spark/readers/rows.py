@@ -24,6 +24,7 @@ from twophase_spark.readers.snapshot import ADBC, has_adbc, open_snapshot
 from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
 
 GIDS_PER_STATEMENT = 2_500
+_FILLED = pc.MatchSubstringOptions("\0")
 CLOCKS_APART_MS = 5 * 60_000
 """Bound on the difference between an executor's clock and the coordinator's.
 
@@ -239,6 +240,12 @@ def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Arra
     schema = arrow_schema(source.location.role)
     arrays = [_array(source, table, field, column) for column, field in zip(columns, schema, strict=True)]
     if source.location.role is Role.LEDGER:
+        for one, field in zip(arrays[1:], list(schema)[1:], strict=True):
+            if pc.call_function("any", [pc.call_function("ends_with", [one], _FILLED)]).as_py():
+                raise CannotRead(
+                    f"{_named(source)}: table {table} has a {field.name} that ends with a zero byte, as binary(n) "
+                    "fills up a shorter id; make the column varbinary, or name a view that trims it."
+                )
         # A char(n) column is filled up with spaces, and compares without them. In other columns a gid is found again
         # only if its text is unchanged.
         filled = arrays[1:] if source.gids is Kind.CHAR else arrays[2:]
