@@ -1,17 +1,22 @@
-"""A lake in an object store does what one in a folder does."""
+"""A lake, or a table of findings, in an object store does what one in a folder does."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.spark.cases import Case
 from tests.spark.lake.archiving import DAY_MS, ROWS_PER_TASK, InProcess, StoppedClock, fail_early
 from tests.spark.lake.test_query import COMMAND
+from tests.spark.plant import make_system, plant
 from tests.spark.source.stores import BORN_MS, SqliteUnderTest, finish
+from tests.spark.truth import nowadays
 from tests.support.object_store import object_store
 from twophase.core.errors import ArchiveRefused
 from twophase_spark.lake.checking import verify
@@ -19,10 +24,12 @@ from twophase_spark.lake.planning import SETTLING_MS
 from twophase_spark.lake.purging import PurgeSettings, purge
 from twophase_spark.lake.run import Archived, Settings, archive
 from twophase_spark.lake.tables import Lake, node_mark
+from twophase_spark.reports.finding_columns import FINDING_COLUMNS, RUN_COLUMNS
 from twophase_spark.source.schema.tables import Kind
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 PLACE = "s3://bucket/a lake"
+FINDINGS = "s3://bucket/some findings"
 CLOCK = StoppedClock(BORN_MS + DAY_MS + SETTLING_MS)
 
 
@@ -89,3 +96,21 @@ def test_a_query_reads_it_without_a_jar(sqlite_store: SqliteUnderTest) -> None:
         0,
         [{"p": '{"amount":30}', "n": 27, "top": 27}],
     ), done.stderr
+
+
+def test_findings_of_each_run_are_appended(tmp_path: Path) -> None:
+    """The first run finds nothing and makes the table; later ones add their rows to it."""
+    system = make_system(tmp_path)
+    command = [sys.executable, "-m", "twophase", "spark", "audit", *system.arguments, "--grace=0", "--findings"]
+    plant(system, nowadays([Case("fine", "")]))
+
+    clean = subprocess.run([*command, FINDINGS], capture_output=True, check=False)
+    columns = DeltaTable(FINDINGS).to_pyarrow_table().column_names
+    system.execute(system.bank_b, "delete from barrier")
+    broken = [subprocess.run([*command, FINDINGS], capture_output=True, check=False) for _ in range(2)]
+
+    found = DeltaTable(FINDINGS).to_pyarrow_table()
+    assert [run.returncode for run in (clean, *broken)] == [0, 1, 1], broken[0].stderr
+    assert columns == found.column_names == [*RUN_COLUMNS, *FINDING_COLUMNS]
+    assert found["gid"].to_pylist() == ["fine", "fine"]
+    assert len(set(found["run_id"].to_pylist())) == 2
