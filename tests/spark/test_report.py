@@ -102,6 +102,14 @@ def test_json_holds_verdict_counts_and_coverage() -> None:
     }
 
 
+def test_what_history_has_forgotten_has_its_number_and_a_remedy() -> None:
+    [line] = [line for line in report_of(broken()).coverage if line.what == "older than history"]
+
+    assert line.note == (
+        "3 messages, for this reason not fully checked; or nothing tells their birth: audit before history is cleaned"
+    )
+
+
 def test_no_password_stands_in_a_report() -> None:
     assert b"pw" not in to_json(report_of(RESULT))
 

@@ -24,6 +24,8 @@ from twophase_spark.rules.comparison import AuditResult
 
 FORMAT = 2
 _NO_QUEUES = Queues()
+_REMEDIES = {"older than history": "; or nothing tells their birth: audit before history is cleaned"}
+"""What is said besides of messages that were not fully checked, by the reason."""
 
 
 class Verdict(enum.StrEnum):
@@ -204,7 +206,9 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
     if given[Role.LEDGER] and without:
         lines.append(Coverage("ledgers of all consumers", checked=False, note=f"none for {', '.join(without)}"))
     lines += [
-        Coverage(name, checked=False, note=f"{count} messages, for this reason not fully checked")
+        Coverage(
+            name, checked=False, note=f"{count} messages, for this reason not fully checked{_REMEDIES.get(name, '')}"
+        )
         for name, count in sorted(result.unknown.items())
     ]
     if result.swapped and any(source.location.urls for source in sources if source.location.role is Role.CONSUMER):
