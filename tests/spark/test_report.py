@@ -110,6 +110,19 @@ def test_what_history_has_forgotten_has_its_number_and_a_remedy() -> None:
     )
 
 
+def test_a_condition_on_a_ledgers_rows_says_what_it_leaves_out() -> None:
+    location = parse_named(Role.LEDGER, "bank-b=sqlite:///b.db#booking?where=voided_at+is+null")
+    sources = [*SOURCES, Source(location, None, 0, has_prepared_at=False, slices=())]
+
+    report = make_report(RESULT, sources, Terms(grace_s=5, late_s=60), duration_s=1.26)
+
+    [line] = [line for line in report.coverage if line.what == "ledger of bank-b: rows that count"]
+    assert (line.checked, line.note) == (
+        True,
+        "voided_at is null; an effect whose rows it leaves out for good is missing, so call no branch again for one",
+    )
+
+
 def test_no_password_stands_in_a_report() -> None:
     assert b"pw" not in to_json(report_of(RESULT))
 
