@@ -107,7 +107,7 @@ def test_ids_are_found_again_on_mariadb(mariadb_database: ServerDatabase) -> Non
 
 @pytest.mark.mariadb
 def test_ids_that_binary_fills_up_are_refused_on_mariadb(mariadb_database: ServerDatabase) -> None:
-    """They would count as other ids: every effect an orphan, and every message without one."""
+    """They would count as other ids, so that every effect is an orphan."""
     url = mariadb_database.sqlalchemy_url("pymysql")
     engine = create_engine(url)
     with engine.begin() as connection:

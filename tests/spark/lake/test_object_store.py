@@ -1,4 +1,4 @@
-"""A lake, or a table of findings, in an object store does what one in a folder does."""
+"""A lake or findings in an object store do what those in a folder do."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_query_reads_it_without_a_jar(sqlite_store: SqliteUnderTest) -> None:
 
 
 def test_findings_of_each_run_are_appended(tmp_path: Path) -> None:
-    """The first run finds nothing and makes the table; later ones add their rows to it."""
+    """The first run finds nothing and makes the table; later ones append to it."""
     system = make_system(tmp_path)
     command = [sys.executable, "-m", "twophase", "spark", "audit", *system.arguments, "--grace=0", "--findings"]
     plant(system, nowadays([Case("fine", "")]))

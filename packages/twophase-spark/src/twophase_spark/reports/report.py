@@ -25,7 +25,7 @@ from twophase_spark.rules.comparison import AuditResult
 FORMAT = 2
 _NO_QUEUES = Queues()
 _REMEDIES = {"older than history": "; or nothing tells their birth: audit before history is cleaned"}
-"""What is said besides of messages that were not fully checked, by the reason."""
+"""Remedies for messages that were not fully checked, by the reason."""
 
 
 class Verdict(enum.StrEnum):
