@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.spark.plant import System
 from twophase_spark import audit, register
 
-_SMALL = {
+SMALL = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -29,7 +29,7 @@ def main(folder: Path) -> int:
     system = System(folder)
     _, producer, consumer, ledger = (argument.partition("=")[2] for argument in system.arguments)
     builder = SparkSession.builder.remote("local[2]")
-    for name, value in _SMALL.items():
+    for name, value in SMALL.items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()
     ledger += "&agrees=payload='{}'+and+ledger.amount=30"
