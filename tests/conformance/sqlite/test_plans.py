@@ -31,6 +31,7 @@ HOT = {
     statements.INSERT: {"history_gid", "message"},
     statements.BORN: {"message"},
     statements.DECIDE: {"message"},
+    statements.DECIDE_EARLY: {"message"},
     statements.RESCHEDULE: {"message"},
     statements.PARK: {"message"},
     statements.REDIRECT: {"message"},
