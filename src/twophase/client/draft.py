@@ -162,8 +162,12 @@ def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     >>> checked_headers({"x-tenant": "blue"})
     (('x-tenant', 'blue'),)
     """
+    if not isinstance(headers, Mapping):
+        raise InvalidRequest(f"headers are of {type(headers).__name__}, not a dict.")
     require(limits.HEADERS_MAX, len(headers))
     for name, value in headers.items():
+        if not (isinstance(name, str) and isinstance(value, str)):
+            raise InvalidRequest(f"headers: {name!r:.45} or its value is no text; write str(…).")
         why_not = why_no_header(name, value)
         if why_not:
             raise InvalidRequest(f"headers: {why_not}")

@@ -55,6 +55,8 @@ class BaseMessage(Generic[C]):
         ours = gid is None
         if gid is None:
             gid = fresh_gid(time.time_ns() // 1_000_000)
+        elif not isinstance(gid, str):
+            raise InvalidRequest(f"gid is of {type(gid).__name__}, not a text; write str(…).")
         else:
             validate_gid(gid)
         if not isinstance(server, str) and not (

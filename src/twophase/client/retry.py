@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import msgspec
@@ -32,10 +33,14 @@ class RetryPolicy(msgspec.Struct, frozen=True):
         """Check the bounds.
 
         Raises:
-            ConfigurationError: one of them is not above zero.
+            ConfigurationError: one of them is no number above zero, or without an end.
         """
-        if not as_seconds(self.total) > 0 or self.attempts < 1:
-            raise ConfigurationError("A RetryPolicy's attempts and total must be above zero.")
+        try:
+            bounded = 0 < as_seconds(self.total) < math.inf and self.attempts >= 1
+        except TypeError:
+            bounded = False
+        if not bounded:
+            raise ConfigurationError("A RetryPolicy's attempts and total must be numbers above zero.")
 
     @property
     def total_ms(self) -> int:

@@ -6,10 +6,12 @@ A description of a message sends nothing.
 from __future__ import annotations
 
 import inspect
+import math
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -34,8 +36,8 @@ def test_gid_of_the_application_is_kept() -> None:
     assert Message(SERVER, "order-17").gid == "order-17"
 
 
-@pytest.mark.parametrize("gid", ["", "a\nb", " a", "x" * 129, "\ud800"])
-def test_gid_that_cannot_be_is_refused(gid: str) -> None:
+@pytest.mark.parametrize("gid", ["", "a\nb", " a", "x" * 129, "\ud800", UUID(int=1), 17])
+def test_gid_that_cannot_be_is_refused(gid: Any) -> None:
     with pytest.raises(InvalidRequest):
         Message(SERVER, gid)
 
@@ -125,9 +127,10 @@ def test_time_that_cannot_be_is_refused_by_name(option: str, seconds: Any) -> No
     [
         *({"": "x"}, {"a b": "x"}, {"a": "x\r\ny: z"}, {"a": "ü"}, {"Host": "x"}, {"content-length": "1"}),
         *({"X-Twophase-Oldest": "1"}, {"dtm-gid": "1"}, {"x_twophase_verdict": "committed"}),
+        *({"x-tenant": 7}, {7: "x"}, [("x-tenant", "7")]),
     ],
 )
-def test_header_that_cannot_be_is_refused(headers: dict[str, str]) -> None:
+def test_header_that_cannot_be_is_refused(headers: Any) -> None:
     with pytest.raises(InvalidRequest, match="headers"):
         Message(SERVER, headers=headers)
 
@@ -170,7 +173,10 @@ def test_setting_that_cannot_work_is_refused(setting: dict[str, Any]) -> None:
         Client(SERVER, **setting)
 
 
-@pytest.mark.parametrize("bounds", [{"attempts": 0}, {"total": -1}, {"total": timedelta(0)}])
+@pytest.mark.parametrize(
+    "bounds",
+    [{"attempts": 0}, {"attempts": "4"}, {"total": -1}, {"total": timedelta(0)}, {"total": math.inf}, {"total": "3"}],
+)
 def test_a_retry_policy_that_cannot_work_is_refused(bounds: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         RetryPolicy(**bounds)
