@@ -212,3 +212,25 @@ async def test_what_rests_leaves_memory(harness: Harness) -> None:
     assert harness.coordinator._memory.get("delayed") is None, "a submit that is repeated does not bring it back"
     harness.clock.advance(HOUR_MS + 100)
     await harness.until_state("delayed", State.SUCCEEDED)
+
+
+async def test_a_submit_behind_a_stop_that_is_refused_is_delivered(harness: Harness) -> None:
+    """Both wait for the row: a parked message leaves memory, but not before the last request is handled."""
+    parked = message("g", check_url="")
+    await harness.prepare(parked)
+    await harness.coordinator.operator.park("g", EVE)
+    harness.store.open.clear()
+    prepared = harness.prepare_soon(parked)
+    stopped = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE))
+    active = harness.coordinator._memory.get("g")
+    assert active is not None
+    await until(lambda: bool(active.queue))
+    submitted = harness.submit_soon(parked)
+    harness.store.open.set()
+
+    assert (await asyncio.wait_for(prepared, PATIENCE_S)).error is None
+    assert isinstance((await asyncio.wait_for(stopped, PATIENCE_S)).error, StateConflict)
+    assert (await asyncio.wait_for(submitted, PATIENCE_S)).error is None
+    await harness.settled()
+    assert harness.destination.urls() == [IN]
+    assert await harness.state("g") is State.SUCCEEDED

@@ -135,9 +135,9 @@ class StateMachine:
     def evict_if_idle(self, active: ActiveMessage) -> None:
         """Evict a message, unless memory needs it or its change is with the store.
 
-        One that is parked, or waits long for its own time, is not needed.
+        One that is parked, or waits long for its own time, is not needed; one with requests that wait is.
         """
-        if active.detached or active.busy:
+        if active.detached or active.busy or active.queue:
             return
         memory = self._memory
         state = active.state
