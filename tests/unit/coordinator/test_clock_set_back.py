@@ -132,6 +132,21 @@ async def test_a_clock_that_was_ahead_for_a_moment_leaves_no_message_behind(harn
     await until_succeeded(harness, "g")
 
 
+async def test_a_delay_that_began_while_the_clock_was_ahead_for_a_moment_is_counted_anew(harness: Harness) -> None:
+    """Such a message leaves memory at once, so the wrong time is in the store alone."""
+    await harness.settled()
+    harness.clock._offset_ms += AHEAD_MS
+    await harness.submit(message("delay", delay_ms=HOUR_MS))
+    await harness.settled()
+    harness.clock._offset_ms -= AHEAD_MS
+    for _ in range(20):
+        harness.clock.advance(64)
+        await harness.settled()
+    harness.clock.advance(HOUR_MS)
+    await harness.settled()
+    assert await harness.state("delay") is State.SUCCEEDED
+
+
 async def test_a_small_step_back_hurries_nothing(harness: Harness) -> None:
     await harness.prepare(message("g", timeout_to_fail_ms=20 * HOUR_MS))
     set_back(harness.clock, 5_000)

@@ -110,7 +110,11 @@ class Recovery:
         await self._background.stop()
 
     def note(self, due_ms: int) -> None:
-        """Note the due time of an unfinished message that has left memory."""
+        """Note the due time of an unfinished message that has left memory.
+
+        The time may be of a clock that is ahead and is set right before the next look at it.
+        """
+        self._seen_ms = max(self._seen_ms, self._clock.now_ms())
         if due_ms < self._from_ms:
             self._from_ms = due_ms
             self._requested.set()
