@@ -45,12 +45,14 @@ class Block:
         handle: what the code executes its statements on.
     """
 
-    __slots__ = ("__weakref__", "_elsewhere", "handle", "is_open", "lost", "outer", "sessions")
+    __slots__ = ("__weakref__", "_elsewhere", "handle", "handled", "is_open", "lost", "outer", "sessions")
 
     def __init__(self, handle: Any) -> None:
         """Refuse writes beside the handle from now on."""
         self.handle = handle
         self.is_open = True
+        self.handled: Final = id(sys.exc_info()[1])
+        """The id of the error that is handled around the block, or of None."""
         outer = next(open_blocks(), None)
         self.outer = None if outer is None else ref(outer)
         self.sessions: dict[int, Any] = {}

@@ -298,6 +298,20 @@ def test_a_session_that_is_closed_by_an_error_is_taken(shop: Shop, coordinator: 
     session.close()  # behind the block, it is the application's
 
 
+def test_a_block_that_handles_an_error_around_it_loses_nothing_either(
+    shop: Shop, coordinator: RecordingCoordinator
+) -> None:
+    """As one that makes what an earlier statement has not found."""
+    message = Message(coordinator.url).add("http://bank-b/in")
+    try:
+        raise KeyError
+    except KeyError:
+        with pytest.raises(OutsideTransaction, match="a Session was closed"):  # noqa: SIM117 -- the block is inside
+            with message.transaction(shop.engine, CHECK) as connection, Session(connection) as session:
+                session.add(Order(pieces=1))
+    assert shop.orders() == 0
+
+
 def test_a_session_of_its_own_may_drop_changes(shop: Shop, coordinator: RecordingCoordinator) -> None:
     message = Message(coordinator.url).add("http://bank-b/in")
     with message.transaction(shop.engine, CHECK), Session(shop.engine) as session:

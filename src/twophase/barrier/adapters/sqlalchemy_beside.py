@@ -101,10 +101,10 @@ def _note(session: Any) -> None:
 def _close(session: Any, block: Block) -> None:
     """Close a session on a block's connection, which loses unwritten changes.
 
-    Behind an error they are meant to be.
+    Behind an error of the block they are meant to be.
     """
     vars(session).pop("close", None)
-    if block.is_open and block.lost is None and sys.exc_info()[1] is None:
+    if block.is_open and block.lost is None and id(sys.exc_info()[1]) in (id(None), block.handled):
         block.lost = unwritten(block.handle, [session], "a Session was closed that")
     session.close()
 
