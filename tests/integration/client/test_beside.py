@@ -301,7 +301,7 @@ def test_a_session_that_is_closed_by_an_error_is_taken(shop: Shop, coordinator: 
 def test_a_block_that_handles_an_error_around_it_loses_nothing_either(
     shop: Shop, coordinator: RecordingCoordinator
 ) -> None:
-    """As one that makes what an earlier statement has not found."""
+    """An example is one that makes what an earlier statement has not found."""
     message = Message(coordinator.url).add("http://bank-b/in")
     try:
         raise KeyError

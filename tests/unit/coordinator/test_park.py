@@ -215,7 +215,7 @@ async def test_what_rests_leaves_memory(harness: Harness) -> None:
 
 
 async def test_a_submit_behind_a_stop_that_is_refused_is_delivered(harness: Harness) -> None:
-    """Both wait for the row: a parked message leaves memory, but not before the last request is handled."""
+    """A parked message leaves memory, but not before the last request that waits."""
     parked = message("g", check_url="")
     await harness.prepare(parked)
     await harness.coordinator.operator.park("g", EVE)
