@@ -17,6 +17,7 @@ from twophase.stores.rows import LiveRow
 
 DOWN = Answer(503)
 LONG_MS = 45_000
+DAY_MS = 86_400_000
 
 
 def forgotten(harness: Harness, active: ActiveMessage) -> None:
@@ -140,3 +141,18 @@ async def test_a_message_that_is_parked_while_a_page_is_read_is_not_called_again
     await harness.settled()
     assert harness.destination.urls() == [IN]
     assert harness.watcher.overdue_messages == 0
+
+
+async def test_what_was_overlooked_is_found_in_time_behind_a_clock_that_was_ahead(harness: Harness) -> None:
+    recovery = harness.coordinator._recovery
+    harness.clock.advance(DAY_MS)
+    await until(lambda: recovery._overdue_ms > harness.clock.now_ms())
+    set_back(harness.clock, DAY_MS)
+    await until(lambda: recovery._seen_ms == harness.clock.now_ms())
+    await harness.settled()  # all that is due has been read anew
+    forgotten(harness, await retried(harness))
+
+    harness.clock.advance(LONG_MS)
+
+    await harness.until_state("g", State.SUCCEEDED)
+    assert harness.watcher.overdue_messages == 1

@@ -174,7 +174,7 @@ class Recovery:
     def _look_at_clock(self) -> None:
         now_ms = self._clock.now_ms()
         if now_ms < self._seen_ms - _FELL_BACK_MS:
-            self._from_ms = 0
+            self._from_ms = self._overdue_ms = 0
             self._far = _BEFORE_ALL
             self._memory.clock_fell_back()
         self._memory.look_at_far(now_ms)
