@@ -57,9 +57,33 @@ class Counts:
         else:
             self._counts.pop(owner, None)
 
-    def replace(self, counts: Mapping[str, tuple[int, int]]) -> None:
-        """Take the counts of the store."""
-        self._counts = dict(counts)
+    def copy(self) -> Mapping[str, tuple[int, int]]:
+        """Return the counts of all owners, as of now."""
+        return dict(self._counts)
+
+    def replace(
+        self, counts: Mapping[str, tuple[int, int]], before: Mapping[str, tuple[int, int]] | None = None
+    ) -> None:
+        """Take the counts of the store.
+
+        `before`: the counts here when the store was asked; what was counted since, while it was read, is kept.
+
+        >>> counts = Counts()
+        >>> counts.add("stock", 300)
+        >>> counts.replace({"orders": (5, 900)}, before={"orders": (2, 400)})
+        >>> counts.waiting("orders"), counts.waiting("stock")
+        ((3, 500), (1, 300))
+        """
+        now, self._counts = self._counts, dict(counts)
+        if before is None:
+            return
+        for owner in now.keys() | before.keys():
+            parts = zip(self.waiting(owner), now.get(owner, _NOTHING), before.get(owner, _NOTHING), strict=True)
+            messages, held = [max(0, stored + here - earlier) for stored, here, earlier in parts]
+            if messages:
+                self._counts[owner] = messages, held
+            else:
+                self._counts.pop(owner, None)
 
 
 class Owners(Counts):

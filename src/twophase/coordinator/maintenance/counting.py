@@ -44,7 +44,8 @@ class Counting:
         began_s = time.monotonic()
         try:
             if self._owners.wanted:
-                self._owners.replace(await self._store.waiting_by_owner())
+                before = self._owners.copy()  # a large store is read for seconds
+                self._owners.replace(await self._store.waiting_by_owner(), before)
             if self._bytes_max:
                 self._owners.store_full = self._fullness(await self._store.size_bytes())
         except Exception as error:  # noqa: BLE001 -- the last counts stay in force after any error
