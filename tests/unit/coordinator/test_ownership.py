@@ -13,6 +13,7 @@ import pytest
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import CHECK, IN, PATIENCE_S, message
 from tests.unit.coordinator.nodes import Nodes
+from twophase.coordinator.operator import Act
 from twophase.core.errors import StoreUnavailable
 from twophase.core.lifecycle import State
 from twophase.core.options import Durability
@@ -83,6 +84,19 @@ async def test_what_is_decided_here_by_then_is_delivered_here_once(
     await nodes.until_state("g", State.SUCCEEDED)
     await until(lambda: nodes.a.active == 0)
     assert nodes.a.destination.urls() == [IN]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_what_is_parked_meanwhile_leaves_memory_with_the_answer(
+    nodes: Nodes, question: Question, lost: bool
+) -> None:
+    question.lost = lost
+    await nodes.a.prepare(message("g"))
+    await nodes.come_due()
+    await asyncio.wait_for(question.asked.wait(), PATIENCE_S)
+    assert (await nodes.a.coordinator.operator.park("g", Act("eve"))).error is None
+    question.answer.set()
+    await until(lambda: nodes.a.active == 0)
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -120,8 +120,8 @@ class Ownership:
         """
         if active.detached:
             return
-        if _in_doubt(active):
-            if not active.parked and active.slot is None:
+        if _in_doubt(active) and not active.parked:
+            if active.slot is None:
                 self._memory.schedule(active, self._clock.now_ms() + _LATER_MS)
         else:
             self._machine.evict_if_idle(active)
