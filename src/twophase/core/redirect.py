@@ -109,7 +109,8 @@ def _calls(message: Message) -> list[_Call]:
 
 
 def _chosen(calls: list[_Call], done: int, redirection: Redirection, gid: str) -> list[_Call]:
-    is_open = [not done >> index & 1 for index in range(len(calls))]
+    # What another coordinator has called has no address here, from the beginning.
+    is_open = [bool(call[3]) and not done >> index & 1 for index, call in enumerate(calls)]
     left = [call for call, open_ in zip(calls, is_open, strict=True) if open_]
     if redirection.branch_id:
         named = [call for call in calls if call[2] == redirection.branch_id]

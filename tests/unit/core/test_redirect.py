@@ -107,6 +107,16 @@ def test_a_branch_that_has_succeeded_is_refused_by_name() -> None:
         redirect(SENT, 1, Redirection("http://new", branch_id="01"))
 
 
+def test_a_branch_that_was_called_at_another_coordinator_has_succeeded() -> None:
+    taken = Message("g", (Branch("http://old/a", b"", ("",)), Branch("http://old/b")))
+
+    _, moves = redirect(taken, 0, Redirection("http://new"))
+
+    assert moves == (Move("02", "http://old/b", "http://new"),)
+    with pytest.raises(StateConflict, match="branch 01 has succeeded"):
+        redirect(taken, 0, Redirection("http://new", branch_id="01"))
+
+
 @pytest.mark.parametrize(
     ("to", "asked"),
     [
