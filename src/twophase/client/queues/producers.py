@@ -31,7 +31,7 @@ from twophase.client.queues.transactions import (
 from twophase.core import limits
 from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, Fate, TwophaseError
 from twophase.core.queue_api import CHECK_AFTER_MS_MAX, Decision
-from twophase.core.queue_message import full_name
+from twophase.core.queue_message import full_name, gid_of
 
 if TYPE_CHECKING:
     from twophase.client.channel import AsyncChannel, Channel, SyncChannel
@@ -242,6 +242,9 @@ class TransactionProducer:
             message = self._loop.call(transactions.begin(asked, self._producer.check_after_ms), loop)
         except CoordinatorUnreachable as error:
             error.fate = Fate.NOT_STARTED  # also where another thread has closed the producer meanwhile
+            raise
+        except BaseException:  # of a signal's handler: the message may be kept all the same
+            self._loop.soon(lambda: transactions.not_begun(gid_of(namespace, topic, asked.message_id)))
             raise
         try:
             decision = decision_of(self._listener.execute(message, argument), "execute")

@@ -188,14 +188,21 @@ class Transactions:
         try:
             await self._requests.ask(HALF_PATH, wanted, Kept)
         except BaseException as error:
-            self._under_way.discard(name)
-            self._remember(name, Decision.ROLLBACK)  # it may be kept, and its transaction never began
+            self.not_begun(name)
             if isinstance(error, CoordinatorUnreachable | ServerFault):
                 raise not_prepared(error, name) from error.__cause__
             if isinstance(error, Unavailable | StoreError):
                 error.fate = Fate.NOT_STARTED
             raise
         return message
+
+    def not_begun(self, transaction_id: str) -> None:
+        """Roll a message back when it is asked about.
+
+        It may be kept, and its transaction never began.
+        """
+        self._under_way.discard(transaction_id)
+        self._remember(transaction_id, Decision.ROLLBACK)
 
     async def end(self, message: Half, decision: Decision) -> Sent:
         """Send a decision.

@@ -270,6 +270,30 @@ def test_a_time_limit_behind_execute_tells_the_truth_and_leaves_the_decision_to_
     producer.close(0)
 
 
+def test_a_time_limit_as_the_half_message_has_just_been_kept_rolls_it_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests, listener = _Interrupting(), _Listener()
+    with monkeypatch.context() as patched:
+        patched.setattr(producers, "QueueRequests", lambda _: requests)
+        producer = TransactionProducer("http://localhost:1", "shop", listener)
+        producer.start()
+    call = producer._loop.call
+
+    def interrupted_behind(work: Any, within: Any = None) -> Any:
+        found = call(work, within)
+        if isinstance(found, Half):
+            raise _SoftTimeLimit
+        return found
+
+    monkeypatch.setattr(producer._loop, "call", interrupted_behind)
+    with pytest.raises(_SoftTimeLimit):
+        producer.send("orders", 1)
+    assert not listener.executing.is_set()
+    (half,) = [request for path, request in requests.asked if path == HALF_PATH]
+    requests.about = gid_of("", "orders", message_of(half.address, b"").message_id)
+    assert requests.answered.get(timeout=PATIENCE_S) is Decision.ROLLBACK
+    producer.close(0)
+
+
 _FORKED = """
 import os, sys
 from tests.unit.client.queues.stub import StubRequests, delivery
