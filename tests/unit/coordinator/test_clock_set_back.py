@@ -124,6 +124,22 @@ async def test_a_delay_that_began_while_the_clock_was_ahead_is_counted_anew(harn
     await until_succeeded(harness, "delay")
 
 
+@CORRECTED
+async def test_a_delay_is_counted_anew_from_a_decision_behind_the_correction(
+    harness: Harness, correct: Correct
+) -> None:
+    harness.clock.advance(AHEAD_MS)
+    await harness.prepare(message("g", delay_ms=HOUR_MS))
+    await correct(harness)
+    assert (await harness.submit(message("g", delay_ms=HOUR_MS))).error is None
+    for _ in range(20):
+        harness.clock.advance(64)
+        await harness.settled()
+    assert IN not in harness.destination.urls()
+    harness.clock.advance(HOUR_MS)
+    await until_succeeded(harness, "g")
+
+
 async def test_a_clock_that_was_ahead_for_a_moment_leaves_no_message_behind(harness: Harness) -> None:
     """Between the two steps only the prepare itself reads the clock."""
     harness.clock._offset_ms += AHEAD_MS

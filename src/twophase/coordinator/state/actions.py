@@ -173,8 +173,13 @@ def _decide(context: Context, active: ActiveMessage, trigger: Trigger, next_stat
 
 
 def _delay_ms(context: Context, active: ActiveMessage, message: Message) -> int:
-    due_ms = context.memory.times.earliest_due_ms(_SUBMITTED, message, active.created_ms)
-    return max(0, due_ms - context.runtime.clock.now_ms())
+    """Return the time until the first call.
+
+    A delay from a birth in the future, which a clock wrote that was ahead, counts from now.
+    """
+    now_ms = context.runtime.clock.now_ms()
+    due_ms = context.memory.times.earliest_due_ms(_SUBMITTED, message, min(active.created_ms, now_ms))
+    return max(0, due_ms - now_ms)
 
 
 def _decide_with_queues(
