@@ -16,7 +16,7 @@ from tests.unit.coordinator.nodes import Node, Nodes
 from twophase.coordinator.dispatch import force_stop
 from twophase.coordinator.dispatch.check_back import CheckBack
 from twophase.coordinator.operator import Act
-from twophase.core.errors import Overloaded, StateConflict
+from twophase.core.errors import InvalidRequest, Overloaded, StateConflict
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.redirect import Move, Redirection
@@ -175,6 +175,31 @@ async def test_a_redirect_back_at_the_former_owner_goes_by_the_row_and_not_by_it
     reply, moves = await nodes.a.coordinator.operator.redirect("g", Redirection(IN), EVE, anything)
     assert [(move.before, move.after) for move in moves] == [(ELSEWHERE, IN)], "it does not go there already"
     nodes.a.destination.release(IN)
+
+
+@pytest.mark.parametrize("to", [ELSEWHERE, "http://bank-d/in"], ids=["to the same address", "to another one"])
+async def test_of_two_redirects_at_once_the_later_one_claims_nothing(nodes: Nodes, to: str) -> None:
+    await submitted_at_a(nodes)
+    nodes.a.destination.hold(ELSEWHERE)
+    nodes.b.gates.open.clear()
+    wanted = Redirection(to) if to == ELSEWHERE else Redirection(to, beginning=IN)
+    later = asyncio.ensure_future(nodes.b.coordinator.operator.redirect("g", wanted, Act("bob"), anything))
+    await until(lambda: nodes.b.gates.held_flushes == 1)
+    assert (await nodes.a.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything))[1]
+
+    nodes.b.gates.open.set()
+    reply, moves = await asyncio.wait_for(later, PATIENCE_S)
+
+    assert moves == ()
+    assert isinstance(reply.error, InvalidRequest) == (to != ELSEWHERE)
+    assert await until(lambda: told_of_operators(nodes)) == [f"redirected by eve: why not; now {ELSEWHERE}"]
+    nodes.a.destination.release(ELSEWHERE)
+
+
+async def told_of_operators(nodes: Nodes) -> list[str]:
+    view = await nodes.b.coordinator.query("g")
+    assert view is not None
+    return [one.error for one in view.log if one.kind is AttemptKind.OPERATOR]
 
 
 async def test_a_round_of_the_owner_that_ends_well_after_a_redirect_elsewhere_ends_nothing(nodes: Nodes) -> None:

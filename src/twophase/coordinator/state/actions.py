@@ -18,7 +18,6 @@ from twophase.coordinator.state.merging import merge
 from twophase.core import failpoint
 from twophase.core.errors import InvalidRequest, QuotaExceeded, StateConflict, StoreUnavailable, TwophaseError
 from twophase.core.lifecycle import Action, Event, State
-from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.core.message import Message, encode, may_be_called_early
 from twophase.core.options import Durability
 from twophase.core.queue_message import NOT_TO_BOTH, QUEUE_PREFIX, is_to_both
@@ -344,17 +343,10 @@ def _redirect(context: Context, active: ActiveMessage, trigger: Trigger, _: Stat
         context.refuse(trigger, Reply(error, active.state, active.created_ms))
         trigger.on_reply = None
         return
+    trigger.moves = moves  # also none: another node has moved the call since the redirect was planned first
     if not moves:
         return
-    if moves != trigger.moves:  # once, also when the row has changed meanwhile and the redirect is planned again
-        now_ms = context.runtime.clock.now_ms()
-        for move in moves:
-            text = f"{trigger.reason}; now {move.after}"[: ERROR_TEXT_BYTES_MAX.value]
-            attempt = Attempt(
-                message.gid, AttemptKind.OPERATOR, move.branch_id, move.before, now_ms, 0, 0, "redirect", text
-            )
-            context.group_commit.record(attempt)
-    trigger.moves, trigger.merged = moves, redirected
+    trigger.merged = redirected
     active.due_ms = _not_later(context, active, redirected)
     item = Redirect(message.gid, active.version, active.due_ms, active.done, encode(redirected))
     context.group_commit.add(active, trigger, item)

@@ -8,7 +8,9 @@ from twophase.coordinator.state.active_message import ActiveMessage, Trigger
 from twophase.coordinator.state.context import Context
 from twophase.core import failpoint
 from twophase.core.lifecycle import Event, State
+from twophase.core.limits import ERROR_TEXT_BYTES_MAX
 from twophase.stores.batch import Complete, Decide, DecideEarly, Finish, Insert, Item, Park, Redirect, Reschedule
+from twophase.stores.rows import Attempt, AttemptKind
 
 # Names of this module: see `machine`.
 _PREPARED: Final = State.PREPARED
@@ -106,6 +108,7 @@ def _parked(context: Context, active: ActiveMessage, trigger: Trigger, item: Par
 
 def _redirected(context: Context, active: ActiveMessage, trigger: Trigger, item: Redirect) -> None:
     _become(context, active, trigger)
+    _record_moves(context, active, trigger)
     active.stored_due_ms = item.due_ms
     active.attempts = 0
     active.done = item.done
@@ -113,6 +116,18 @@ def _redirected(context: Context, active: ActiveMessage, trigger: Trigger, item:
         waiting.outdate(active.state)
     if not active.parked:
         context.memory.schedule(active, item.due_ms)
+
+
+def _record_moves(context: Context, active: ActiveMessage, trigger: Trigger) -> None:
+    """Record the calls that a redirect has moved.
+
+    Before it is durable, another node may move them elsewhere.
+    """
+    gid, now_ms = active.message.gid, context.runtime.clock.now_ms()
+    for move in trigger.moves:
+        text = f"{trigger.reason}; now {move.after}"[: ERROR_TEXT_BYTES_MAX.value]
+        attempt = Attempt(gid, AttemptKind.OPERATOR, move.branch_id, move.before, now_ms, 0, 0, "redirect", text)
+        context.group_commit.record(attempt)
 
 
 def _become(context: Context, active: ActiveMessage, trigger: Trigger) -> None:
