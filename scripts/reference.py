@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from tests.clients import setups
 from tests.clients.rocketmq import situations as rocketmq
 from tests.spark.cases import ALL as ALL_CASES
-from tests.spark.cases import RECONCILED, Case
+from tests.spark.cases import CANCELLED, RECONCILED, Case
 from tests.wire import differences
 from twophase.client.clients import Client
 from twophase.client.draft import Progress
@@ -154,6 +154,7 @@ def situations_table() -> str:
             case.producer or "",
             barriers,
             ", ".join(map(str, case.ledger)),
+            ", ".join(case.left_out),
             _AGREES[case.agrees] if case in RECONCILED else "",
             ", ".join(case.branches[place][0] for place in case.entries),
         )
@@ -161,9 +162,9 @@ def situations_table() -> str:
     titles = {meaning.flag.value: meaning.title for meaning in MEANINGS}
     rows = [
         (case.gid.replace("_", " "), *sides(case), ", ".join(titles[flag] for flag in case.flags) or "in order")
-        for case in (*ALL_CASES, *RECONCILED)
+        for case in (*ALL_CASES, *RECONCILED, *CANCELLED)
     ]
-    sides_of = ("Message", "Producer's row", "Barrier rows", "Ledger of bank-b", "`agrees`", "In queues")
+    sides_of = ("Message", "Producer's row", "Barrier rows", "Ledger of bank-b", "Left out", "`agrees`", "In queues")
     return _table(("Situation", *sides_of, "Verdict"), rows)
 
 

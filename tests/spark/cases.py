@@ -32,7 +32,8 @@ SCOPE = Scope(
 class Case(msgspec.Struct, frozen=True):
     """A gid with the rows of each side.
 
-    `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b;
+    `producer`: the reason of its row; `barriers`: (service, branch); `ledger`: branches booked in bank-b; `left_out`:
+    branches of rows there that the ledger's condition leaves out;
     `entries`: the branches that stand in queues, by their places in the message; `agrees`: the answer of the ledger's
     condition about each of its rows, None for no answer; `sent_to`: the address of its first branch before an operator
     redirected it; `by_dtm`: dtm had called that branch before the move.
@@ -57,6 +58,7 @@ class Case(msgspec.Struct, frozen=True):
     agrees: bool | None = True
     sent_to: str = ""
     by_dtm: bool = False
+    left_out: tuple[str, ...] = ()
 
     @property
     def flags(self) -> list[str]:
@@ -95,12 +97,16 @@ def tables_of(cases: list[Case]) -> dict[str, pa.Table]:
         for branch in case.ledger
         if case.agrees is not True
     ]
+    left_out = [
+        {"source": "bank-b", "gid": case.gid, "branch_id": branch} for case in cases for branch in case.left_out
+    ]
     tables = (
         (journal, JOURNAL),
         (producers, PRODUCER),
         (barriers, EFFECT),
         (ledger, EFFECT),
         (differences, DIFFERENCE),
+        (left_out, EFFECT),
     )
     return {
         name: pa.Table.from_pylist(rows, schema=schema)
@@ -327,3 +333,22 @@ RECONCILED = [
     Case("booked_without_an_amount", "", agrees=None),
 ]
 """Messages whose ledger has a condition on payload and row."""
+CANCELLED = [
+    Case("booked_and_cancelled", "left_out", ledger=(), left_out=("01",)),
+    Case("booked_and_cancelled_and_still_called", "in_flight left_out", _SUBMITTED, ledger=(), left_out=("01",)),
+    Case("booked_without_a_barrier_and_cancelled", "left_out", barriers=_NOTHING, ledger=(), left_out=("01",)),
+    Case("booked_again_after_it_was_cancelled", "", left_out=("01",)),
+    Case("booked_twice_though_cancelled_once", "duplicate_effect", ledger=("01", "01"), left_out=("01",)),
+    Case(
+        "cancelled_in_one_branch_and_missing_in_another",
+        "missing_effect left_out",
+        barriers=(("bank-b", "01"), ("bank-b", "02")),
+        ledger=(),
+        left_out=("01",),
+        branches=(BRANCH, ("02", "http://bank-b/in")),
+    ),
+    Case("another_branch_cancelled", "missing_effect", ledger=(), left_out=("02",)),
+    Case("effect_of_a_failed_message_cancelled", "ghost left_out", _FAILED, "rollback", ledger=(), left_out=("01",)),
+    Case("cancelled_effect_without_a_message", "orphan left_out", None, None, ledger=(), left_out=("01",)),
+]
+"""Messages whose ledger has a condition on the rows that count."""

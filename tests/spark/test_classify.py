@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import ALL, BRANCH, BROKEN, NOW_MS, QUEUED, RECONCILED, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BRANCH, BROKEN, CANCELLED, NOW_MS, QUEUED, RECONCILED, SCOPE, Case, inputs_of
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
 from twophase.core.topic import late_id
@@ -27,19 +27,19 @@ def rows_of(spark: SparkSession, cases: list[Case], scope: Scope) -> dict[str, A
 
 @pytest.fixture(scope="module")
 def classified(spark: SparkSession) -> dict[str, Any]:
-    return rows_of(spark, ALL + RECONCILED, SCOPE)
+    return rows_of(spark, ALL + RECONCILED + CANCELLED, SCOPE)
 
 
-@pytest.mark.parametrize("case", ALL + RECONCILED, ids=lambda case: case.gid)
+@pytest.mark.parametrize("case", ALL + RECONCILED + CANCELLED, ids=lambda case: case.gid)
 def test_flags_of(case: Case, classified: dict[str, Any]) -> None:
     assert list(classified[case.gid]["flags"]) == case.flags
 
 
 def test_only_violations_are_violations(classified: dict[str, Any]) -> None:
-    harmless = {"in_flight", "late", "parked", "stopped", "unchecked"}
+    harmless = {"in_flight", "late", "left_out", "parked", "stopped", "unchecked"}
 
     assert {gid for gid, row in classified.items() if row["violation"]} == {
-        case.gid for case in ALL + RECONCILED if set(case.flags) - harmless
+        case.gid for case in ALL + RECONCILED + CANCELLED if set(case.flags) - harmless
     }
 
 

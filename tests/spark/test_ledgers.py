@@ -25,6 +25,7 @@ from twophase.core.errors import CannotRead
 from twophase.core.lifecycle import State
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.inputs import source as inputs_source
+from twophase_spark.inputs.increment import read_state
 from twophase_spark.inputs.plan import Plan
 from twophase_spark.locations import Location, Role, parse_coordinator, parse_named
 from twophase_spark.reports.report import Report, Verdict
@@ -110,16 +111,97 @@ def test_an_effect_has_several_rows_by_design(spark: SparkSession, system: Syste
     }
 
 
+@pytest.fixture(params=["on the driver", "by key", "everything again"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the way in which the looks read their rows."""
+    way: str = request.param
+    if way != "on the driver":
+        monkeypatch.setattr(inputs_source, "GIDS_ON_DRIVER_MAX", 0)
+    if way == "everything again":
+        monkeypatch.setattr(inputs_source, "GIDS_BY_KEY_MAX", 0)
+    return way
+
+
+WHERE = urlencode({"where": "kind like '1%%'"})
+
+
+@pytest.mark.usefixtures("path")
 def test_rows_that_do_not_count_are_left_out(spark: SparkSession, system: System) -> None:
-    plant(system, nowadays([Case("a", "", ledger=()), Case("b", "", ledger=())]))
-    rows: list[tuple[object, ...]] = [("a", "01", "100%"), ("a", "01", "void"), ("b", "01", "void")]
+    plant(system, nowadays([Case(gid, "", ledger=()) for gid in ("a", "b", "c", "d")]))
+    rows: list[tuple[object, ...]] = [("a", "01", "100%"), ("a", "01", "void"), ("c", "01", None)]
+    rows += [("b", "01", "void"), ("b", "01", "void")]
     ledger = book(system, "gid text, branch_id text, kind text", rows)
 
-    where = urlencode({"where": "kind like '1%%'"})
-    report = audited(spark, system, f"{ledger}?{where}")
+    report = audited(spark, system, f"{ledger}?{WHERE}")
 
-    assert report.verdict is Verdict.VIOLATIONS
-    assert found(system, report) == {"b": ["missing_effect"]}
+    assert found(system, report) == {"b": ["left_out"], "c": ["left_out"], "d": ["missing_effect"]}
+    assert (report.result.violations, report.result.counts["left_out"]) == (1, 2)
+    repairs = {sample.gid: [step.command for step in sample.repairs] for sample in report.result.samples}
+    shown = "-- in the database of bank-b: select * from booking where gid = '{}' order by branch_id;"
+    assert (repairs["b"], repairs["c"]) == ([shown.format("b")], [shown.format("c")])
+
+
+def test_a_cancelled_effect_is_no_violation_that_the_next_run_would_look_for(
+    spark: SparkSession, system: System
+) -> None:
+    plant(system, nowadays([Case("a", "", ledger=()), Case("b", "", ledger=())]))
+    ledger = book(system, "gid text, branch_id text, voided_at int", [("a", "01", 1), ("b", "01", None)])
+
+    report = audited(spark, system, f"{ledger}?where=voided_at+is+null", state=True)
+
+    after = read_state(system.folder / "state")
+    assert after is not None
+    assert (report.verdict, found(system, report), after.carried) == (Verdict.CLEAN, {"a": ["left_out"]}, ())
+
+
+def test_an_increment_finds_what_was_cancelled_since(spark: SparkSession, system: System) -> None:
+    plant(system, nowadays([Case("first", "", ledger=())]))
+    ledger = book(system, "gid text, branch_id text, voided_at int", [("first", "01", None)])
+    address = f"{ledger}?where=voided_at+is+null"
+    assert audited(spark, system, address, state=True).verdict is Verdict.CLEAN
+    plant(system, nowadays([Case("cancelled", "", ledger=()), Case("missing", "", ledger=())]))
+    system.execute(system.bank_b, "insert into booking values ('cancelled', '01', 1)")
+
+    report = audited(spark, system, address, state=True)
+
+    assert found(system, report) == {"cancelled": ["left_out"], "missing": ["missing_effect"]}
+
+
+@pytest.mark.usefixtures("path")
+def test_an_effect_of_several_rows_is_cancelled_as_a_whole(spark: SparkSession, system: System) -> None:
+    rows = {"whole": (None, None), "cancelled": (1, 1), "twice": (1, 1, 1, 1), "half": (1, None), "one": (1,)}
+    plant(system, nowadays([Case(gid, "", ledger=()) for gid in rows]))
+    booked: list[tuple[object, ...]] = [(gid, "01", voided) for gid, values in rows.items() for voided in values]
+    ledger = book(system, "gid text, branch_id text, voided_at int", booked)
+
+    report = audited(spark, system, f"{ledger}?where=voided_at+is+null&rows_per_effect=2")
+
+    assert found(system, report) == {
+        "cancelled": ["left_out"],
+        "twice": ["left_out"],
+        "half": ["missing_effect"],
+        "one": ["missing_effect"],
+    }
+
+
+def test_an_effect_that_is_booked_and_cancelled_between_the_looks_is_left_out(
+    spark: SparkSession, system: System
+) -> None:
+    plant(system, nowadays([Case("a", "", ledger=())]))
+    ledger = book(system, "gid text, branch_id text, voided_at int", [("other", "00", None)])
+    locations = (
+        parse_coordinator(f"sqlite:///{system.coordinator}"),
+        parse_named(Role.CONSUMER, f"bank-b=sqlite:///{system.bank_b}"),
+        parse_named(Role.LEDGER, f"bank-b={ledger}?where=voided_at+is+null"),
+    )
+    plan = Plan(locations, grace_s=100_000)  # longer ago than the message, which counts as young
+
+    def cancel(_: float) -> None:
+        system.execute(system.bank_b, "insert into booking values ('a', '01', 1)")
+
+    result = run(spark, plan, look_into(plan), pause=cancel).result
+
+    assert (result.suspects, result.settled, result.counts["left_out"]) == (1, 1, 1)
 
 
 def test_a_condition_that_is_no_sql_is_reported(spark: SparkSession, system: System) -> None:
@@ -130,31 +212,31 @@ def test_a_condition_that_is_no_sql_is_reported(spark: SparkSession, system: Sys
 
 
 @pytest.mark.postgres
-@pytest.mark.parametrize("path", ["on the driver", "by key", "everything again"])
+@pytest.mark.usefixtures("path")
 def test_gids_are_uuids_in_any_spelling(
     spark: SparkSession,
     system: System,
     postgres_database: ServerDatabase,
-    path: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if path != "on the driver":
-        monkeypatch.setattr(inputs_source, "GIDS_ON_DRIVER_MAX", 0)
-    if path == "everything again":
-        monkeypatch.setattr(inputs_source, "GIDS_BY_KEY_MAX", 0)
     values = [uuid.UUID(int=number << 64 | 0xABC) for number in range(1, 6)]
     spelled = [str(values[0]), str(values[1]).upper(), values[2].hex, values[3].hex.upper(), str(values[4]).upper()]
-    cases = [Case(gid, "", ledger=()) for gid in (*spelled, "no-uuid")]
+    cancelled = uuid.UUID(int=9 << 64 | 0xABC)
+    cases = [Case(gid, "", ledger=()) for gid in (*spelled, "no-uuid", cancelled.hex)]
     plant(system, nowadays([msgspec.structs.replace(case) for case in cases]))
     with psycopg.connect(postgres_database.dsn) as connection:
         connection.execute("create table booking (gid uuid, branch_id smallint, kind text)")
         for value in values[:4]:
             connection.execute("insert into booking values (%s, 1, '100%%')", (value,))
+        connection.execute("insert into booking values (%s, 1, 'void')", (cancelled,))
 
     where = urlencode({"where": "kind like '100%'"})
     report = audited(spark, system, f"{postgres_database.dsn}#booking?{where}")
 
-    assert found(system, report) == {str(values[4]): ["missing_effect"], "no-uuid": ["missing_effect"]}
+    assert found(system, report) == {
+        str(values[4]): ["missing_effect"],
+        "no-uuid": ["missing_effect"],
+        str(cancelled): ["left_out"],
+    }
     assert "gids that are UUIDs, in one spelling" in [line.what for line in report.coverage]
 
 

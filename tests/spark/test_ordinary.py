@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
-from tests.spark.cases import ALL, IN_ORDER, NOW_MS, RECONCILED, SCOPE, inputs_of
+from tests.spark.cases import ALL, CANCELLED, IN_ORDER, NOW_MS, RECONCILED, SCOPE, inputs_of
 from twophase_spark.rules.classify import classify
 from twophase_spark.rules.facts import by_gid, long_form
 from twophase_spark.rules.ordinary import numbers_by_gid
@@ -41,7 +41,7 @@ SCOPES = {
 
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
 def test_what_is_passed_over_has_no_flag(spark: SparkSession, scope: Scope) -> None:
-    inputs = inputs_of(spark, ALL + RECONCILED)
+    inputs = inputs_of(spark, ALL + RECONCILED + CANCELLED)
 
     ordinary = {row["gid"] for row in numbers_by_gid(inputs, scope).where("ordinary").select("gid").collect()}
     remarkable = classify(by_gid(long_form(inputs)), scope).where((F.size("flags") > 0) | (F.size("unknown") > 0))
@@ -52,7 +52,7 @@ def test_what_is_passed_over_has_no_flag(spark: SparkSession, scope: Scope) -> N
 @pytest.mark.parametrize("scope", [SCOPE, SCOPES["each its own address"]], ids=["any address", "its own address"])
 def test_messages_in_order_are_passed_over(spark: SparkSession, scope: Scope) -> None:
     """Otherwise the first look would save nothing."""
-    sound = [*IN_ORDER, *(case for case in RECONCILED if not case.flags)]
+    sound = [*IN_ORDER, *(case for case in RECONCILED + CANCELLED if not case.flags)]
     numbers = numbers_by_gid(inputs_of(spark, sound), scope).where("ordinary")
 
     assert {row["gid"] for row in numbers.select("gid").collect()} == {

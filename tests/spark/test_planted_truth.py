@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from tests.servers.database import Database
 from tests.spark.cases import IN_ORDER
-from tests.spark.truth import AGREES, LATE_S, counts_of, plant_bank, plant_coordinator, planted
+from tests.spark.truth import AGREES, COUNTS, LATE_S, counts_of, plant_bank, plant_coordinator, planted
 from twophase_spark.auditing.run import look_into, run
 from twophase_spark.fleet import read_fleet
 from twophase_spark.inputs import ahead
@@ -41,7 +41,7 @@ producer = true
 name = "bank-b"
 url = "${{BANK_B}}"
 consumer = true
-ledger = {{ table = "ledger", agrees = "{agrees}" }}
+ledger = {{ table = "ledger", agrees = "{agrees}", where = "{counts}" }}
 
 [[service]]
 name = "bank-c"
@@ -74,7 +74,7 @@ def test_exactly_the_planted_violations_are_found(
     plant_bank(bank_b, producer=[], consumer={"bank-b": cases})
     plant_bank(bank_c, producer=[], consumer={"bank-c": cases})
     config = tmp_path / "fleet.toml"
-    config.write_text(FLEET.format(east=east, bank_c=bank_c, agrees=AGREES))
+    config.write_text(FLEET.format(east=east, bank_c=bank_c, agrees=AGREES, counts=COUNTS))
     fleet = read_fleet(config, {"WEST_STORE": west, "BANK_A": bank_a, "BANK_B": bank_b})
     plan = Plan(fleet.locations, grace_s=0, late_s=LATE_S, findings=str(tmp_path / "findings"))
 

@@ -119,7 +119,7 @@ def test_a_condition_on_a_ledgers_rows_says_what_it_leaves_out() -> None:
     [line] = [line for line in report.coverage if line.what == "ledger of bank-b: rows that count"]
     assert (line.checked, line.note) == (
         True,
-        "voided_at is null; an effect whose rows it leaves out for good is missing, so call no branch again for one",
+        "voided_at is null; an effect that has other rows only is left out, and not missing",
     )
 
 
@@ -202,6 +202,8 @@ def test_where_nothing_could_be_determined_nothing_is_clean() -> None:
     assert report_of(at_work).verdict is Verdict.UNCHECKED
     stopped = msgspec.structs.replace(unchecked, counts=RESULT.counts | {"unchecked": 6, "stopped": 3})
     assert report_of(stopped).verdict is Verdict.CLEAN
+    left_out = msgspec.structs.replace(unchecked, counts=RESULT.counts | {"unchecked": 6, "left_out": 3})
+    assert report_of(left_out).verdict is Verdict.CLEAN
 
 
 def test_a_baseline_makes_no_proof_of_what_could_not_be_compared() -> None:
@@ -214,7 +216,7 @@ def test_a_baseline_makes_no_proof_of_what_could_not_be_compared() -> None:
     assert report_of(known).sentence.endswith("1 more is broken and acknowledged.")
     assert report_of(all_known).verdict is Verdict.CLEAN
     assert "broken and acknowledged: 9 (100 %)" in to_html(report_of(all_known))
-    assert "not done, or not checkable:" not in to_html(report_of(all_known))
+    assert "not done, left out, or not checkable:" not in to_html(report_of(all_known))
 
 
 def test_who_asks_for_completeness_gets_no_clean_without_it() -> None:
@@ -386,6 +388,12 @@ def test_only_the_branches_without_a_guard_are_given_one() -> None:
     columns = "(trans_type, gid, branch_id, op, barrier_id, reason)"
     values = "('msg', 'g', '02', 'action', '01', 'action')"
     assert step.command == f"-- in the database of bank-b: insert into b.barrier {columns} values {values};"
+
+
+def test_no_branch_is_called_again_for_an_effect_that_was_cancelled() -> None:
+    [step] = repairs_of("g", ["left_out"], BRANCHES, Evidence(effects=("bank-b",), services=SERVICES))
+
+    assert step.command == "-- in the database of bank-b: select * from booking where tx = 'g' order by step;"
 
 
 def test_rows_are_looked_at_where_they_are() -> None:

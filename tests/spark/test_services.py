@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.spark.cases import ALL, BROKEN, IN_ORDER, RECONCILED, SCOPE, Case, inputs_of
+from tests.spark.cases import ALL, BROKEN, CANCELLED, IN_ORDER, RECONCILED, SCOPE, Case, inputs_of
 from twophase.core.lifecycle import State
 from twophase_spark.inputs.baseline import Baseline, baseline_frame
 from twophase_spark.rules.comparison import compare
@@ -108,6 +108,7 @@ def test_what_is_open_misled_or_unchecked_counts_at_each_service_of_it(spark: Sp
         Case("prepared", "in_flight", State.PREPARED, "msg", NOTHING, ()),
         Case("submitted", "in_flight", State.SUBMITTED, "msg", NOTHING, ()),
         Case("unchecked", "unchecked", producer=None, identity="other"),
+        Case("cancelled", "left_out", ledger=(), left_out=("01",)),
     ]
 
     assert by_case(spark, cases) == {
@@ -115,6 +116,7 @@ def test_what_is_open_misled_or_unchecked_counts_at_each_service_of_it(spark: Sp
         "prepared": {"bank-a": {"in_flight"}},
         "submitted": {"bank-b": {"in_flight"}},
         "unchecked": {"bank-b": {"unchecked"}},
+        "cancelled": {"bank-b": {"left_out"}},
     }
 
 
@@ -154,7 +156,7 @@ def test_acknowledged_messages_count_in_no_class(spark: SparkSession) -> None:
 
 
 def test_every_class_of_the_whole_counts_somewhere(spark: SparkSession) -> None:
-    audited = compare(inputs_of(spark, ALL + RECONCILED), WITH_URLS)
+    audited = compare(inputs_of(spark, ALL + RECONCILED + CANCELLED), WITH_URLS)
     audited.release()
 
     somewhere = {flag for one in audited.result.services for flag, count in one.counts.items() if count}

@@ -19,7 +19,7 @@ import msgspec
 import psycopg
 import pymysql
 
-from tests.spark.cases import BROKEN, IDENTITY, IN_ORDER, MOVING, NOW_MS, RECONCILED, UNKNOWABLE, Case
+from tests.spark.cases import BROKEN, CANCELLED, IDENTITY, IN_ORDER, MOVING, NOW_MS, RECONCILED, UNKNOWABLE, Case
 from tests.spark.plant import body_of, entries_of, horizon_of, plant_queue
 from twophase.barrier.installing import install
 from twophase.core.lifecycle import State
@@ -32,9 +32,12 @@ TIME_SCALE = 1_000
 So no message changes its class while a slow machine reads.
 """
 LATE_S = 60.0 * TIME_SCALE
-ODD = [case for case in (*MOVING, *BROKEN, *UNKNOWABLE, *RECONCILED) if case.gid != "submitted_at_the_bound"]
+_KINDS = (*MOVING, *BROKEN, *UNKNOWABLE, *RECONCILED, *CANCELLED)
+ODD = [case for case in _KINDS if case.gid != "submitted_at_the_bound"]
 AGREES = "coalesce(get_json_object(payload, '$.amount'), '30') = ledger.amount"
 """The ledger's condition: a payload that names no amount stands for 30."""
+COUNTS = "voided_at is null"
+"""The condition of the ledger's rows that count."""
 _AMOUNTS = {True: "30", False: "31", None: None}
 """The amount of a row in the ledger, by the answer of the condition."""
 _BARRIER = "insert into barrier (trans_type, gid, branch_id, op, barrier_id, reason, prepared_at) values "
@@ -113,16 +116,18 @@ def plant_bank(url: str, *, producer: list[Case], consumer: dict[str, list[Case]
             if service == name
         ]
         if name == "bank-b":
-            booked += [(case.gid, branch, _AMOUNTS[case.agrees]) for case in cases for branch in case.ledger]
+            booked += [(case.gid, branch, _AMOUNTS[case.agrees], None) for case in cases for branch in case.ledger]
+            booked += [(case.gid, branch, "0", 1) for case in cases for branch in case.left_out]
     with closing(_connect(url)) as connection:
         cursor = connection.cursor()
         sign = "?" if url.startswith("sqlite:") else "%s"
-        cursor.execute("create table ledger (gid varchar(128), branch_id varchar(128), amount varchar(8))")
+        columns = "gid varchar(128), branch_id varchar(128), amount varchar(8), voided_at int"
+        cursor.execute(f"create table ledger ({columns})")
         cursor.execute(f"update twophase_meta set value = {sign} where name = 'identity'", (identity,))
         if rows:
             cursor.executemany(f"{_BARRIER} ({', '.join([sign] * 7)})", rows)
         if booked:
-            cursor.executemany(f"insert into ledger values ({sign}, {sign}, {sign})", booked)
+            cursor.executemany(f"insert into ledger values ({sign}, {sign}, {sign}, {sign})", booked)
         connection.commit()
 
 

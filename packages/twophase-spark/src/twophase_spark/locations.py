@@ -67,8 +67,8 @@ class Location(msgspec.Struct, frozen=True, kw_only=True):
     gid: The column of the gid.
     branch: The column of the branch id.
     key: An indexed integer that grows with every row; with it a later run reads only new rows.
-    where: A condition in SQL on the rows that count, such as `voided_at is null`, without `?` and `;`; an effect whose
-        rows it leaves out for good is missing.
+    where: A condition in SQL on the rows that count, such as `voided_at is null`, without `?` and `;`; an effect that
+        has other rows only is left out, and not missing.
     rows_per_effect: The number of rows of each effect, such as 2 in double-entry bookkeeping; 1 to 9999.
     agrees: A condition in Spark's SQL on payload and row, see [below](#payloads-and-rows).
 

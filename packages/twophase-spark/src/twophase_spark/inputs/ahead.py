@@ -28,15 +28,15 @@ A message with one call has some 80 bytes a row.
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Every row of every source.
+    """Every row of every source, or those of some gids, by role.
 
     `read_s`: the monotonic time at which all had been read.
     """
 
-    tables: Mapping[Role, pa.Table]
+    tables: Mapping[str, pa.Table]
     read_s: float
 
-    def of(self, gids: Sequence[str]) -> dict[Role, pa.Table]:
+    def of(self, gids: Sequence[str]) -> dict[str, pa.Table]:
         """Return the rows of these gids."""
         asked = pc.SetLookupOptions(pa.array(gids, pa.string()))
         return {
@@ -44,7 +44,7 @@ class Kept(msgspec.Struct, frozen=True):
             for role, table in self.tables.items()
         }
 
-    def has(self, gids: Sequence[str], tables: Mapping[Role, pa.Table]) -> bool:
+    def has(self, gids: Sequence[str], tables: Mapping[str, pa.Table]) -> bool:
         """Return True when these are the rows of these gids.
 
         Rows of one message at several coordinators may have no order; then it may be False.

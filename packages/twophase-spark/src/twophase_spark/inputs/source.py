@@ -23,7 +23,7 @@ from twophase_spark.locations import Location, Role
 from twophase_spark.readers.probe import Slice, Source, horizon_ms
 from twophase_spark.readers.rows import arrow_schema, read_gids, read_slice
 from twophase_spark.rules.comparison import Again, Look
-from twophase_spark.rules.facts import Inputs, whole_effects
+from twophase_spark.rules.facts import LEFT_OUT, Inputs, whole_effects
 from twophase_spark.rules.scope import ProducerScope, Scope, ServiceScope, Table
 from twophase_spark.schemas import spark_schema
 
@@ -49,7 +49,7 @@ def read_all(spark: SparkSession, sources: Sequence[Source]) -> Inputs:
     return _whole(Inputs(*(_all_of(spark, role, _with_role(sources, role)) for role in _ROLES)), sources)
 
 
-def inputs_of(spark: SparkSession, sources: Sequence[Source], tables: Mapping[Role, pa.Table]) -> Inputs:
+def inputs_of(spark: SparkSession, sources: Sequence[Source], tables: Mapping[str, pa.Table]) -> Inputs:
     """Return rows that were read already, by role."""
     return _whole(Inputs(*(_local(spark, role, tables.get(role)) for role in _ROLES)), sources)
 
@@ -59,7 +59,7 @@ def read_again(spark: SparkSession, sources: Sequence[Source], gids: Sequence[st
     return inputs_of(spark, sources, tables_of(sources, gids))
 
 
-def tables_of(sources: Sequence[Source], gids: Sequence[str]) -> dict[Role, pa.Table]:
+def tables_of(sources: Sequence[Source], gids: Sequence[str]) -> dict[str, pa.Table]:
     """Return the rows of some gids by role.
 
     They are read here and now, each database in one snapshot.
@@ -192,7 +192,8 @@ def again_from(
 class _Looks:
     """The looks of one audit; see `rules.comparison.Again`.
 
-    Payloads are read beside the rows, so where they are compared, no row is known to be unchanged.
+    Payloads are read beside the rows, so where they are compared, no row is known to be unchanged. What ledgers'
+    conditions leave out is read by gid only, and not with the slices.
     """
 
     def __init__(
@@ -200,6 +201,7 @@ class _Looks:
     ) -> None:
         self._spark = spark
         self._sources = sources
+        self._left_out = left_out_of(sources)
         self._agreements = agreements
         self._kept = None if agreements else kept
 
@@ -219,16 +221,37 @@ class _Looks:
         if count <= GIDS_ON_DRIVER_MAX and not self._agreements:
             some = _listed(gids)
             tables = tables_of(self._sources, some)
-            before, self._kept = self._kept, Kept(tables, time.monotonic())
-            is_unchanged = before is not None and before.has(some, tables)
-            return Look(inputs_of(self._spark, self._sources, tables), self._kept.read_s, is_unchanged)
+            left_out = tables_of(self._left_out, some)[Role.LEDGER]
+            before, self._kept = self._kept, Kept({**tables, LEFT_OUT: left_out}, time.monotonic())
+            is_unchanged = before is not None and before.has(some, self._kept.tables)
+            inputs = inputs_of(self._spark, self._sources, tables)
+            if left_out.num_rows:
+                effects = inputs_of(self._spark, self._left_out, {Role.LEDGER: left_out}).ledgers
+                inputs = inputs._replace(left_out=effects)
+            return Look(inputs, self._kept.read_s, is_unchanged)
         self._kept = None
         inputs = rows_of(self._spark, self._sources, gids, count)
+        if self._left_out:
+            inputs = inputs._replace(left_out=rows_of(self._spark, self._left_out, gids, count).ledgers)
         if count > GIDS_ON_DRIVER_MAX:
             inputs = inputs.each(lambda frame: frame.localCheckpoint(eager=True))
         by_key = count <= GIDS_BY_KEY_MAX
         differing = differences_of(self._spark, self._sources, self._agreements, gids, by_key=by_key)
         return Look(inputs._replace(differences=differing), time.monotonic())
+
+
+def left_out_of(sources: Sequence[Source]) -> list[Source]:
+    """Return the ledgers that have a condition, with the condition of the rows that theirs leaves out.
+
+    A row for which a condition has no answer (null) is left out.
+    """
+    found = []
+    for source in _with_role(sources, Role.LEDGER):
+        if source.location.where:
+            where = f"case when ({source.location.where}) then 1 else 0 end = 0"
+            location = msgspec.structs.replace(source.location, where=where)
+            found.append(msgspec.structs.replace(source, location=location))
+    return found
 
 
 def _listed(gids: DataFrame) -> list[str]:

@@ -75,7 +75,7 @@ def _whole(result: AuditResult) -> tuple[Share, ...]:
     return shares(
         (
             ("in order", result.clean, "good"),
-            ("not done, or not checkable", rest, "wait"),
+            ("not done, left out, or not checkable", rest, "wait"),
             ("broken and acknowledged", result.acknowledged, "wait"),
             ("broken", result.violations, "bad"),
         )

@@ -193,9 +193,8 @@ def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queu
     for source in sources:
         location = source.location
         if location.where:
-            note = "an effect whose rows it leaves out for good is missing, so call no branch again for one"
-            what = f"ledger of {location.name}: rows that count"
-            lines.append(Coverage(what, checked=True, note=f"{location.where}; {note}"))
+            note = f"{location.where}; an effect that has other rows only is left out, and not missing"
+            lines.append(Coverage(f"ledger of {location.name}: rows that count", checked=True, note=note))
         if location.agrees:
             note = f"effects with their payloads, by {location.agrees}"
             lines.append(Coverage(f"ledger of {location.name} against payloads: differing", checked=True, note=note))

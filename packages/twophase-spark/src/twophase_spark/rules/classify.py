@@ -39,6 +39,8 @@ _OUR_GID = "^tp[0-9a-hjkmnp-tv-z]{26}$"
 _LATE_ID = "^([0-9]{2})-[0-9a-f]{16}$"
 """The id of a late subscriber's call; it begins with the branch's (`late_id`)."""
 _BIRTH_CHARACTERS = 12
+_SEEN = ("barriers", "ledger")
+"""The sides with the rows that count."""
 _STAGED = "staged_"
 _EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _PLACES_TYPE = "array<int>"
@@ -53,7 +55,7 @@ class Columns(msgspec.Struct, frozen=True):
     """The parts of the conditions; each is true or false, or a list, never null.
 
     `effects`: ids of branches; `repeated`: one has several rows in a ledger; `shared`: one has rows in several
-    consumers' barriers; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`: effects;
+    consumers' barriers; `missing`: branches of the message; `strange`, `unbooked`, `unguarded`, `left_out`: effects;
     `entries`, `unappended`, `strange_entries`: places of branches in the message, those with an entry in a queue, those
     that must have one and have none, and those that must have none.
     """
@@ -76,6 +78,7 @@ class Columns(msgspec.Struct, frozen=True):
     strange: Column
     unbooked: Column
     unguarded: Column
+    left_out: Column
     branches_elsewhere: Column
     entries: Column
     unappended: Column
@@ -137,6 +140,7 @@ def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
         Flag.PARKED: F.exists("live", lambda one: one["parked"]),
         Flag.LATE: F.exists("live", lambda one: ~one["parked"] & (one["due_ms"] < late_before)),
         Flag.IN_FLIGHT: F.exists("live", lambda one: ~one["parked"] & (one["due_ms"] >= late_before)),
+        Flag.LEFT_OUT: F.size(c.left_out) > 0,
     }
 
 
@@ -167,7 +171,6 @@ def columns_of(scope: Scope) -> Columns:
     expected = served_branches(branches, scope)
     effects = F.array_distinct(F.concat(_branch_ids("barriers"), _branch_ids("ledger")))
     called = of_calls(F.col("barriers"), branches)
-    unbooked = _unbooked(branches, scope)
     booked = of_calls(F.col("ledger"), branches)
     return Columns(
         known=known,
@@ -184,10 +187,11 @@ def columns_of(scope: Scope) -> Columns:
         effects=effects,
         repeated=F.size(booked) > F.size(F.array_distinct(booked)),
         shared=F.size(called) > F.size(F.array_distinct(_ids(called))),
-        missing=_missing(expected, effects, scope),
+        missing=_missing(expected, scope, *_SEEN, "left_out"),
         strange=_strange(message["branches"], scope),
-        unbooked=F.array().cast(_EFFECTS_TYPE) if unbooked is None else unbooked,
+        unbooked=_unbooked(branches, scope, "ledger", "left_out"),
         unguarded=_unguarded(branches),
+        left_out=_left_out(expected, branches, scope),
         branches_elsewhere=F.size(expected) < F.size(branches) if scope.consumers else F.lit(False),
         entries=_places(message["entries"]),
         unappended=_unappended(message),
@@ -225,26 +229,24 @@ def lacking(scope: Scope) -> dict[str, Column]:
     a second call away.
     """
     made = columns_of(scope)
-    unbooked = _unbooked(branches_of(F.col("message")["branches"]), scope)
     of_class = {flag: F.array_contains("flags", flag.value) for flag in (Flag.MISSING_EFFECT, Flag.UNGUARDED_EFFECT)}
     to_call = of_class[Flag.MISSING_EFFECT] & made.in_state(State.SUCCEEDED) & ~made.consumer_cleaned
     return {
         "missing": F.when(to_call, F.array_distinct(_ids(made.missing))),
-        "unbooked": F.lit(None).cast(_EFFECTS_TYPE)
-        if unbooked is None
-        else F.when(of_class[Flag.MISSING_EFFECT], unbooked),
+        "unbooked": F.when(of_class[Flag.MISSING_EFFECT], made.unbooked),
         "unguarded": F.when(of_class[Flag.UNGUARDED_EFFECT], made.unguarded),
     }
 
 
-def _missing(expected: Column, effects: Column, scope: Scope) -> Column:
-    """Return the branches without an effect.
+def _missing(expected: Column, scope: Scope, *sides: str) -> Column:
+    """Return the branches without an effect on these sides.
 
     Where consumers have urls, an effect counts in a service that serves the branch.
     """
+    rows = F.concat(*sides)
     if not scope.has_urls:
+        effects = _ids(rows)
         return F.filter(expected, lambda branch: ~_sure(F.array_contains(effects, branch["branch_id"])))
-    rows = F.concat("barriers", "ledger")
     return F.filter(expected, lambda branch: ~F.exists(rows, lambda row: belongs(row, branch, scope)))
 
 
@@ -279,20 +281,32 @@ def _may_belong(row: Column, branch: Column, scope: Scope) -> Column:
     return belongs(row, branch, scope) | elsewhere
 
 
-def _unbooked(branches: Column, scope: Scope) -> Column | None:
-    """Return barrier rows of calls without a row in the given ledger.
+def _unbooked(branches: Column, scope: Scope, *sides: str) -> Column:
+    """Return barrier rows of calls for which a given ledger has no row on these sides.
 
-    None without any ledger. Services may share a barrier table: a row of a branch that no given service serves has no
-    row in a given ledger.
+    Services may share a barrier table: a row of a branch that no given service serves has no row in a given ledger.
     """
     if not scope.ledgers:
-        return None
+        return F.array().cast(_EFFECTS_TYPE)
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
-    unbooked = of_calls(F.array_except(booked, F.array_distinct("ledger")), branches)
+    unbooked = of_calls(F.array_except(booked, F.array_distinct(F.concat(*sides))), branches)
     if not scope.has_urls:
         return unbooked
     elsewhere = _ids(F.filter(branches, lambda branch: ~is_served(branch["url"], scope)))
     return F.filter(unbooked, lambda row: ~_sure(F.array_contains(elsewhere, row["branch_id"])))
+
+
+def _left_out(expected: Column, branches: Column, scope: Scope) -> Column:
+    """Return effects that are missing but for the rows that a ledger's condition leaves out."""
+    if not scope.ledgers:
+        return F.array().cast(_EFFECTS_TYPE)
+    succeeded = _sure(F.col("message")["state"] == int(State.SUCCEEDED))
+    missing, unbooked = _missing(expected, scope, *_SEEN), _unbooked(branches, scope, "ledger")
+
+    def is_lacking(row: Column) -> Column:
+        return succeeded & _sure(F.exists(missing, lambda branch: belongs(row, branch, scope)))
+
+    return F.filter("left_out", lambda row: _sure(F.array_contains(unbooked, row)) | is_lacking(row))
 
 
 def _unguarded(branches: Column) -> Column:

@@ -131,7 +131,8 @@ class AuditResult(msgspec.Struct, frozen=True):
 
         One that is not final yet proves nothing: a system at work always has some.
         """
-        return self.unchecked > 0 and not (self.clean or self.violations or self.counts[Flag.STOPPED.value])
+        compared = sum(self.counts[flag.value] for flag in (Flag.STOPPED, Flag.LEFT_OUT))
+        return self.unchecked > 0 and not (self.clean or self.violations or compared)
 
 
 class Audited(NamedTuple):

@@ -24,6 +24,9 @@ PRODUCER_ROW_OF_LEDGER = "00"
 IN_PART = " in part"
 """End of the branch id of an effect with fewer rows than it must have."""
 
+LEFT_OUT = "left out"
+"""The role of a ledger's rows that its condition leaves out."""
+
 _KEYS = ("source", "gid")
 """Columns of `JOURNAL` that are no part of the message."""
 _EFFECT_TYPE = "struct<source:string,branch_id:string>"
@@ -37,8 +40,9 @@ _DIFFERENCE_TYPE = "struct<source:string,branch_id:string,agrees:string>"
 class Inputs(NamedTuple):
     """The rows to compare; any side may be empty.
 
-    The columns are those of `schemas` (JOURNAL, PRODUCER, EFFECT, EFFECT, DIFFERENCE). Without a condition on payload
-    and row there are no `differences`.
+    The columns are those of `schemas` (JOURNAL, PRODUCER, EFFECT, EFFECT, DIFFERENCE, EFFECT). Without a condition on
+    payload and row there are no `differences`. `left_out`: effects in rows that a ledger's condition leaves out; they
+    are read for a closer look only.
     """
 
     journal: DataFrame
@@ -46,16 +50,17 @@ class Inputs(NamedTuple):
     consumers: DataFrame
     ledgers: DataFrame
     differences: DataFrame | None = None
+    left_out: DataFrame | None = None
 
     def sides(self) -> list[DataFrame]:
-        """Return what was read of each side, and no differences."""
+        """Return what was read of each side; no differences, and nothing left out."""
         return [self.journal, self.producers, self.consumers, self.ledgers]
 
     def each(self, make: Callable[[DataFrame], DataFrame]) -> Inputs:
         """Return the inputs that `make` makes of these."""
-        differences = None if self.differences is None else make(self.differences)
         journal, producers, consumers, ledgers = map(make, self.sides())
-        return Inputs(journal, producers, consumers, ledgers, differences)
+        differences, left_out = (None if one is None else make(one) for one in (self.differences, self.left_out))
+        return Inputs(journal, producers, consumers, ledgers, differences, left_out)
 
 
 def long_form(inputs: Inputs) -> DataFrame:
@@ -85,6 +90,8 @@ def long_form(inputs: Inputs) -> DataFrame:
         parts.append(
             _part(inputs.differences, Role.LEDGER, F.col("source"), message_type=message_type, difference=difference)
         )
+    if inputs.left_out is not None:
+        parts.append(_part(inputs.left_out, LEFT_OUT, F.col("source"), message_type=message_type, effect=effect))
     return reduce(DataFrame.unionByName, parts)
 
 
@@ -94,7 +101,7 @@ def _without(schema: StructType, names: Collection[str]) -> StructType:
 
 def _part(
     frame: DataFrame,
-    role: Role,
+    role: str,
     source: Column,
     *,
     message_type: str,
@@ -108,7 +115,7 @@ def _part(
         return (F.lit(None) if column is None else column).cast(kind)
 
     return frame.select(
-        F.lit(role.value).alias("role"),
+        F.lit(str(role)).alias("role"),
         source.alias("source"),
         F.col("gid"),
         or_null(message, message_type).alias("message"),
@@ -152,10 +159,10 @@ def _is_booked(branch_id: Column) -> Column:
 def by_gid(long: DataFrame) -> DataFrame:
     """Return one row per gid.
 
-    Its columns are (gid, message, coordinators, live, prepared_ms, producers, barriers, ledger, differing). `message`
-    is the one of the highest state: a message that was read both live and final is final. `coordinators` are those with
-    a row of the gid, `live` the message as it stands at each of them where it is not final. `barriers`, `producers` and
-    `differing` are sets, `ledger` keeps every row, because a repetition there is a finding.
+    Its columns are (gid, message, coordinators, live, prepared_ms, producers, barriers, ledger, differing, left_out).
+    `message` is the one of the highest state: a message that was read both live and final is final. `coordinators` are
+    those with a row of the gid, `live` the message as it stands at each of them where it is not final. `barriers`,
+    `producers`, `differing` and `left_out` are sets, `ledger` keeps every row, because a repetition there is a finding.
     """
     role, effect, message = F.col("role"), F.col("effect"), F.col("message")
     booked = ~effect["branch_id"].isin("", PRODUCER_ROW_OF_LEDGER)
@@ -171,6 +178,7 @@ def by_gid(long: DataFrame) -> DataFrame:
         F.collect_set(F.when(role == Role.CONSUMER.value, effect)).alias("barriers"),
         F.collect_list(F.when((role == Role.LEDGER.value) & booked, effect)).alias("ledger"),
         F.collect_set("difference").alias("differing"),
+        F.collect_set(F.when((role == LEFT_OUT) & booked, effect)).alias("left_out"),
     )
     still = F.filter("live", lambda one: ~F.array_contains(_ENDED, one["source"]))
     return made.withColumn("live", still).drop(_ENDED)

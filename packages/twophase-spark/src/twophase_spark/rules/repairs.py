@@ -111,6 +111,9 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
     if flag is Flag.DIFFERING_EFFECT:
         shown = ("the payload that was sent", f"twophase messages show --payload {name}")
         return [shown, *(("the rows that contradict it", command) for command in _rows(gid, evidence))]
+    if flag is Flag.LEFT_OUT:
+        why = "what the ledger's condition leaves out"
+        return [(why, command) for command in _rows(gid, evidence)] or [("what is known about it", explain)]
     if flag is Flag.UNGUARDED_EFFECT:
         why = "the row that keeps a repeated call from taking effect again"
         guards = [(why, _guard(evidence.service(one), gid, branch)) for one, branch in _sound(evidence.unguarded)]

@@ -65,7 +65,7 @@ def sample(findings: DataFrame, gids: set[str], services: tuple[ServiceScope, ..
     """
     if not gids:
         return ()
-    sides = ("producers", "barriers", "ledger", "differing", *LACKING)
+    sides = ("producers", "barriers", "ledger", "left_out", "differing", *LACKING)
     some = findings.where(F.col("gid").isin(*sorted(gids))).select(
         "gid",
         "flags",
@@ -80,7 +80,7 @@ def sample(findings: DataFrame, gids: set[str], services: tuple[ServiceScope, ..
 
 def _finding(row: dict[str, Any], services: tuple[ServiceScope, ...]) -> Finding:
     flags = tuple(row["flags"])
-    effects = [effect["source"] for side in ("barriers", "ledger") for effect in row[side] or ()]
+    effects = [effect["source"] for side in ("barriers", "ledger", "left_out") for effect in row[side] or ()]
     evidence = Evidence(
         missing=tuple(row["missing"] or ()),
         unbooked=tuple((one["source"], one["branch_id"]) for one in row["unbooked"] or ()),

@@ -87,7 +87,7 @@ def _counted(findings: DataFrame, scope: Scope, acknowledged: str) -> dict[tuple
         {
             "flags": F.when(F.col(acknowledged), none.cast(_NAMES_TYPE)).otherwise(F.col("flags")),
             "producers": F.coalesce("producers", none.cast(_PRODUCERS_TYPE)),
-            **{side: F.coalesce(side, none.cast(_EFFECTS_TYPE)) for side in ("barriers", "ledger")},
+            **{side: F.coalesce(side, none.cast(_EFFECTS_TYPE)) for side in ("barriers", "ledger", "left_out")},
             "differing": F.coalesce("differing", none.cast(_DIFFERENCES_TYPE)),
         }
     )
@@ -122,6 +122,7 @@ def _named(c: Columns, scope: Scope) -> dict[str, Column]:
         "differing": _names("differing", "source"),
         "strange": F.when(c.known, _names(c.strange, "source")).otherwise(rows),
         "unguarded": _names(c.unguarded, "source"),
+        "left_out": _names(c.left_out, "source"),
     }
 
 
@@ -141,6 +142,7 @@ def _marks() -> list[Column]:
             Flag.DIFFERING_EFFECT: F.col("differing"),
             Flag.ORPHAN: F.col("strange"),
             Flag.UNGUARDED_EFFECT: F.col("unguarded"),
+            Flag.LEFT_OUT: F.col("left_out"),
             **dict.fromkeys(OPEN, waiting),
             Flag.UNCHECKED: F.col("consumers"),
         },

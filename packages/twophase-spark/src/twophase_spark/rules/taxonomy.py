@@ -27,6 +27,7 @@ class Flag(enum.StrEnum):
     PARKED = "parked"
     LATE = "late"
     IN_FLIGHT = "in_flight"
+    LEFT_OUT = "left_out"
     UNCHECKED = "unchecked"
 
 
@@ -120,6 +121,13 @@ MEANINGS: tuple[Meaning, ...] = (
         "See the attempts of this gid in the coordinator: a producer or a branch does not answer.",
     ),
     Meaning(Flag.IN_FLIGHT, "in flight", False, "Undecided or undelivered, within the bound.", "Nothing; wait."),
+    Meaning(
+        Flag.LEFT_OUT,
+        "effect left out",
+        False,
+        "The ledger has the effect, but its condition `where` leaves the rows out, as those of a cancelled effect.",
+        "Nothing, if the effect was cancelled on purpose. Do not call the branch again: that would repeat the effect.",
+    ),
     Meaning(
         Flag.UNCHECKED,
         "not checkable",
