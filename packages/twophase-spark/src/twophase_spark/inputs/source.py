@@ -241,9 +241,9 @@ class _Looks:
 
 
 def left_out_of(sources: Sequence[Source]) -> list[Source]:
-    """Return the ledgers that have a condition, with the condition of the rows that theirs leaves out.
+    """Return the ledgers that have a condition, with the opposite one.
 
-    A row for which a condition has no answer (null) is left out.
+    It is true for the rows that theirs leaves out, also for those for which theirs has no answer (null).
     """
     found = []
     for source in _with_role(sources, Role.LEDGER):

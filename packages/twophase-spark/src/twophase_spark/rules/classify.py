@@ -297,7 +297,7 @@ def _unbooked(branches: Column, scope: Scope, *sides: str) -> Column:
 
 
 def _left_out(expected: Column, branches: Column, scope: Scope) -> Column:
-    """Return effects that are missing but for the rows that a ledger's condition leaves out."""
+    """Return effects that only have rows that a ledger's condition leaves out."""
     if not scope.ledgers:
         return F.array().cast(_EFFECTS_TYPE)
     succeeded = _sure(F.col("message")["state"] == int(State.SUCCEEDED))
