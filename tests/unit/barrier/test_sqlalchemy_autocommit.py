@@ -24,12 +24,16 @@ class _Asyncmy:
 class _AdaptedAsyncmy:
     """SQLAlchemy 2.0's adapter: `autocommit` sets, and nothing asks."""
 
+    def __init__(self, below: _Asyncmy) -> None:
+        self.below = below
+
     def autocommit(self, value: bool) -> None:
         raise AssertionError(value)
 
 
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_asyncmy_is_asked_below_its_adapter(autocommit: bool) -> None:
-    pooled = SimpleNamespace(dbapi_connection=_AdaptedAsyncmy(), driver_connection=_Asyncmy(autocommit=autocommit))
-    connection: Any = SimpleNamespace(connection=pooled, dialect=SimpleNamespace(name="mysql"))
+    dialect = SimpleNamespace(name="mysql", get_driver_connection=lambda adapted: adapted.below)
+    pooled = SimpleNamespace(dbapi_connection=_AdaptedAsyncmy(_Asyncmy(autocommit=autocommit)))
+    connection: Any = SimpleNamespace(connection=pooled, dialect=dialect)
     assert _commits_by_itself(connection) is autocommit
