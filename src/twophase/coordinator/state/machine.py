@@ -130,14 +130,19 @@ class StateMachine:
         while queue and not active.busy:
             self._apply(active, queue.popleft())
         if not queue:
-            self.evict_if_idle(active)
+            self._evict_if_idle(active)
 
     def evict_if_idle(self, active: ActiveMessage) -> None:
         """Evict a message, unless memory needs it or its change is with the store.
 
         One that is parked, or waits long for its own time, is not needed; one with requests that wait is.
         """
-        if active.detached or active.busy or active.queue:
+        if not active.queue:
+            self._evict_if_idle(active)
+
+    def _evict_if_idle(self, active: ActiveMessage) -> None:
+        """Evict a message for which no trigger waits."""
+        if active.detached or active.busy:
             return
         memory = self._memory
         state = active.state
@@ -183,7 +188,7 @@ class StateMachine:
         if active.queue:
             self.handle_queue(active)
         else:
-            self.evict_if_idle(active)
+            self._evict_if_idle(active)
 
     def refused(self, active: ActiveMessage, trigger: Trigger, found: NotApplied) -> None:
         """Continue after a change that the store refused."""
