@@ -161,6 +161,7 @@ async def test_a_redirect_at_another_node_is_done_there_and_the_owner_calls_the_
 
 async def test_a_redirect_back_at_the_former_owner_goes_by_the_row_and_not_by_its_memory(nodes: Nodes) -> None:
     await submitted_at_a(nodes)
+    nodes.b.destination.hold(ELSEWHERE)
     await nodes.b.coordinator.operator.redirect("g", Redirection(ELSEWHERE), EVE, anything)
 
     nodes.a.destination.hold(IN)
@@ -175,6 +176,7 @@ async def test_a_redirect_back_at_the_former_owner_goes_by_the_row_and_not_by_it
     reply, moves = await nodes.a.coordinator.operator.redirect("g", Redirection(IN), EVE, anything)
     assert [(move.before, move.after) for move in moves] == [(ELSEWHERE, IN)], "it does not go there already"
     nodes.a.destination.release(IN)
+    nodes.b.destination.release(ELSEWHERE)
 
 
 @pytest.mark.parametrize("to", [ELSEWHERE, "http://bank-d/in"], ids=["to the same address", "to another one"])

@@ -156,3 +156,27 @@ async def test_what_was_overlooked_is_found_in_time_behind_a_clock_that_was_ahea
 
     await harness.until_state("g", State.SUCCEEDED)
     assert harness.watcher.overdue_messages == 1
+
+
+async def test_a_clock_that_is_ahead_only_while_pages_are_read_is_seen(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is right again before the next look at it."""
+    recovery, due = harness.coordinator._recovery, harness.store.due
+    jumps = [DAY_MS]
+
+    async def due_later(until_ms: int, after: tuple[int, str], limit: int) -> Sequence[LiveRow]:
+        rows = await due(until_ms, after, limit)
+        if jumps and harness.clock._offset_ms == LONG_MS and until_ms > harness.clock.now_ms():
+            harness.clock._offset_ms += jumps.pop()  # before the look at overdue rows
+        return rows
+
+    monkeypatch.setattr(harness.store, "due", due_later)
+    today_ms = harness.clock.now_ms() + 2 * LONG_MS
+    harness.clock.advance(LONG_MS)
+    await until(lambda: recovery._overdue_ms > today_ms)
+    await harness.settled()
+
+    set_back(harness.clock, DAY_MS)
+
+    await until(lambda: recovery._overdue_ms <= today_ms)

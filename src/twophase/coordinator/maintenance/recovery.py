@@ -114,7 +114,7 @@ class Recovery:
 
         The time may be of a clock that is ahead and is set right before the next look at it.
         """
-        self._seen_ms = max(self._seen_ms, self._clock.now_ms())
+        self._now_ms()
         if due_ms < self._from_ms:
             self._from_ms = due_ms
             self._requested.set()
@@ -171,6 +171,15 @@ class Recovery:
                 self._requested.set()
                 await asyncio.sleep(self._settings.crowded_retry_ms / 1000)
 
+    def _now_ms(self) -> int:
+        """Return the time, and keep the latest.
+
+        What is reckoned from it is reckoned anew when the clock falls back, also before the next look at it.
+        """
+        now_ms = self._clock.now_ms()
+        self._seen_ms = max(self._seen_ms, now_ms)
+        return now_ms
+
     def _look_at_clock(self) -> None:
         now_ms = self._clock.now_ms()
         if now_ms < self._seen_ms - _FELL_BACK_MS:
@@ -186,7 +195,7 @@ class Recovery:
         It continues as long as no due row is wanted and there is room.
         """
         while self._far is not None and not self._requested.is_set():
-            position = max(self._far, (self._clock.now_ms() + self._settings.page_ahead_ms, ""))
+            position = max(self._far, (self._now_ms() + self._settings.page_ahead_ms, ""))
             left: dict[str, bool] = {}
             self._memory.left = left
             try:
@@ -203,7 +212,7 @@ class Recovery:
 
     async def _read_overdue(self) -> None:
         """Try what has been due for long and is driven by nothing here."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         if now_ms < self._overdue_ms:
             return
         self._overdue_ms = now_ms + _OVERDUE_EVERY_MS
@@ -241,7 +250,7 @@ class Recovery:
 
         True when memory now holds every row due within the page-ahead time.
         """
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         until_ms = now_ms + self._settings.page_ahead_ms
         position = (self._from_ms - 1, "\U0010ffff")
         # Set once, before the first wait: messages that leave memory meanwhile lower it again. The other is set in the
