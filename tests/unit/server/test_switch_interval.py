@@ -32,7 +32,7 @@ def test_a_thread_waits_half_a_millisecond_for_the_interpreter(monkeypatch: pyte
         return app.EXIT_CLEAN
 
     monkeypatch.setattr(app, "_serve", serve)
-    monkeypatch.setattr("twophase.server.app.logs.configure", lambda *_, **__: None)  # of this process, which runs other tests, too
+    monkeypatch.setattr("twophase.server.app.logs.configure", lambda *_, **__: None)  # other tests share the process
     monkeypatch.setattr(app, "keep_large_blocks_apart", lambda: prepared.append(True))
     sys.setswitchinterval(0.005)
 
