@@ -240,6 +240,27 @@ async def test_a_stop_lets_handlers_end_and_takes_nothing_more(server: QueueServ
             assert sorted((one.decode(int), one.attempt) for one in left) == [(2, 1), (3, 1), (4, 1)]
 
 
+@pytest.mark.parametrize("is_bounded", [False, True])
+async def test_a_handler_may_stop_its_consumer(server: QueueServer, is_bounded: bool) -> None:
+    seen = Arrivals()
+    async with server.client() as client:
+        consumer = AsyncConsumer(client, "billing", concurrency=1)
+
+        @consumer.handler("orders")
+        async def handle(number: int) -> None:
+            seen.add(number)
+            if number == 1:
+                stopping = consumer.stop(timeout=PATIENCE_S)
+                await (asyncio.wait_for(stopping, PATIENCE_S) if is_bounded else stopping)
+
+        await send(client, "orders", *range(4))
+        await asyncio.wait_for(consumer.run(), PATIENCE_S / 2)
+        assert seen.seen == [0, 1]
+        async with AsyncConsumer(client, "billing") as other:
+            left = await other.receive("orders", limit=32)
+            assert sorted((one.decode(int), one.attempt) for one in left) == [(2, 1), (3, 1)]
+
+
 async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_comes_again(server: QueueServer) -> None:
     seen = Arrivals()
     async with server.client() as client:

@@ -81,6 +81,29 @@ async def test_a_stop_waits_for_the_handlers_that_run(server: QueueServer) -> No
     await blocking(work)
 
 
+async def test_a_handler_may_stop_its_consumer(server: QueueServer) -> None:
+    def work() -> None:
+        done: list[int] = []
+        with server.blocking() as client:
+            send(client, 1, 2)
+            consumer = Consumer(client, "billing", concurrency=1)
+
+            @consumer.handler("orders")
+            def handle(number: int) -> None:
+                consumer.stop(timeout=PATIENCE_S)
+                done.append(number)
+
+            running = threading.Thread(target=consumer.run, daemon=True)
+            running.start()
+            running.join(PATIENCE_S / 2)
+            assert (done, running.is_alive()) == ([1], False)
+            with Consumer(client, "billing") as other:
+                (left,) = other.receive("orders", limit=32)
+                assert (left.decode(int), left.attempt) == (2, 1)
+
+    await blocking(work)
+
+
 async def test_messages_are_pulled(server: QueueServer) -> None:
     def work() -> None:
         with server.blocking() as client, Consumer(client, "billing") as consumer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -31,6 +32,8 @@ CONCURRENCY: Final = 16
 LEASE_S: Final = 60.0
 WAIT_S: Final = 20.0
 STOP_S: Final = 30.0
+HANDLING: Final[ContextVar[object]] = ContextVar("twophase handler", default=None)
+"""The consumer whose handler runs, in its task and those that it starts."""
 
 
 class BaseConsumer:
@@ -71,6 +74,7 @@ class BaseConsumer:
         self._subscriptions: list[Subscription] = []
         self._requests: QueueRequests | None = None
         self._consuming: Consuming | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._started = False
         self._end: asyncio.Future[TwophaseError | None] | None = None
 
@@ -120,20 +124,34 @@ class BaseConsumer:
     async def stop(self, timeout: float | timedelta = STOP_S) -> None:  # noqa: ASYNC109 -- for handlers, which go on
         """Fetch nothing more, let the handlers end, and give back messages not begun.
 
-        A handler that does not end within `timeout` seconds is cancelled, and its message comes again at once. Safe
-        to call twice.
+        A handler that does not end within `timeout` seconds is cancelled, and its message comes again at once. Called
+        by a handler, it does not wait for its end. Safe to call twice.
         """
-        consuming, self._consuming = self._consuming, None
-        requests, self._requests = self._requests, None
-        if consuming is not None:
-            await consuming.stop(milliseconds("timeout", timeout, limits.REQUEST_TIMEOUT_MS_MAX) / 1000)
-        if requests is not None:
-            await requests.close()
-        self.end_soon()
+        stopping = self.stop_soon(timeout)
+        if HANDLING.get() is not self:
+            await asyncio.shield(stopping)
+
+    def stop_soon(self, timeout: float | timedelta) -> asyncio.Task[None]:
+        """Begin to stop; return the task that does it. Later ones get the same."""
+        timeout_s = milliseconds("timeout", timeout, limits.REQUEST_TIMEOUT_MS_MAX) / 1000
+        if self._consuming is not None or self._stopping is None or self._stopping.done():
+            consuming, self._consuming = self._consuming, None
+            requests, self._requests = self._requests, None
+            self._stopping = asyncio.ensure_future(self._stop(consuming, requests, timeout_s))
+        return self._stopping
+
+    async def _stop(self, consuming: Consuming | None, requests: QueueRequests | None, timeout_s: float) -> None:
+        try:
+            if consuming is not None:
+                await consuming.stop(timeout_s)
+        finally:
+            if requests is not None:
+                await requests.close()
+            self.end_soon()
 
     def forked(self) -> None:
         """Forget what belongs to the event loop of a parent process."""
-        self._requests = self._consuming = self._end = None
+        self._requests = self._consuming = self._stopping = self._end = None
         self._started = False
 
     async def ended(self) -> TwophaseError | None:

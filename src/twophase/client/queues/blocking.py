@@ -62,6 +62,8 @@ class Consumer:
         self._loop = LoopThread(f"twophase consumer {group}", self._forked)
         self._stopping = threading.Lock()
         """Held by the one thread that stops: `run` stops, too, when another thread does."""
+        self._handling = threading.local()
+        """Has the attribute `is_on` in the threads of handlers."""
         self._consumer = BaseConsumer(
             channel_of(client, "AsyncConsumer(…)"),
             group,
@@ -106,8 +108,12 @@ class Consumer:
         """Fetch nothing more, let the handlers end, and give back messages not begun.
 
         A handler that does not end within `timeout` seconds goes on in its thread; its message comes again when its
-        lease is over. Safe to call twice.
+        lease is over. Called by a handler, it does not wait for its end; `run`, the context manager or a second call
+        ends the threads. Safe to call twice.
         """
+        if getattr(self._handling, "is_on", False):
+            self._loop.soon(lambda: self._consumer.stop_soon(timeout))
+            return
         with self._stopping:
             if self._loop.runs:
                 self._loop.call(self._consumer.stop(timeout))
@@ -175,7 +181,7 @@ class Consumer:
 
     def _forked(self) -> None:
         """Begin anew in the child of a fork: its consumer is not started."""
-        self._stopping, self._threads = threading.Lock(), None
+        self._stopping, self._handling, self._threads = threading.Lock(), threading.local(), None
         self._consumer.forked()
 
     def _end_soon(self) -> None:
@@ -183,7 +189,12 @@ class Consumer:
 
     async def _call(self, handler: Handler, arguments: list[Any]) -> None:
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._consumer.concurrency, f"twophase {self._consumer.group}")
+            self._threads = ThreadPoolExecutor(
+                self._consumer.concurrency,
+                f"twophase {self._consumer.group}",
+                initializer=setattr,
+                initargs=(self._handling, "is_on", True),
+            )
         await in_thread(self._threads, handler.function, *arguments)
 
 

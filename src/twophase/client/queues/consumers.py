@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, achannel_of
-from twophase.client.queues.base_consumer import CONCURRENCY, LEASE_S, STOP_S, BaseConsumer
+from twophase.client.queues.base_consumer import CONCURRENCY, HANDLING, LEASE_S, STOP_S, BaseConsumer
 from twophase.client.queues.handlers import Handler, handler_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class AsyncConsumer(BaseConsumer):
             concurrency=concurrency,
             lease=lease,
             undecodable=undecodable,
-            run=_call,
+            run=self._call,
             cuts=True,
         )
 
@@ -135,9 +135,9 @@ class AsyncConsumer(BaseConsumer):
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-
-async def _call(handler: Handler, arguments: list[Any]) -> None:
-    await handler.function(*arguments)
+    async def _call(self, handler: Handler, arguments: list[Any]) -> None:
+        HANDLING.set(self)  # in the task of this message alone
+        await handler.function(*arguments)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ class LoopThread:
     def _stopped(self) -> CoordinatorUnreachable:
         return CoordinatorUnreachable(f"{self._name} was stopped by another thread meanwhile.")
 
-    def soon(self, function: Callable[[], None]) -> None:
+    def soon(self, function: Callable[[], object]) -> None:
         """Call a function in the loop, soon. A signal's handler may do so."""
         loop = self._loop
         if loop is not None:
