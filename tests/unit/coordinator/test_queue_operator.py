@@ -24,6 +24,7 @@ from twophase.core.errors import (
     QueueNotFound,
     ReceiptStale,
     StoreError,
+    StoreUnavailable,
     WrongMessageKind,
 )
 from twophase.core.lifecycle import State
@@ -36,6 +37,7 @@ from twophase.core.queue_operating import (
     ShownLag,
     ShownReset,
 )
+from twophase.stores.queue_rows import Entry
 
 ACT = Act("eve", "spring cleaning", actor=Actor("desk", "::1"))
 DEFINED = DefineTopic(queues=3, kinds=["normal"])
@@ -370,6 +372,34 @@ async def test_a_reset_keeps_what_was_acknowledged_when_the_store_fails(
         await operator(queueing).reset(GROUP, ResetRequest(topic=TOPIC, to="earliest"), ACT)
 
     assert await queueing.ids() == ["2"]
+
+
+async def test_what_a_consumer_takes_while_a_reset_fails_is_given_out(
+    harness: Harness, queueing: Queueing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queueing.send(order("1"), order("2"))
+    await queueing.receive(1)
+    reading, going_on = asyncio.Event(), asyncio.Event()
+    read = harness.store.queue_page
+
+    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+        reading.set()
+        await going_on.wait()
+        return await read(topic, queue, least, limit)
+
+    monkeypatch.setattr(harness.store, "queue_page", held)
+    receiving = asyncio.ensure_future(queueing.receiving())
+    await asyncio.wait_for(reading.wait(), PATIENCE_S)
+    harness.store.failures.append(StoreUnavailable("no space"))
+    resetting = asyncio.ensure_future(operator(queueing).reset(GROUP, ResetRequest(topic=TOPIC, to="earliest"), ACT))
+    await until(lambda: not queueing.queues.serving.served())
+    going_on.set()
+
+    with pytest.raises(StoreUnavailable):
+        await resetting
+
+    (found,) = await asyncio.wait_for(receiving, PATIENCE_S)
+    assert found.message.message_id == "2"
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,8 @@ class Serving(Subscriptions):
             self.asked[group, topic] = self.now_ms()
             taken = await subscription.take(wanted, limit, self.now_ms, self._page_entries, bytes_max)
             if self._subscriptions.get((group, topic)) is not subscription:
-                continue  # forgotten meanwhile, and so is what was taken
+                subscription.put_back(taken)  # it is served again where `set_aside` fails
+                continue
             is_sure = self._owners.is_sure and self._owners.term(topic) is not None
             if not is_sure:
                 subscription.put_back(taken)
