@@ -178,6 +178,30 @@ async def test_what_cannot_be_read_is_a_dead_letter_with_the_reason_and_not_its_
         assert "secret" not in caplog.text
 
 
+async def test_a_message_whose_handler_returns_what_did_not_run_or_an_exception_is_not_done(
+    server: QueueServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen = Arrivals()
+
+    async def bill() -> None:
+        raise AssertionError("nobody awaits it")
+
+    async with server.client() as client:
+        await send(client, "orders", 1)
+        consumer = AsyncConsumer(client, "billing")
+
+        @consumer.handler("orders")
+        async def handle(message: Received) -> Any:
+            seen.add(message.attempt)
+            return bill() if message.attempt == 1 else Retry(0) if message.attempt == 2 else GiveUp("no article")
+
+        async with consumer:
+            (letter,) = await dead_letters(client)
+        assert seen.seen == [1, 2, 3]
+        assert letter.properties["DLQ_REASON"] == "no article"
+        assert caplog.text.count("TP-5010: the function returned what nothing here awaits") == 1
+
+
 async def test_what_cannot_be_read_may_come_again(server: QueueServer, caplog: pytest.LogCaptureFixture) -> None:
     async with server.client() as client:
         await send(client, "orders", {"order": "x"})

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,31 @@ async def test_handlers_run_in_threads_and_no_more_than_are_allowed(server: Queu
             assert sorted(seen) == [(number, 1) for number in range(9)]
             with Consumer(client, "billing") as other:
                 assert other.receive("orders", wait=0) == []
+
+    await blocking(work)
+
+
+async def test_a_message_whose_handler_returns_what_did_not_run_is_not_done(server: QueueServer) -> None:
+    def work() -> None:
+        called = threading.Event()
+
+        async def bill() -> None:
+            raise AssertionError("nobody awaits it")
+
+        with server.blocking() as client:
+            send(client, 1)
+            consumer = Consumer(client, "billing")
+
+            @consumer.handler("orders")
+            def handle(number: int) -> Any:
+                called.set()
+                return bill()
+
+            with consumer:
+                assert called.wait(PATIENCE_S)
+            with Consumer(client, "billing") as other:
+                (again,) = other.receive("orders", wait=PATIENCE_S)
+                assert again.attempt == 2
 
     await blocking(work)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, channel_of
 from twophase.client.queues.base_consumer import CONCURRENCY, LEASE_S, STOP_S, WAIT_S, BaseConsumer
-from twophase.client.queues.handlers import Handler, handler_of
+from twophase.client.queues.handlers import Handler, handler_of, require_done
 from twophase.client.queues.loops import LoopThread, in_thread
 from twophase.client.queues.messages import Received
 
@@ -195,7 +195,7 @@ class Consumer:
                 initializer=setattr,
                 initargs=(self._handling, "is_on", True),
             )
-        await in_thread(self._threads, handler.function, *arguments)
+        require_done(await in_thread(self._threads, handler.function, *arguments))
 
 
 @contextlib.contextmanager

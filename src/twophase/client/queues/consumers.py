@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, achannel_of
 from twophase.client.queues.base_consumer import CONCURRENCY, HANDLING, LEASE_S, STOP_S, BaseConsumer
-from twophase.client.queues.handlers import Handler, handler_of
+from twophase.client.queues.handlers import Handler, handler_of, require_done
 
 if TYPE_CHECKING:
     from twophase.client.channel import AsyncChannel
@@ -137,7 +137,7 @@ class AsyncConsumer(BaseConsumer):
 
     async def _call(self, handler: Handler, arguments: list[Any]) -> None:
         HANDLING.set(self)  # in the task of this message alone
-        await handler.function(*arguments)
+        require_done(await handler.function(*arguments))
 
 
 @contextlib.contextmanager

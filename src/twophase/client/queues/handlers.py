@@ -8,6 +8,7 @@ from typing import Any, Final, get_type_hints
 
 import msgspec
 
+from twophase.barrier.effect import require_ended
 from twophase.client.draft import milliseconds
 from twophase.client.queues.messages import Received
 from twophase.client.queues.payloads import require_readable
@@ -81,6 +82,8 @@ def handler_of(function: Callable[..., Any], *, is_async: bool) -> Handler:
             message has.
     """
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004 -- its hints
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise ConfigurationError(f"{_name(function)} is a generator function: calling it does not run it.")
     if inspect.iscoroutinefunction(called) is not is_async:
         raise ConfigurationError(
             f"{_name(function)} is {'not ' if is_async else ''}async.",
@@ -104,6 +107,17 @@ def handler_of(function: Callable[..., Any], *, is_async: bool) -> Handler:
         if kind is not Received:
             require_readable(kind)
     return Handler(function, kinds)
+
+
+def require_done(result: object) -> None:
+    """Refuse what a handler returns that has not run to its end, or that says no.
+
+    Raises:
+        FunctionRefused: it waits to be awaited or iterated. The exception that is returned instead of raised.
+    """
+    require_ended(result, "write `await` in front of it, in an AsyncConsumer")
+    if isinstance(result, Exception):
+        raise result
 
 
 def tags_of(tags: str | Iterable[str]) -> str:

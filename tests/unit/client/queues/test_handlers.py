@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -44,9 +45,15 @@ def twice(a: Received, b: Received) -> None: ...
 def named(a: int, *, b: int) -> None: ...
 def unknown(a: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 async def awaited(a: int) -> None: ...
+def yielding(a: int) -> Iterator[int]:
+    yield a
 
 
-@pytest.mark.parametrize("function", [nothing, three, two, twice, named, unknown, awaited])
+async def ayielding(a: int) -> AsyncIterator[int]:
+    yield a
+
+
+@pytest.mark.parametrize("function", [nothing, three, two, twice, named, unknown, awaited, yielding, ayielding])
 def test_a_function_that_cannot_be_called_with_a_message_is_refused(function: Any) -> None:
     with pytest.raises(ConfigurationError):
         Consumer("http://localhost:1", "billing").subscribe("orders", function)
