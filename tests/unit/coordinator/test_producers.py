@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from tests.support.waiting import until
-from tests.unit.coordinator.harness import QUICK, Harness, message
+from tests.unit.coordinator.harness import QUICK, Harness, message, set_back
 from tests.unit.coordinator.queueing import Asked, Queueing, order
 from twophase.coordinator.queues import Decision
 from twophase.coordinator.settings import CoordinatorSettings
@@ -189,6 +191,55 @@ async def test_a_client_has_a_bounded_number_of_questions_and_gets_more_as_it_an
 
     assert {question.transaction_id for question in client.questions} == set(ids)
     assert len(await queueing.ids()) == 6
+
+
+class Looked(dict[str, Any]):
+    """Counts the entries that are looked at one after the other."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        for key in super().__iter__():
+            self.looks += 1
+            yield key
+
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
+
+
+async def test_the_questions_that_are_open_make_no_other_one_slower(harness: Harness, queueing: Queueing) -> None:
+    open_ = queueing.queues._producers._asked = Looked()
+    clients = [Asked(f"client-{number}") for number in range(13)]
+    for client in clients:
+        queueing.queues.attach(client)
+    for number in range(200):
+        await queueing.half(order(f"{number}"))
+    harness.clock.advance(1_100)
+
+    await until(lambda: sum(len(client.questions) for client in clients) == 200)
+
+    assert len(open_) == 200
+    assert open_.looks <= 2 * 200
+
+
+async def test_questions_from_before_the_clock_was_set_back_keep_no_client_from_others(
+    harness: Harness, queueing: Queueing
+) -> None:
+    client = Asked("a")
+    queueing.queues.attach(client)
+    for number in range(SETTINGS.producer_asked_max):
+        await queueing.half(order(f"{number}"))
+    harness.clock.advance(1_100)
+    await asked(harness, client, SETTINGS.producer_asked_max)
+    set_back(harness.clock, 3_600_000)
+
+    await queueing.half(order("new"))
+    for _ in range(20):
+        harness.clock.advance(61_000)
+        await asyncio.sleep(0.01)
+
+    await until(lambda: any(one.message.message_id == "new" for one in client.questions))
 
 
 async def test_a_client_that_cannot_take_a_question_leaves_it_to_another(harness: Harness, queueing: Queueing) -> None:

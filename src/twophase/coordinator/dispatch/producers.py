@@ -99,7 +99,9 @@ class Producers:
         The one that was asked longest ago is first.
         """
         self._asked: dict[str, _Asked] = {}
-        """By gid."""
+        """By gid, in the order of their times."""
+        self._questions: dict[str, int] = {}
+        """The number of those that a client has, by client id."""
         self._waiting: dict[str, dict[str, None]] = {}
         """The gids of messages by the name whose clients are away or busy.
 
@@ -143,12 +145,13 @@ class Producers:
         name, preferred = names_in(active.message.check_url)
         now_ms = self._clock.now_ms()
         self._forget(active.message.gid)
-        before = self._asked.pop(active.message.gid, None)
+        before = self._take_back(active.message.gid)
         question = Question(_queue_message(active), active.message.gid, active.attempts)
         for client in self._in_turn(name, preferred, before, now_ms):
             if client.ask(question):
                 until_ms = now_ms + self._settings.producer_answer_ms
                 self._asked[active.message.gid] = _Asked(name, client, until_ms)
+                self._questions[client.client_id] = self._questions.get(client.client_id, 0) + 1
                 clients = self._clients[name]
                 clients[client.client_id] = clients.pop(client.client_id)
                 self._memory.schedule(active, until_ms)
@@ -180,7 +183,7 @@ class Producers:
         Returns how long the message's question was with a client, in milliseconds; None for no question.
         """
         self._forget(gid)
-        asked = self._asked.pop(gid, None)
+        asked = self._take_back(gid)
         if asked is None:
             return None
         self._ask_waiting(asked.name)
@@ -227,16 +230,33 @@ class Producers:
         clients = self._clients.get(name)
         if not clients:
             return []
-        with_questions: dict[str, int] = {}
-        for gid, asked in list(self._asked.items()):
-            if asked.until_ms < now_ms:
-                del self._asked[gid]
-            else:
-                with_questions[asked.client.client_id] = with_questions.get(asked.client.client_id, 0) + 1
+        self._expire(now_ms)
         asked_max = self._settings.producer_asked_max
-        free = [one.client for id_, one in clients.items() if with_questions.get(id_, 0) < asked_max]
+        free = [one.client for id_, one in clients.items() if self._questions.get(id_, 0) < asked_max]
         silent = before.client.client_id if before is not None else ""
         return sorted(free, key=lambda one: (one.client_id == silent, one.client_id != preferred))
+
+    def _take_back(self, gid: str) -> _Asked | None:
+        """Count a message's question no longer; return it, if a client has it."""
+        asked = self._asked.pop(gid, None)
+        if asked is not None:
+            id_ = asked.client.client_id
+            self._questions[id_] -= 1
+            if not self._questions[id_]:
+                del self._questions[id_]
+        return asked
+
+    def _expire(self, now_ms: int) -> None:
+        """Take back the questions whose time is over, the oldest first.
+
+        Those from before the clock was set back have a time that is too late, and go at once.
+        """
+        last_ms = now_ms + self._settings.producer_answer_ms
+        while self._asked:
+            gid = next(iter(self._asked))
+            if now_ms <= self._asked[gid].until_ms <= last_ms:
+                return
+            self._take_back(gid)
 
     def _ask_waiting(self, name: str) -> None:
         """Ask about messages that waited, as far as the name's clients are free."""
