@@ -353,7 +353,8 @@ class ShownWait(msgspec.Struct, frozen=True):
     """The situation of one message for one group.
 
     Arguments:
-        situation: `done`, `in progress`, `rests`, `waits behind its message group`, `waits`, or `not asked for`.
+        situation: `done`, `dead letter`, `in progress`, `rests`, `waits behind its message group`, `waits`, or
+            `not asked for`.
         why: the same in words.
     """
 

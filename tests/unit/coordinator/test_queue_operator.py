@@ -16,6 +16,7 @@ from tests.unit.coordinator.queueing import GROUP, NAME, TOPIC, Asked, Queueing,
 from twophase.coordinator.operator import Act
 from twophase.coordinator.queues import Decision, QueueMessage
 from twophase.coordinator.queues.halves import HALVES
+from twophase.coordinator.queues.letters import Edit
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.core.audit_log import Actor, AuditEntry, AuditSearch
 from twophase.core.errors import (
@@ -32,6 +33,7 @@ from twophase.core.message import Branch, Message
 from twophase.core.queue_operating import (
     DefineGroup,
     DefineTopic,
+    RedriveLetters,
     RemoveRequest,
     ResetRequest,
     ShownLag,
@@ -483,6 +485,21 @@ async def test_a_message_shows_what_keeps_each_group_from_it(harness: Harness, q
     assert (await situation(sent[1].transaction_id))[0] == "not asked for"
     await harness.restart()
     assert "1 messages before it are not done" in (await situation(sent[2].transaction_id))[1]
+
+
+async def test_a_message_that_is_a_dead_letter_is_not_shown_as_done(harness: Harness, queueing: Queueing) -> None:
+    async def situation() -> str:
+        (place,) = (await operator(queueing).situation(await harness.coordinator.query(sent.transaction_id))).places
+        return str(next(group.situation for group in place.groups if group.group == GROUP))
+
+    (sent,) = await queueing.send(order("1"))
+    (first,) = await queueing.receive()
+    await queueing.queues.dead_letter("", GROUP, TOPIC, first.handle, "no such article")
+    assert await situation() == "dead letter"
+    await harness.restart()
+    assert await situation() == "dead letter"
+    await operator(queueing).redrive(GROUP, RedriveLetters(numbers=[0]), Edit(), ACT, lambda _: True)
+    assert await situation() == "done"
 
 
 async def test_a_message_shows_how_long_a_connected_consumer_may_keep_it(harness: Harness, queueing: Queueing) -> None:

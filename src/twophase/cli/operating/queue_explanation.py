@@ -33,6 +33,9 @@ def with_queues(explanation: Explanation, message: ShownMessage, situation: Queu
     >>> done = Explanation("g has succeeded: 1 branch delivered.", [], [], [])
     >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([place], None, 0)).blocked
     ['Group billing has not done number 7 of orders, queue 0: it waits for a consumer.']
+    >>> letter = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "dead letter", "it is a dead letter")])
+    >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([letter], None, 0)).remedies[0].command
+    'twophase letters list billing'
     """
     happened, blocked, then = list(explanation.happened), list(explanation.blocked), list(explanation.then)
     remedies = list(explanation.remedies)
@@ -73,8 +76,12 @@ def _of_half(message: ShownMessage, half: ShownHalf, now_ms: int) -> tuple[list[
 
 
 def _of_place(place: ShownPlace) -> list[Remedy]:
-    waiting = [one.group for one in place.groups if one.situation != "done"]
     return [
-        Remedy(f"twophase groups show {argument(group)}", f"to see what group {group} has not done, and who asks")
-        for group in waiting
+        Remedy(f"twophase letters list {argument(one.group)}", "to see it; `twophase letters redrive` sends it again")
+        if one.situation == "dead letter"
+        else Remedy(
+            f"twophase groups show {argument(one.group)}", f"to see what group {one.group} has not done, and who asks"
+        )
+        for one in place.groups
+        if one.situation != "done"
     ]

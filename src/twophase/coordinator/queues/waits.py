@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from twophase.coordinator.queues.cursor import Cursor, done_of
 from twophase.coordinator.queues.definitions import Definitions
+from twophase.coordinator.queues.letters import letter_of, sent_again_as
+from twophase.coordinator.queues.repeats import gids_of_letter
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.subscriptions import ASKED_MS
 from twophase.coordinator.state.appends import appends_of
 from twophase.coordinator.view import MessageView
 from twophase.core.hooks import Clock
+from twophase.core.queue_message import letters_of, message_of
 from twophase.core.queue_operating import ShownPlace, ShownWait
 from twophase.stores.base import Store
 from twophase.stores.queue_rows import Place, Progress
@@ -43,8 +48,30 @@ class Waits:
             place = await self._store.queue_place(view.message.gid, one.branch)
             if place is not None:
                 id_ = view.message.branch_id(one.branch)
-                places.append(ShownPlace(id_, place.topic, place.queue, place.number, await self._groups(place)))
+                groups = [await self._buried(group, place, view, one.branch) for group in await self._groups(place)]
+                places.append(ShownPlace(id_, place.topic, place.queue, place.number, groups))
         return places
+
+    async def _buried(self, shown: ShownWait, place: Place, view: MessageView, branch: int) -> ShownWait:
+        """Return the dead letter's situation for a message that was given up.
+
+        One that was sent again stays done.
+        """
+        if shown.situation != "done":
+            return shown
+        sent, gid = view.message.branches[branch], view.message.gid
+        message = message_of(sent.url, sent.payload)
+        if not message.message_id:
+            message = msgspec.structs.replace(message, message_id=gid)
+        namespace, _, group = shown.group.rpartition("/")
+        letter = letter_of(message, namespace, group)
+        for one in gids_of_letter(letter, gid, place.topic, place.queue, place.number):
+            found = await self._store.queue_place(one, 0)
+            if found is None:
+                break  # a later one follows only a letter that is there
+            if found.topic == letters_of(shown.group) and not await self._store.get(sent_again_as(letter, one)):
+                return ShownWait(shown.group, "dead letter", "it is among the group's dead letters")
+        return shown
 
     async def _groups(self, place: Place) -> list[ShownWait]:
         groups = {one.group for one in await self._store.queue_readers(place.topic)}
