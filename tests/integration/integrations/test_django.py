@@ -164,7 +164,7 @@ def test_a_message_takes_the_alias_for_its_engine(bank: Bank) -> None:
 
 
 def test_inside_atomic_it_is_refused(bank: Bank) -> None:
-    with transaction.atomic(using="bank"), pytest.raises(OpenTransaction):
+    with transaction.atomic(using="bank"), pytest.raises(OpenTransaction, match="ATOMIC_REQUESTS"):
         open_transaction("bank")
 
 
@@ -177,7 +177,7 @@ def test_with_autocommit_switched_off_it_is_refused(bank: Bank) -> None:
 
 
 def test_an_unknown_alias_is_refused() -> None:
-    with pytest.raises(UnsupportedEngine):
+    with pytest.raises(UnsupportedEngine, match="DATABASES"):
         open_transaction("nowhere")
 
 

@@ -6,7 +6,7 @@ memory of failed statements work as everywhere else.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections, transaction
@@ -19,6 +19,12 @@ from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
 from twophase.barrier.placeholders import pyformat
 from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
+
+_OUTERMOST: Final = (
+    "Make the block the outermost transaction of its alias: put `@transaction.non_atomic_requests` on a view under "
+    "ATOMIC_REQUESTS, and open no `atomic` around the block; in a test that rolls everything back, "
+    "twophase.testing.outer_transaction."
+)
 
 
 def _is_alias(name: str) -> bool:
@@ -56,11 +62,13 @@ class DjangoTransaction:
             UnsupportedEngine: the alias is unknown, or is neither SQLite, PostgreSQL nor MySQL.
         """
         if not _is_alias(alias):
-            raise UnsupportedEngine(f"There is no Django database alias {alias!r}.")
+            raise UnsupportedEngine(
+                f"There is no Django database alias {alias!r}.", remedy="Give the name of one in DATABASES."
+            )
         connection: BaseDatabaseWrapper = connections[alias]
         dialect = _dialect_of(connection)
         if connection.in_atomic_block or not connection.get_autocommit():
-            raise OpenTransaction
+            raise OpenTransaction(remedy=_OUTERMOST)
         self.dialect = dialect
         self.handle: Any = connection
         self._connection = connection
