@@ -175,9 +175,9 @@ async def test_a_group_is_reset_and_removed(tmp_path: Path, server: ServerProces
     assert "is no time" in (await asyncio.to_thread(run, server, *reset, "--to", "soon")).stderr
     assert "reset-group" in await said(server, "log", "list")
 
-    assert "TP-2021: a consumer of group 'billing' has asked" in await refused(
-        server, "groups", "remove", "billing", "--override", "--yes"
-    )
+    why = await refused(server, "groups", "remove", "billing", "--override", "--yes")
+    assert "TP-2021: a consumer of group 'billing' has asked" in why
+    assert "wait for 60 s. Do what the message says" in why
     await server.terminate()
     async with serving(tmp_path, *PORT) as again_up:  # nobody has asked this process
         assert (await shown(again_up, "groups", "remove", "billing", "--dry-run"))["positions"] == 1

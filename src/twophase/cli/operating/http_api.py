@@ -34,6 +34,8 @@ HOPS_MAX: Final = 3
 EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
 _TIMEOUT_S: Final = 30.0
+_FOR_DTM: Final = " FAILURE"
+"""What the server adds to a refusal for dtm's clients."""
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 ServerOption = Annotated[
@@ -128,7 +130,8 @@ class Api:
         failure = self._failure(response.status, response.body)
         node = other_node(self._server, failure.url) if failure.code == QueuesElsewhere.code else None
         if node is None or not self._hops:
-            self._fail(worded(f"{failure.code}: {failure.message.rstrip('. ')}. {failure.remedy}"), EXIT_REFUSED)
+            told = failure.message.removesuffix(_FOR_DTM).rstrip(". ")
+            self._fail(worded(f"{failure.code}: {told}. {failure.remedy}"), EXIT_REFUSED)
         owner = Api(node, self._fail, hops=self._hops - 1)
         return owner._ask(method, path, body, worded)
 
