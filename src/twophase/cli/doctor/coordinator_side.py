@@ -83,13 +83,13 @@ def _known(known: ShownAddresses) -> Iterator[Finding]:
     failing = list({(one.address, one.state, one.message): one for one in newest_last}.values())
     yield from (_failing(one, known.now_ms) for one in failing[:_SHOWN_MAX])
     if not known.addresses:
-        yield Finding(Level.OK, "addresses", "no message has had a check address in the last hour")
+        yield Finding(Level.OK, "addresses", "no message of this node has had a check address in the last hour")
     elif not failing:
         count = len(known.addresses)
         probed = (
-            "1 check address is probed, and does not fail"
+            "this node probes 1 check address, which does not fail"
             if count == 1
-            else f"{count} check addresses are probed, none fails"
+            else f"this node probes {count} check addresses, none fails"
         )
         yield Finding(Level.OK, "addresses", probed)
 
