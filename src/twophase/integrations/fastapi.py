@@ -28,7 +28,13 @@ from typing import (
     overload,
 )
 
-from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra, require_no_status
+from twophase.integrations.functions import (
+    call_inside,
+    is_coroutine_branch,
+    missing_extra,
+    require_engine,
+    require_no_status,
+)
 
 try:
     from anyio import from_thread
@@ -322,6 +328,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
         FunctionRefused: the function is async and the engine is not, or the other way round.
         ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
+    require_engine(engine)
     validate_table(table)
     known_keys(keys)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra
+from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra, require_engine
 
 try:
     from flask import Blueprint, Flask, Response, current_app, got_request_exception, request
@@ -264,6 +264,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
         FunctionRefused: the function is async and the engine is not, or the other way round.
         ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
+    require_engine(engine)
     validate_table(table)
     known_keys(keys)
 

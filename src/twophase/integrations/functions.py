@@ -36,6 +36,16 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
     return asynchronous
 
 
+def require_engine(engine: Any) -> None:
+    """Refuse a function in place of an engine, as a bare `@branch` gives it.
+
+    Raises:
+        FunctionRefused: it is a function.
+    """
+    if inspect.isfunction(engine):
+        raise FunctionRefused("branch takes an engine: write `@branch(engine)`, and put it below the route.")
+
+
 def _yields(function: Callable[..., object]) -> bool:
     """True for a generator function, also one that is wrapped.
 
@@ -98,9 +108,9 @@ def _named(function: Callable[..., object]) -> str:
 def missing_extra(extra: str, error: ImportError) -> ImportError:
     """Return the error of an integration whose framework is not installed.
 
-    It is `error` itself where another import failed.
+    It is `error` itself where another import failed. FastAPI brings anyio.
     """
-    if (error.name or "").partition(".")[0] != extra:
+    if (error.name or "").partition(".")[0] not in {extra, "anyio"}:
         return error
     return ImportError(
         f"twophase.integrations.{extra} needs the package {extra!r}. Run `pip install 'twophase[{extra}]'`.",

@@ -217,6 +217,14 @@ def test_an_async_function_needs_an_async_engine(integration: Any, tmp_path: Pat
         integration.branch(create_async_engine("sqlite+aiosqlite://"))(receive)
 
 
+@pytest.mark.parametrize("integration", [on_fastapi, on_flask, on_django], ids=["fastapi", "flask", "django"])
+def test_a_branch_without_its_engine_is_refused(integration: Any) -> None:
+    def receive(connection: Any) -> None: ...
+
+    with pytest.raises(FunctionRefused, match=r"write `@branch\(engine\)`"):
+        integration.branch(receive)
+
+
 def _yields(connection: Any) -> Iterator[None]:
     yield connection
 
@@ -283,11 +291,14 @@ def test_a_url_is_refused_where_the_route_is_made(make: Callable[[str], object])
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize("extra", ["fastapi", "flask", "django", "grpc"])
-def test_an_integration_without_its_extra_names_it(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("extra", "missing"),
+    [("fastapi", "fastapi"), ("fastapi", "anyio"), ("flask", "flask"), ("django", "django"), ("grpc", "grpc")],
+)
+def test_an_integration_without_its_extra_names_it(extra: str, missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith(f"twophase.integrations.{extra}")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, extra, None)
+    monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(ImportError, match=rf"pip install 'twophase\[{extra}\]'") as raised:
         __import__(f"twophase.integrations.{extra}")
     assert raised.value.__cause__ is None

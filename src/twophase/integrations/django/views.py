@@ -23,7 +23,7 @@ from twophase.barrier.open import refuse_url
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.core.signature import SigningKey, known_keys
 from twophase.integrations.django.failures import DjangoFailures
-from twophase.integrations.functions import call_inside, is_coroutine_branch
+from twophase.integrations.functions import call_inside, is_coroutine_branch, require_engine
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -226,6 +226,7 @@ def branch(
         FunctionRefused: the function is async and the engine is not, or the other way round.
         ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
+    require_engine(engine)
     validate_table(table)
     known_keys(keys)
 
