@@ -21,6 +21,7 @@ from twophase.cli.doctor.command import app
 from twophase.cli.doctor.coordinator_side import examine_coordinator
 from twophase.cli.doctor.database_side import Database
 from twophase.cli.findings import Finding, Level
+from twophase.cli.operating.http_api import Api
 from twophase.coordinator.maintenance.probing import AGAIN_MS, FIRST_MS
 from twophase.integrations.flask import check_blueprint
 from twophase.testing import InProcessCoordinator
@@ -134,6 +135,15 @@ def test_addresses_that_messages_bring_and_that_fail_are_found(
         _until_probed(coordinator, coordinator.clock.now_ms() - FIRST_MS)
     found = findings(coordinator.url)["addresses"]
     assert (found.level, "http://127.0.0.1:1/twophase/check" in found.found) == (Level.BAD, True)
+
+
+def test_a_failing_address_of_another_worker_is_found(
+    coordinator: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "twophase_check_addresses_failing 0.0\n" in Api(coordinator.url).get_text("/metrics")
+    monkeypatch.setattr(Api, "get_text", lambda *_: "# HELP\ntwophase_check_addresses_failing 2.0\n")
+    found = findings(coordinator.url)["addresses"]
+    assert (found.level, found.found) == (Level.BAD, "2 fail at other workers of this server")
 
 
 def test_one_wrong_address_of_two_databases_is_one_finding(

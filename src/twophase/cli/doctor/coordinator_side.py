@@ -5,6 +5,7 @@ Does the coordinator answer, which check addresses fail, and can it reach a give
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Final, NoReturn
@@ -22,6 +23,7 @@ _COMPARE: Final = "Add --database URL with the producer's database, and the rout
 _UNREAD: Final = "Repair the database first: without its identity the route's cannot be compared."
 _CORRECT: Final = "Give the address that your transactions use as `check`, with scheme, host and port."
 _SHOWN_MAX: Final = 20
+_FAILING: Final = re.compile(r"^twophase_check_addresses_failing (\S+)$", re.MULTILINE)
 _UNSURE: Final = {
     ProbeState.BUSY.value: "Run this again when the database is less busy.",
     ProbeState.UNPROBEABLE.value: "Upgrade twophase in the service; until then its database cannot be compared.",
@@ -55,7 +57,10 @@ def examine_coordinator(
             yield from _probed(shown, _UNREAD if named else _COMPARE)
         looked_at = "coordinator"
         # Read again: the probe may have found that a failing one is well.
-        yield from _known(api.get(PROBE_PATH, ShownAddresses))
+        known = api.get(PROBE_PATH, ShownAddresses)
+        yield from _known(known)
+        if known.on and not any(one.failing for one in known.addresses):
+            yield from _of_other_workers(api)
     except InvalidRequest as error:
         yield Finding(Level.BAD, looked_at, f"{error.code}: {error.message}", _CORRECT)
     except ConfigurationError as error:
@@ -92,6 +97,22 @@ def _known(known: ShownAddresses) -> Iterator[Finding]:
             else f"this node probes {count} check addresses, none fails"
         )
         yield Finding(Level.OK, "addresses", probed)
+
+
+def _of_other_workers(api: Api) -> Iterator[Finding]:
+    """Yield a finding where other workers know addresses that fail.
+
+    The metrics of each worker count those of all.
+    """
+    try:
+        found = _FAILING.search(api.get_text("/metrics"))
+    except _NoAnswer:
+        return
+    if found is not None and float(found[1]) > 0:
+        text = f"{int(float(found[1]))} fail at other workers of this server"
+        yield Finding(
+            Level.BAD, "addresses", text, "Run this again until one of them answers; the log names them, too."
+        )
 
 
 def _failing(one: ShownAddress, now_ms: int) -> Finding:

@@ -35,7 +35,7 @@ EXIT_REFUSED: Final = 1
 EXIT_UNREACHABLE: Final = 3
 _TIMEOUT_S: Final = 30.0
 _FOR_DTM: Final = " FAILURE"
-"""What the server adds to a refusal for dtm's clients."""
+"""The end of a refusal's text, for dtm's clients."""
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 ServerOption = Annotated[
@@ -95,6 +95,10 @@ class Api:
         Without an answer the process ends with a sentence.
         """
         return self._read(self._ask("GET", f"{path}?{urlencode(query)}" if query else path), answer)
+
+    def get_text(self, path: str) -> str:
+        """GET `path`, and return the answer as it is."""
+        return self._ask("GET", path).decode(errors="replace")
 
     def post(self, path: str, body: object, answer: type[T], *, worded: Callable[[str], str] = str) -> T:
         """POST `body` as JSON; otherwise as `get`.
