@@ -25,6 +25,7 @@ def main() -> None:
             raise
         sys.stderr.write(
             "twophase: the command needs the package 'typer'. Run: pip install 'twophase[server]',"
+            " 'twophase[operator]' for the commands to a server elsewhere,"
             " or 'twophase[sqlalchemy]' for `twophase barrier` alone\n"
         )
         raise SystemExit(_EXIT_INCOMPLETE) from error

@@ -49,6 +49,7 @@ def test_the_base_installation_says_which_extra_brings_the_command(start: str) -
     assert done.returncode == 2
     assert done.stderr == (
         "twophase: the command needs the package 'typer'. Run: pip install 'twophase[server]',"
+        " 'twophase[operator]' for the commands to a server elsewhere,"
         " or 'twophase[sqlalchemy]' for `twophase barrier` alone\n"
     )
 
