@@ -388,6 +388,7 @@ def test_only_the_branches_without_a_guard_are_given_one() -> None:
     columns = "(trans_type, gid, branch_id, op, barrier_id, reason)"
     values = "('msg', 'g', '02', 'action', '01', 'action')"
     assert step.command == f"-- in the database of bank-b: insert into b.barrier {columns} values {values};"
+    assert "'unfinished' (TP-5011)" in step.why
 
 
 def test_no_branch_is_called_again_for_an_effect_that_was_cancelled() -> None:

@@ -115,7 +115,10 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
         why = "what the ledger's condition leaves out"
         return [(why, command) for command in _rows(gid, evidence)] or [("what is known about it", explain)]
     if flag is Flag.UNGUARDED_EFFECT:
-        why = "the row that keeps a repeated call from taking effect again"
+        why = (
+            "the row that keeps a repeated call from taking effect again; "
+            "where it is there with the reason 'unfinished' (TP-5011), make that 'action' instead"
+        )
         guards = [(why, _guard(evidence.service(one), gid, branch)) for one, branch in _sound(evidence.unguarded)]
         return guards or [("what is known about it", explain)]
     return [("what is known about it", explain)]
