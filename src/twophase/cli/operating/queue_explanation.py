@@ -36,6 +36,9 @@ def with_queues(explanation: Explanation, message: ShownMessage, situation: Queu
     >>> letter = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "dead letter", "it is a dead letter")])
     >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([letter], None, 0)).remedies[0].command
     'twophase letters list billing'
+    >>> gone = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "done", "it is done")])
+    >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([gone], None, 0)).happened[-1]
+    'Group billing has done it, or does not select its tag.'
     """
     happened, blocked, then = list(explanation.happened), list(explanation.blocked), list(explanation.then)
     remedies = list(explanation.remedies)
@@ -43,7 +46,11 @@ def with_queues(explanation: Explanation, message: ShownMessage, situation: Queu
         blocked, then, remedies = _of_half(message, situation.half, situation.now_ms)
     for place in situation.places:
         happened.append(f"Branch {place.branch_id} is number {place.number} of {place.topic}, queue {place.queue}.")
-        happened += [f"Group {one.group} has done it." for one in place.groups if one.situation == "done"]
+        happened += [
+            f"Group {one.group} has done it, or does not select its tag."
+            for one in place.groups
+            if one.situation == "done"
+        ]
         blocked += [
             f"Group {one.group} has not done number {place.number} of {place.topic}, queue {place.queue}: {one.why}."
             for one in place.groups
