@@ -94,8 +94,10 @@ class LocalTransaction:
         self._is_entered = True
         if is_async(self._engine):
             raise UnsupportedEngine("This is an async engine: write `async with message.transaction(…)`.")
-        driver = self._driver = self._make_driver()
-        return driver.start()
+        driver = self._make_driver()
+        handle = driver.start()  # refused when entered again; the first one is still to be ended
+        self._driver = driver
+        return handle
 
     def __exit__(
         self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
@@ -117,8 +119,10 @@ class LocalTransaction:
                 "or give an AsyncEngine, AsyncConnection or AsyncSession of SQLAlchemy, asyncpg's Pool or Connection, "
                 "psycopg 3's AsyncConnection or aiosqlite's Connection."
             )
-        driver = self._adriver = self._make_adriver()
-        return await driver.start()
+        driver = self._make_adriver()
+        handle = await driver.start()
+        self._adriver = driver
+        return handle
 
     async def __aexit__(
         self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
