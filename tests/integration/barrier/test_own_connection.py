@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -115,3 +117,28 @@ def test_a_committed_transaction_is_committed(connect: Connect, path: Path) -> N
         assert check_back(connection, gid).verdict is Verdict.COMMITTED
     with closing(sqlite3.connect(path)) as connection:
         assert check_back(connection, gid).verdict is Verdict.COMMITTED
+
+
+class TimeLimit(Exception):
+    """The exception that a job queue's worker raises in a signal's handler."""
+
+
+def test_a_time_limit_that_ends_the_wait_for_the_lock_leaves_no_transaction(path: Path) -> None:
+    def raise_it(*_: object) -> None:
+        raise TimeLimit
+
+    with closing(sqlite3.connect(path, check_same_thread=False)) as other, closing(sqlite3.connect(path)) as own:
+        install(own)
+        other.execute("begin immediate")
+        end = threading.Timer(0.3, other.rollback)
+        before = signal.signal(signal.SIGALRM, raise_it)
+        end.start()
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            with pytest.raises(TimeLimit):
+                open_transaction(own)
+        finally:
+            signal.signal(signal.SIGALRM, before)
+            end.join()
+        assert not own.in_transaction
+        assert once(own, call_of(new_gid()), lambda _: "done") == "done"

@@ -85,7 +85,9 @@ class Sqlite3Transaction:
         try:
             self._settings.prepare(lock_timeout_ms)
             self._rows(_BEGIN)
-        except BaseException:
+        except BaseException as error:
+            # A signal's handler raises behind a BEGIN that has waited for the lock, and got it.
+            self._is_open = not isinstance(error, sqlite3.Error)
             self.close()
             raise
         former = _under_way.get(id(connection))
