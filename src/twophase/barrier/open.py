@@ -277,6 +277,20 @@ def identity_source(engine: Any) -> Any:
     return ask_engine(engine)
 
 
+def asked_again(engine: Any) -> Any:
+    """Return what to ask the barrier on when a transaction on `engine` has ended.
+
+    A Connection of SQLAlchemy, or of a Session that is bound to one, is asked itself: it keeps its place in its pool,
+    which may have no other. Where it is closed, discarded or still in a transaction, the pool is asked.
+    """
+    source = identity_source(engine)
+    if _kind_of(source.__class__) in {_Kind.CONNECTION, _Kind.ASYNC_CONNECTION} and not (
+        source.closed or source.invalidated or source.in_transaction()
+    ):
+        return source
+    return ask_engine(engine)
+
+
 def peek_identity(engine: Any, table: str) -> str | None:
     """Read a barrier table's identity on an idle connection, without a transaction.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.asking import acheck_back
 from twophase.barrier.beside import Block
-from twophase.barrier.open import aopen_transaction, ask_engine, identity_source
+from twophase.barrier.open import aopen_transaction, ask_engine, asked_again, identity_source
 from twophase.barrier.producer import read_identity
 from twophase.barrier.shelter import settle
 from twophase.barrier.transaction import aperform
@@ -176,7 +176,7 @@ class AsyncDriver:
                 return await self._end("rollback", self._open.rollback())
             case AskBarrier(gid, prepared_at_ms, identity, table):
                 self._let_cancellation_through(None)
-                engine = ask_engine(self._engine)
+                engine = asked_again(self._engine)
                 return await acheck_back(engine, gid, prepared_at_ms=prepared_at_ms, identity=identity, table=table)
             case Pause(pause_ms):
                 return await asyncio.sleep(pause_ms / 1000)

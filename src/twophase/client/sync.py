@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twophase.barrier.asking import check_back
 from twophase.barrier.beside import Block
-from twophase.barrier.open import ask_engine, identity_source, open_transaction
+from twophase.barrier.open import ask_engine, asked_again, identity_source, open_transaction
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import perform
 from twophase.client.flow import (
@@ -154,7 +154,7 @@ class SyncDriver:
             case Rollback():
                 return self._rollback()
             case AskBarrier(gid, prepared_at_ms, identity, table):
-                engine = ask_engine(self._engine)
+                engine = asked_again(self._engine)
                 return check_back(engine, gid, prepared_at_ms=prepared_at_ms, identity=identity, table=table)
             case Pause(pause_ms):
                 return self._pause(pause_ms / 1000)

@@ -159,11 +159,10 @@ class ConnectionTransaction:
         self._unclear = False
 
     def rollback(self) -> None:
-        try:
+        was_unclear, self._unclear = self._unclear, True  # also where a cancellation cuts this off
+        with suppress(Exception):  # a dead connection: the database rolls back, and close() discards it
             self._connection.rollback()
-            self._unclear |= is_left_open(self._connection)
-        except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back, and close() discards it
-            self._unclear = True
+            self._unclear = was_unclear or is_left_open(self._connection)
 
     def close(self) -> None:
         try:
