@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 from asyncpg.exceptions import InterfaceError, PostgresError
@@ -43,13 +44,14 @@ class AsyncpgTransaction:
         self._ended = True
 
     async def rollback(self) -> None:
-        try:
-            if not self._ended and not self._connection.is_closed():
-                # Also when a raw `commit` of the application ended it: asyncpg would else take the next transaction on
-                # this connection for a nested one.
-                await self._transaction.rollback()
-        except (PostgresError, InterfaceError, OSError):
-            self._unclear = True
+        if self._ended or self._connection.is_closed():
+            return
+        was_unclear, self._unclear = self._unclear, True  # also where a cancellation cuts this off
+        with contextlib.suppress(PostgresError, InterfaceError, OSError):
+            # Also when a raw `commit` of the application ended it: asyncpg would else take the next transaction on
+            # this connection for a nested one.
+            await self._transaction.rollback()
+            self._unclear = was_unclear
 
     async def close(self) -> None:
         if self._unclear:
