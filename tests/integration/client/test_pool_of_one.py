@@ -5,9 +5,11 @@ The application holds the pool's only connection itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from sqlalchemy import create_engine, text
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from tests.integration.client.banks import CHECK, Bank
@@ -19,20 +21,42 @@ RECEIVER = "http://bank-b/transfer-in"
 ENGINES = pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
 ASYNC_ENGINES = pytest.mark.kinds(where=lambda kind: kind.name.endswith("async engine"))
 POSTGRES = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql engine")
-ONE = {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.5}
+
+
+def fail_on_the_only_connection(
+    bank: Bank, message: Message, of: str = "connection", before_it_fails: Callable[[], None] | None = None
+) -> None:
+    engine = create_engine(bank.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.5)
+    try:
+        with engine.connect() as connection:
+            idle = connection if of == "connection" else Session(connection)
+            with message.transaction(idle, CHECK):
+                idle.execute(text(TRANSFER))
+                if before_it_fails is not None:
+                    before_it_fails()
+                raise ZeroDivisionError
+    finally:
+        engine.dispose()
+
+
+async def fail_on_the_only_async_connection(bank: Bank, message: AsyncMessage, of: str) -> None:
+    engine = create_async_engine(bank.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.5)
+    try:
+        async with engine.connect() as connection:
+            idle: AsyncConnection | AsyncSession = connection if of == "connection" else AsyncSession(connection)
+            async with message.transaction(idle, CHECK):
+                await idle.execute(text(TRANSFER))
+                raise ZeroDivisionError
+    finally:
+        await engine.dispose()
 
 
 @ENGINES
 @pytest.mark.parametrize("of", ["connection", "session"])
 def test_an_error_of_the_block_is_told_from_a_commit(bank: Bank, coordinator: RecordingCoordinator, of: str) -> None:
-    engine = create_engine(bank.engine.url, **ONE)
     message = Message(coordinator.url).add(RECEIVER)
-    with engine.connect() as connection:
-        idle = connection if of == "connection" else Session(connection)
-        with pytest.raises(ZeroDivisionError), message.transaction(idle, CHECK):
-            idle.execute(text(TRANSFER))
-            raise ZeroDivisionError
-    engine.dispose()
+    with pytest.raises(ZeroDivisionError):
+        fail_on_the_only_connection(bank, message, of)
     assert bank.ledger.balance() == 100
     assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])
 
@@ -42,15 +66,9 @@ def test_an_error_of_the_block_is_told_from_a_commit(bank: Bank, coordinator: Re
 async def test_an_error_of_an_async_block_is_told_from_a_commit(
     bank: Bank, coordinator: RecordingCoordinator, of: str
 ) -> None:
-    engine = create_async_engine(bank.engine.url, **ONE)
     message = AsyncMessage(coordinator.url).add(RECEIVER)
-    async with engine.connect() as connection:
-        idle = connection if of == "connection" else AsyncSession(connection)
-        with pytest.raises(ZeroDivisionError):
-            async with message.transaction(idle, CHECK):
-                await idle.execute(text(TRANSFER))
-                raise ZeroDivisionError
-    await engine.dispose()
+    with pytest.raises(ZeroDivisionError):
+        await fail_on_the_only_async_connection(bank, message, of)
     assert bank.ledger.balance() == 100
     assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])
 
@@ -58,12 +76,8 @@ async def test_an_error_of_an_async_block_is_told_from_a_commit(
 @POSTGRES
 def test_a_connection_that_died_in_the_block_is_replaced(bank: Bank, coordinator: RecordingCoordinator) -> None:
     assert isinstance(bank.ledger, PostgresLedger)
-    engine = create_engine(bank.engine.url, **ONE)
     message = Message(coordinator.url).add(RECEIVER)
-    with engine.connect() as connection, pytest.raises(ZeroDivisionError), message.transaction(connection, CHECK):
-        connection.execute(text(TRANSFER))
-        bank.ledger.terminate_others()
-        raise ZeroDivisionError
-    engine.dispose()
+    with pytest.raises(ZeroDivisionError):
+        fail_on_the_only_connection(bank, message, before_it_fails=bank.ledger.terminate_others)
     assert bank.ledger.balance() == 100
     assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])
