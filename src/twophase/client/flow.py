@@ -230,7 +230,6 @@ def transaction(context: FlowContext, check_url: str) -> Flow:
         seen: BaseException | None = yield Business()
         if seen is None:
             yield from ours.before_commit()
-            ours.draft.progress = Progress.UNDECIDED
             yield Commit(ours.last_look())
     except GeneratorExit:
         raise
@@ -291,6 +290,7 @@ class Attempt:
         """Write the branches of an open message into the row, also an empty list."""
         draft = self.draft
         yield Flush()
+        draft.progress = Progress.UNDECIDED  # a branch that a forgotten task adds from here on is refused
         added = draft.added_branches()
         if added:
             # What could not be submitted must not be committed: no check-back would get it through either.

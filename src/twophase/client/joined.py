@@ -118,7 +118,6 @@ class _Joined:
             self.refused = error
             roll_back_below(connection)
             raise
-        self._attempt.draft.progress = Progress.UNDECIDED
 
     def after_end(self) -> None:
         if self.committed:
