@@ -125,6 +125,18 @@ async def test_a_process_that_continues_a_slot_begins_a_new_term(join: Join) -> 
     assert (await report(again, done(1, term))).lost == {0}
 
 
+async def test_a_process_that_continues_a_slot_keeps_no_topic_of_the_one_before(join: Join) -> None:
+    one, two = await join(), await join()
+    term = await one.own_topic(TOPIC) or 0
+    own = await two.own_topic("bills")
+    await one.stop()
+    again = await join()
+    assert again.slot == (1, 1)
+
+    assert await two.own_topic(TOPIC) == term + 1, "the process that has the slot now does not know of the topic"
+    assert await again.own_topic("bills") is None, f"a topic of a node that lives stays its own, in term {own}"
+
+
 async def test_whoever_takes_a_topic_waits_for_progress_that_is_being_written(join: Join, raw: Raw) -> None:
     """A flush of the owner that is under way is read by the next, or refused."""
     one, two = await join(), await join()

@@ -80,6 +80,7 @@ async def take(connection: Connection, clock: Clock | None, lease_ms: int, secre
             except ConfigurationError:
                 await leave(connection, owner)
                 raise
+            await connection.execute(statements.FREE_TOPICS, slot.node, slot.epoch)
             return slot
     raise StoreError(f"Others took {_TRIES_MAX} node slots before this process; are thousands of nodes starting?")
 

@@ -28,6 +28,7 @@ SETTLE: Final = read("settle")
 
 TAKE_SLOT: Final = read("take_slot")
 ADD_SLOT: Final = read("add_slot")
+FREE_TOPICS: Final = read("free_topics")
 OTHER_LEASE: Final = read("other_lease")
 LEAVE_SLOT: Final = read("leave_slot")
 HEARTBEAT: Final = read("heartbeat")
