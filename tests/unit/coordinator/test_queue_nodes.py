@@ -297,6 +297,26 @@ async def test_a_hand_over_that_the_store_does_not_take_is_tried_again(
     assert tried[0] == tried[1]
 
 
+async def test_a_topic_whose_taking_was_not_answered_is_handed_over(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner, other = await placed(nodes)
+    take = owner.store.own_topic
+
+    async def lost(topic: str) -> int | None:
+        assert await take(topic) is not None
+        raise StoreError("the answer was lost, or its consumer has gone")
+
+    with monkeypatch.context() as patched, pytest.raises(StoreError, match="lost"):
+        patched.setattr(owner.store, "own_topic", lost)
+        await receive(owner)
+    await send(other, "1")
+
+    await owner.store.announce("")
+
+    assert ids(await until_served(other, 1)) == ["1"]
+
+
 async def test_nodes_without_a_name_serve_consumers_only_alone(nodes: Nodes) -> None:
     await nodes.a.coordinator.queues.announce({"test": ":8081"})
     await send(nodes.a, "1")

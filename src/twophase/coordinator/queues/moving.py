@@ -154,6 +154,8 @@ class Moving:
         self._is_alone = all(one.is_self for one in nodes)
         await self._definitions.look()
         await self._pass_on(better_for_halves(self._addresses, nodes))
+        for topic in list(self._owners.unsure):
+            await self._owners.claim(topic)
         for topic, term in list(self._owners.terms.items()):
             if topic in self._handing_over:
                 continue

@@ -46,6 +46,8 @@ class TopicOwners:
         """The term of each topic that this node owns."""
         self.leaving: set[str] = set()
         """Those of them that it hands over; it gives out nothing of them."""
+        self.unsure: set[str] = set()
+        """Topics that the store may have given to this node in an answer that was lost, or came too late."""
         self._nodes: tuple[NodeAddress, ...] = ()
         self.others: tuple[tuple[int, int, bool, int], ...] = ()
         """The other nodes' slots at the last look: number, epoch, held, and when seen.
@@ -118,7 +120,7 @@ class TopicOwners:
             if self._stopped:
                 raise ShuttingDown
             await self._require_own(topic)
-            term = None if topic in self.leaving else await self._claim(topic)
+            term = None if topic in self.leaving else await self.claim(topic)
             if term is not None:
                 return term
             if self._clock.now_ms() >= until_ms:
@@ -154,14 +156,17 @@ class TopicOwners:
                 url=url,
             )
 
-    async def _claim(self, topic: str) -> int | None:
+    async def claim(self, topic: str) -> int | None:
+        """Ask the store for a topic; return the term, None while another node has it."""
         async with self._claiming:
             if topic in self.terms:
                 return self.term(topic)
             now_s, slots = self._lease.now_s(), self._slots
             if now_s - self._refused_s.get(topic, -_RETRY_S) < _RETRY_S:
                 return None  # another consumer has just asked
+            self.unsure.add(topic)
             term = await self._store.own_topic(topic)
+            self.unsure.discard(topic)
             if slots != self._slots:
                 return None  # of a slot that this node has lost meanwhile
             if term is not None:
@@ -190,6 +195,7 @@ class TopicOwners:
         self._slots += 1
         self.terms.clear()
         self.leaving.clear()
+        self.unsure.clear()
         self._nodes = ()
 
     def stop(self) -> None:
