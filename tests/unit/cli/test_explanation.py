@@ -467,6 +467,16 @@ def test_the_stop_that_decided_it_is_named_once() -> None:
     assert "Parked by eve" in happened
 
 
+@pytest.mark.parametrize("state", ["prepared", "submitted", "succeeded"])
+def test_a_stop_that_was_refused_is_not_told_as_one(state: str) -> None:
+    refused = message(state, log=[acted("stop", "stopped by eve: cancelled")])
+
+    happened = " ".join(explain(refused, NOW).happened)
+
+    assert "A stop was asked for, and has not stopped it: 'stopped by eve: cancelled', at 2023-11-14 22:14:51 UTC (9 s ago)." in happened
+    assert "Stopped by eve" not in happened
+
+
 def test_a_printed_command_quotes_the_branch_that_an_answer_names() -> None:
     branch = "01; rm -rf /"
     told = message("submitted", branches=[ShownBranch(branch, IN, 2)], log=[called(branch, "failed", 404)])
