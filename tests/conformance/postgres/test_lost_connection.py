@@ -18,7 +18,7 @@ from tests.servers.proxy import Cut, Proxy
 from tests.support.hurry import in_a_hurry
 from tests.support.items import SetClock, abort, failed_call, final, flush, live, prepare
 from tests.support.waiting import until
-from twophase.core.errors import StoreFenced, StoreUnavailable
+from twophase.core.errors import StoreError, StoreFenced, StoreUnavailable
 from twophase.stores.batch import Batch
 from twophase.stores.postgres import PostgresStore, reconnecting
 from twophase.stores.postgres.connection import Connection, connect
@@ -269,3 +269,18 @@ async def test_one_answer_ends_the_outage_for_every_reader(
     assert store._readers is not None
     assert await store._readers.ask(lambda connection: connection.fetchval("select 7 from pg_sleep(1.2)")) == 7
     await store.stop()
+
+
+async def test_a_reading_that_waits_for_a_lost_flush_ends_with_a_stop_as_any_other(join: Join, raw: Raw) -> None:
+    store = await join()
+    store._writer._lose()
+    with raw.transaction():
+        raw.execute("select from node for update")
+        reading = asyncio.ensure_future(store.attempts("g"))
+        await somebody_waits_for(raw)
+        stopping = asyncio.ensure_future(store.stop())
+        await until(lambda: store._readers is None)
+
+    with pytest.raises(StoreError, match="not open"):
+        await reading
+    await stopping

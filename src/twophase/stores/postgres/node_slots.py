@@ -59,7 +59,8 @@ class Settled(msgspec.Struct, frozen=True):
 async def take(connection: Connection, clock: Clock | None, lease_ms: int, secrets: Secrets) -> NodeSlot:
     """Take a slot: a vacant one, or else a new one.
 
-    The slots of former processes are given back first: no lease has to run out.
+    The slots of former processes are given back first: no lease has to run out. The topics of queues that the process
+    before served in the slot are free.
 
     Raises:
         ConfigurationError: another slot is held by another lease; this one was given back.

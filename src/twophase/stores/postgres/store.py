@@ -434,10 +434,10 @@ class PostgresStore:
 
     async def _settled_readers(self) -> Readers:
         """Return the readers, when it is certain that no lost flush is under way (20)."""
-        if self._readers is None:
-            raise self._not_open()
         if self._writer.unsettled:
             await self._writer.settle()
+        if self._readers is None:  # perhaps stopped meanwhile
+            raise self._not_open()
         return self._readers
 
     async def _give_back(self, slot: node_slots.NodeSlot) -> None:
