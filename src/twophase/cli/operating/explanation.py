@@ -191,7 +191,9 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
             what = "The check address" if one.branch_id == "00" else f"Branch {one.branch_id}"
             incidents.append(f"{what} ({one.target or 'none'}) was {one.error}, at {clock(one.at_ms, now_ms)}.")
         elif one.kind == "operator" and one.result == "stop" and message.state != "failed":
-            incidents.append(f"A stop was asked for, and has not stopped it: '{one.error}', at {clock(one.at_ms, now_ms)}.")
+            incidents.append(
+                f"A stop was asked for, and has not stopped it: '{one.error}', at {clock(one.at_ms, now_ms)}."
+            )
         elif one.kind == "operator":
             incidents.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
         elif one.kind == "incident":
