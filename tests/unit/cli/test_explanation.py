@@ -473,10 +473,8 @@ def test_a_stop_that_was_refused_is_not_told_as_one(state: str) -> None:
 
     happened = " ".join(explain(refused, NOW).happened)
 
-    assert (
-        "A stop was asked for, and has not stopped it: 'stopped by eve: cancelled', at 2023-11-14 22:14:51 UTC (9 s ago)."
-        in happened
-    )
+    told = "A stop was asked for, and has not stopped it: 'stopped by eve: cancelled', at 2023-11-14 22:14:51 UTC"
+    assert told in happened
     assert "Stopped by eve" not in happened
 
 
