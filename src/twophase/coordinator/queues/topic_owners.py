@@ -47,7 +47,10 @@ class TopicOwners:
         self.leaving: set[str] = set()
         """Those of them that it hands over; it gives out nothing of them."""
         self.unsure: set[str] = set()
-        """Topics that the store may have given to this node in an answer that was lost, or came too late."""
+        """Topics that the store may have given to this node.
+
+        The answer was lost, or came too late.
+        """
         self._nodes: tuple[NodeAddress, ...] = ()
         self.others: tuple[tuple[int, int, bool, int], ...] = ()
         """The other nodes' slots at the last look: number, epoch, held, and when seen.
