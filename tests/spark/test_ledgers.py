@@ -5,6 +5,7 @@ They have columns of several types, conditions, and several rows for an effect.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import uuid
 from contextlib import closing
@@ -109,6 +110,39 @@ def test_an_effect_has_several_rows_by_design(spark: SparkSession, system: Syste
         "thrice": ["duplicate_effect"],
         "stray": ["missing_effect", "unguarded_effect"],
     }
+
+
+def test_an_effect_in_part_is_not_called_again(spark: SparkSession, system: System) -> None:
+    """A call would book all of its rows once more."""
+    unguarded = Case("unguarded", "", barriers=(), ledger=())
+    plant(system, nowadays([Case("half", "", ledger=()), Case("cancelled", "", ledger=()), unguarded]))
+    rows: list[tuple[object, ...]] = [("half", "01", None), ("unguarded", "01", None), ("cancelled", "01", 1)]
+    ledger = book(system, "gid text, branch_id text, voided_at int", rows)
+
+    report = audited(spark, system, f"{ledger}?where=voided_at+is+null&rows_per_effect=2")
+
+    shown = "-- in the database of bank-b: select * from booking where gid = '{}' order by branch_id;"
+    steps = {sample.gid: [(step.flag, step.command) for step in sample.repairs] for sample in report.result.samples}
+    guard = steps["unguarded"].pop()
+    assert steps == {gid: [("missing_effect", shown.format(gid))] for gid in ("half", "cancelled", "unguarded")}
+    assert guard[0] == "unguarded_effect"
+    assert guard[1].startswith("-- in the database of bank-b: insert into barrier ")
+
+
+def test_a_lost_messages_effect_without_a_barrier_row_is_not_called_again(spark: SparkSession, system: System) -> None:
+    """Nothing would turn the call away."""
+    gids = ("booked", "barred", "cancelled")
+    cases = [Case(gid, "", State.FAILED, "msg", (), (), "abort", branches=TWO) for gid in gids]
+    barred = msgspec.structs.replace(cases[1], barriers=(("bank-b", "01"),))
+    plant(system, nowadays([cases[0], barred, cases[2]]))
+    rows: list[tuple[object, ...]] = [(gid, "01", 1 if gid == "cancelled" else None) for gid in gids]
+    ledger = book(system, "gid text, branch_id text, voided_at int", rows)
+
+    report = audited(spark, system, f"{ledger}?where=voided_at+is+null")
+
+    steps = {sample.gid: [step.command for step in sample.repairs] for sample in report.result.samples}
+    called = {gid: re.findall(r"branch_id=(\d+)", " ".join(commands)) for gid, commands in steps.items()}
+    assert called == {"booked": ["02"], "barred": ["01", "02"], "cancelled": ["02"]}
 
 
 @pytest.fixture(params=["on the driver", "by key", "everything again"])

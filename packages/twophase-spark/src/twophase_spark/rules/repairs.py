@@ -19,6 +19,7 @@ from twophase_spark.rules.scope import ServiceScope, Table
 from twophase_spark.rules.taxonomy import Flag
 
 _TURNED_AWAY = "its barrier row has no booking, so a repeated call is refused: if the effect is nowhere, remove the row"
+_IN_PART = "some rows of the effect are there: add the others, or undo these; another call would book all of them again"
 
 
 class Repair(msgspec.Struct, frozen=True):
@@ -37,7 +38,8 @@ class Evidence(msgspec.Struct, frozen=True):
 
     `missing`: branches of a message that succeeded which have no effect at all; `unbooked`, `unguarded`: (service,
     branch) of effects that only its barrier or only its ledger has; `effects`: services that have rows of the gid;
-    `services`: where their tables are.
+    `services`: where their tables are; `in_part`: effects of which a ledger has some rows only; `unbarred`: those in a
+    ledger, also in rows that do not count, that no barrier row keeps from being repeated.
     """
 
     missing: tuple[str, ...] = ()
@@ -45,6 +47,8 @@ class Evidence(msgspec.Struct, frozen=True):
     unguarded: tuple[tuple[str, str], ...] = ()
     effects: tuple[str, ...] = ()
     services: tuple[ServiceScope, ...] = ()
+    in_part: tuple[tuple[str, str], ...] = ()
+    unbarred: tuple[tuple[str, str], ...] = ()
 
     def service(self, name: str) -> ServiceScope:
         """Return the service of this name.
@@ -92,11 +96,13 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
     if flag is Flag.LOST:
         return [
             ("who decided against it, if it is known at all", explain),
-            *_calls("the transaction is committed: its calls must follow", gid, message),
+            *_calls("the transaction is committed: its calls must follow", gid, message, but=evidence.unbarred),
         ]
     if flag is Flag.MISSING_EFFECT:
-        again = _calls("call the branch again; its barrier lets it through once", gid, message, evidence.missing)
-        return [*again, *_unbooked(gid, message, evidence)] or [("what was called", explain)]
+        why = "call the branch again; its barrier lets it through once"
+        again = _calls(why, gid, message, evidence.missing, but=evidence.in_part)
+        some = [(_IN_PART, command) for command in _rows(gid, evidence, [name for name, _ in evidence.in_part])]
+        return [*again, *_unbooked(gid, message, evidence), *some] or [("what was called", explain)]
     if flag is Flag.CONTRARY_VERDICT:
         return [("who decided, and why", explain)]
     if flag in {Flag.GHOST, Flag.ORPHAN}:
@@ -125,17 +131,22 @@ def _steps(flag: Flag, gid: str, message: Mapping[str, Any], evidence: Evidence)
 
 
 def _calls(
-    why: str, gid: str, message: Mapping[str, Any], expected: Sequence[str] | None = None
+    why: str,
+    gid: str,
+    message: Mapping[str, Any],
+    expected: Sequence[str] | None = None,
+    but: Sequence[tuple[str, str]] = (),
 ) -> list[tuple[str, str]]:
-    """Return calls of these branches; None for all."""
+    """Return calls of these branches, None for all, but for `but`'s."""
     steps: list[tuple[str, str]] = []
+    done = {branch_id for _, branch_id in but}
     for branch in message.get("branches") or ():
-        url = branch["url"]
-        if not url.startswith(("http://", "https://")) or (
-            expected is not None and branch["branch_id"] not in expected
-        ):
+        url, branch_id = branch["url"], branch["branch_id"]
+        if not url.startswith(("http://", "https://")) or branch_id in done:
             continue
-        query = urlencode({"gid": gid, "trans_type": "msg", "branch_id": branch["branch_id"], "op": "action"})
+        if expected is not None and branch_id not in expected:
+            continue
+        query = urlencode({"gid": gid, "trans_type": "msg", "branch_id": branch_id, "op": "action"})
         target = f"{url}{'&' if '?' in url else '?'}{query}"
         steps.append((why, f"curl -X POST {shlex.quote(target)} -H 'Content-Type: application/json' -d @PAYLOAD"))
     return steps
@@ -143,7 +154,7 @@ def _calls(
 
 def _unbooked(gid: str, message: Mapping[str, Any], evidence: Evidence) -> list[tuple[str, str]]:
     steps: list[tuple[str, str]] = []
-    for name, branch in _sound(evidence.unbooked):
+    for name, branch in _sound([effect for effect in evidence.unbooked if effect not in evidence.in_part]):
         table = evidence.service(name).barrier
         where = f"trans_type = 'msg' and {_is(table, gid)} and {_is(table, branch, table.branch)} and op = 'action'"
         steps.append((_TURNED_AWAY, _sql(name, f"delete from {table.name} where {where}")))  # noqa: S608 -- shown, not run
@@ -151,13 +162,13 @@ def _unbooked(gid: str, message: Mapping[str, Any], evidence: Evidence) -> list[
     return steps
 
 
-def _rows(gid: str, evidence: Evidence) -> list[str]:
-    """Return queries for a service's rows of the gid.
+def _rows(gid: str, evidence: Evidence, services: Sequence[str] | None = None) -> list[str]:
+    """Return queries for these services' rows of the gid; None for all.
 
-    They read its ledger, or its barrier when no ledger of it was given.
+    They read a service's ledger, or its barrier when no ledger of it was given.
     """
     statements: list[str] = []
-    for name in filter(str.isprintable, evidence.effects):
+    for name in filter(str.isprintable, evidence.effects if services is None else dict.fromkeys(services)):
         service = evidence.service(name)
         table = service.ledger or service.barrier
         query = f"select * from {table.name} where {_is(table, gid)} order by {table.branch}"  # noqa: S608 -- shown, not run

@@ -13,6 +13,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
+from twophase_spark.rules.facts import IN_PART
 from twophase_spark.rules.repairs import Evidence, Repair, repairs_of
 from twophase_spark.rules.scope import ServiceScope
 from twophase_spark.rules.settle import LACKING
@@ -81,10 +82,15 @@ def sample(findings: DataFrame, gids: set[str], services: tuple[ServiceScope, ..
 def _finding(row: dict[str, Any], services: tuple[ServiceScope, ...]) -> Finding:
     flags = tuple(row["flags"])
     effects = [effect["source"] for side in ("barriers", "ledger", "left_out") for effect in row[side] or ()]
+    booked = [(one["source"], one["branch_id"]) for side in ("ledger", "left_out") for one in row[side] or ()]
+    barred = {(one["source"], one["branch_id"]) for one in row["barriers"] or ()}
+    whole = {(source, branch_id.removesuffix(IN_PART)) for source, branch_id in booked}
     evidence = Evidence(
         missing=tuple(row["missing"] or ()),
         unbooked=tuple((one["source"], one["branch_id"]) for one in row["unbooked"] or ()),
         unguarded=tuple((one["source"], one["branch_id"]) for one in row["unguarded"] or ()),
+        in_part=tuple((source, name.removesuffix(IN_PART)) for source, name in booked if name.endswith(IN_PART)),
+        unbarred=tuple(sorted(whole - barred)),
         effects=tuple(sorted(set(effects))),
         services=services,
     )
