@@ -39,14 +39,14 @@ class Producers:
 
     async def run(self, kill: Callable[[], Awaitable[None]]) -> None:
         """Produce, and kill now and then."""
-        async with self._client:
-            tasks = [asyncio.create_task(self._produce(number)) for number in range(_AT_A_TIME)]
+        async with self._client, asyncio.TaskGroup() as tasks:
+            for number in range(_AT_A_TIME):
+                tasks.create_task(self._produce(number))
             for _ in range(_KILLS):
                 await self._until(len(self.acknowledged) + _BETWEEN_KILLS)
                 await kill()
             await self._until(len(self.acknowledged) + _BETWEEN_KILLS)
             self._stopping = True
-            await asyncio.gather(*tasks)
 
     async def _produce(self, number: int) -> None:
         count = 0
