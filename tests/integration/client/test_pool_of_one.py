@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -24,7 +24,12 @@ POSTGRES = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql engine"
 
 
 def fail_on_the_only_connection(
-    bank: Bank, message: Message, of: str = "connection", before_it_fails: Callable[[], None] | None = None
+    bank: Bank,
+    message: Message,
+    of: str = "connection",
+    before_it_fails: Callable[[], None] | None = None,
+    *,
+    rollback_fails: bool = False,
 ) -> None:
     engine = create_engine(bank.engine.url, pool_size=1, max_overflow=0, pool_timeout=0.5)
     try:
@@ -34,6 +39,8 @@ def fail_on_the_only_connection(
                 idle.execute(text(TRANSFER))
                 if before_it_fails is not None:
                     before_it_fails()
+                if rollback_fails:
+                    event.listen(connection, "rollback", _fails, once=True)
                 raise ZeroDivisionError
     finally:
         engine.dispose()
@@ -81,3 +88,17 @@ def test_a_connection_that_died_in_the_block_is_replaced(bank: Bank, coordinator
         fail_on_the_only_connection(bank, message, before_it_fails=bank.ledger.terminate_others)
     assert bank.ledger.balance() == 100
     assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])
+
+
+@POSTGRES
+def test_a_block_whose_rollback_failed_is_not_committed(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    """A Session forgets its transaction when a listener fails its rollback, and the Connection is still in it."""
+    message = Message(coordinator.url).add(RECEIVER)
+    with pytest.raises(ZeroDivisionError):
+        fail_on_the_only_connection(bank, message, of="session", rollback_fails=True)
+    assert bank.ledger.balance() == 100
+    assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])
+
+
+def _fails(_: object) -> None:
+    raise RuntimeError

@@ -204,6 +204,8 @@ class SessionTransaction:
         require_unshared(bind)
         self.handle: Any = session
         self._session = session
+        self._bind = bind
+        self._unclear = False
         self._settings = SqliteSettings(lambda sql: _run_below(self._connection, sql))
         self._root = session.begin()
         try:
@@ -218,6 +220,7 @@ class SessionTransaction:
             _begin_on_driver(self._connection, self.dialect)
         except BaseException:
             self.rollback()
+            self.close()
             raise
 
     def execute(self, statement: Statement) -> list[Row]:
@@ -231,22 +234,36 @@ class SessionTransaction:
         require_one_database(self._session)
         self._settings.restore()  # before the end, with which a Session gives its connection back
         looking = nullcontext() if last is None else looking_last(self._look(last), self._connection, self.dialect)
-        with held_to_one_database(self._session, self._connection), looking:
-            self._root.commit()
+        self._unclear = True
+        try:
+            with held_to_one_database(self._session, self._connection), looking:
+                self._root.commit()
+        except BarrierError:  # of the look: nothing was committed
+            self._unclear = False
+            raise
+        self._unclear = False
 
     def _look(self, last: Steps[None]) -> Steps[None]:
         require_one_database(self._session)  # a listener may have begun on another
         yield from last
 
     def rollback(self) -> None:
+        was_unclear, self._unclear = self._unclear, True
         try:
             self._settings.restore()
             self._session.rollback()
+            self._unclear = was_unclear
         except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back
             self._session.invalidate()
 
     def close(self) -> None:
-        """Leave the Session open: it is the application's, and idle again."""
+        """Leave the Session open: it is the application's, and idle again.
+
+        A Connection that it is bound to is discarded in doubt: a Session forgets a transaction whose rollback failed,
+        and whatever comes next on that Connection, such as a question, would be committed with it.
+        """
+        if self._unclear and isinstance(self._bind, Connection) and not self._bind.closed:
+            self._bind.invalidate()
 
 
 class JoinedTransaction:
