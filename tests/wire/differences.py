@@ -123,6 +123,14 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "a 200 whose JSON contains a customer named FAILURE is a success; services written for dtm work as before",
     ),
     (
+        "calls and check-backs follow no redirect: a 301 or 307 is retried like an error",
+        "a redirect could lead a call to an address that is not allowed",
+    ),
+    (
+        "FAILURE and ONGOING count in the body of a 200 only; a check-back with another status decides nothing",
+        "a proxy's error page is no verdict",
+    ),
+    (
         "dtm's admin page (`/`, `/admin/`, `/assets/`) is not served",
         "`twophase messages list` and `twophase explain` do what it does, and more",
     ),

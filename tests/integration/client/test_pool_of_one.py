@@ -92,7 +92,10 @@ def test_a_connection_that_died_in_the_block_is_replaced(bank: Bank, coordinator
 
 @POSTGRES
 def test_a_block_whose_rollback_failed_is_not_committed(bank: Bank, coordinator: RecordingCoordinator) -> None:
-    """A Session forgets its transaction when a listener fails its rollback, and the Connection is still in it."""
+    """A Session forgets a transaction whose rollback fails.
+
+    The Connection is still in it.
+    """
     message = Message(coordinator.url).add(RECEIVER)
     with pytest.raises(ZeroDivisionError):
         fail_on_the_only_connection(bank, message, of="session", rollback_fails=True)

@@ -193,11 +193,18 @@ async def test_a_message_whose_handler_returns_what_did_not_run_or_an_exception_
         @consumer.handler("orders")
         async def handle(message: Received) -> Any:
             seen.add(message.attempt)
-            return bill() if message.attempt == 1 else Retry(0) if message.attempt == 2 else GiveUp("no article")
+            match message.attempt:
+                case 1:
+                    return bill()
+                case 2:
+                    return Retry(0)
+                case 3:
+                    return Retry
+            return GiveUp("no article")
 
         async with consumer:
             (letter,) = await dead_letters(client)
-        assert seen.seen == [1, 2, 3]
+        assert seen.seen == [1, 2, 3, 4]
         assert letter.properties["DLQ_REASON"] == "no article"
         assert caplog.text.count("TP-5010: the function returned what nothing here awaits") == 1
 
@@ -283,6 +290,38 @@ async def test_a_handler_may_stop_its_consumer(server: QueueServer, is_bounded: 
         async with AsyncConsumer(client, "billing") as other:
             left = await other.receive("orders", limit=32)
             assert sorted((one.decode(int), one.attempt) for one in left) == [(2, 1), (3, 1)]
+
+
+async def test_a_task_that_outlives_its_handler_waits_for_the_others(server: QueueServer) -> None:
+    runs, goes_on, order, tasks = asyncio.Event(), asyncio.Event(), [], []
+    async with server.client() as client:
+        consumer = AsyncConsumer(client, "billing", concurrency=2)
+
+        async def shut_down(handler: asyncio.Task[Any]) -> None:
+            await asyncio.wait([handler])
+            stopping = asyncio.ensure_future(consumer.stop())
+            await runs.wait()
+            goes_on.set()
+            await stopping
+            order.append("stopped")
+
+        @consumer.handler("orders")
+        async def handle(number: int) -> None:
+            if number == 0:
+                task = asyncio.current_task()
+                assert task is not None
+                tasks.append(asyncio.create_task(shut_down(task)))
+                await runs.wait()
+            else:
+                runs.set()
+                await goes_on.wait()
+                await asyncio.sleep(0)
+                order.append("handled")
+
+        await send(client, "orders", 0, 1)
+        await asyncio.wait_for(consumer.run(), PATIENCE_S)
+        await asyncio.gather(*tasks)
+        assert order == ["handled", "stopped"]
 
 
 async def test_a_handler_that_does_not_end_is_cancelled_and_its_message_comes_again(server: QueueServer) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.queue_server import QueueServer
 from twophase import Client
-from twophase.core.errors import ConfigurationError, EventLoopBlocked
+from twophase.core.errors import ConfigurationError, EventLoopBlocked, InvalidRequest
 from twophase.queues import Consumer, Received, queue_address
 
 PATIENCE_S = 60
@@ -116,6 +116,8 @@ async def test_a_handler_may_stop_its_consumer(server: QueueServer) -> None:
 
             @consumer.handler("orders")
             def handle(number: int) -> None:
+                with pytest.raises(InvalidRequest):
+                    consumer.stop(timeout=-1)
                 consumer.stop(timeout=PATIENCE_S)
                 done.append(number)
 

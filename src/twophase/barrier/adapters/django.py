@@ -67,8 +67,10 @@ class DjangoTransaction:
             )
         connection: BaseDatabaseWrapper = connections[alias]
         dialect = _dialect_of(connection)
-        if connection.in_atomic_block or not connection.get_autocommit():
+        if connection.in_atomic_block:
             raise OpenTransaction(remedy=_OUTERMOST)
+        if not connection.get_autocommit():
+            raise OpenTransaction(remedy="Switch autocommit on again, in DATABASES or with `set_autocommit(True)`.")
         self.dialect = dialect
         self.handle: Any = connection
         self._connection = connection

@@ -12,7 +12,7 @@ import msgspec
 
 from twophase.cli.operating.explanation import Explanation, Remedy, clock
 from twophase.core.operating import ShownMessage
-from twophase.core.queue_operating import QueueSituation, ShownHalf, ShownPlace
+from twophase.core.queue_operating import QueueSituation, ShownHalf, ShownPlace, ShownWait
 from twophase.core.shell import argument
 
 _QUEUE: Final = "queue://"
@@ -28,12 +28,13 @@ def concerns_queues(message: ShownMessage) -> bool:
 def with_queues(explanation: Explanation, message: ShownMessage, situation: QueueSituation) -> Explanation:
     """Return the explanation with the message's places, and its producer's silence.
 
-    >>> from twophase.core.queue_operating import ShownWait
     >>> place = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "waits", "it waits for a consumer")])
     >>> done = Explanation("g has succeeded: 1 branch delivered.", [], [], [])
     >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([place], None, 0)).blocked
     ['Group billing has not done number 7 of orders, queue 0: it waits for a consumer.']
     >>> letter = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "dead letter", "it is a dead letter")])
+    >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([letter], None, 0)).blocked
+    ['Group billing gave up number 7 of orders, queue 0: it is a dead letter, unless it has done it after a reset.']
     >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([letter], None, 0)).remedies[0].command
     'twophase letters list billing'
     >>> gone = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "done", "it is done")])
@@ -51,15 +52,18 @@ def with_queues(explanation: Explanation, message: ShownMessage, situation: Queu
             for one in place.groups
             if one.situation == "done"
         ]
-        blocked += [
-            f"Group {one.group} has not done number {place.number} of {place.topic}, queue {place.queue}: {one.why}."
-            for one in place.groups
-            if one.situation != "done"
-        ]
+        blocked += [_undone(place, one) for one in place.groups if one.situation != "done"]
         if not place.groups:
             blocked.append(f"No group reads {place.topic} yet; the first one begins with its oldest message.")
         remedies += _of_place(place)
     return msgspec.structs.replace(explanation, happened=happened, blocked=blocked, then=then, remedies=remedies)
+
+
+def _undone(place: ShownPlace, one: ShownWait) -> str:
+    number = f"number {place.number} of {place.topic}, queue {place.queue}"
+    if one.situation == "dead letter":  # which a reset leaves among the dead letters
+        return f"Group {one.group} gave up {number}: {one.why}, unless it has done it after a reset."
+    return f"Group {one.group} has not done {number}: {one.why}."
 
 
 def _of_half(message: ShownMessage, half: ShownHalf, now_ms: int) -> tuple[list[str], list[str], list[Remedy]]:

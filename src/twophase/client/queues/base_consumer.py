@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from twophase.client.draft import milliseconds
 from twophase.client.queues.consuming import Consuming, Run
@@ -32,8 +32,21 @@ CONCURRENCY: Final = 16
 LEASE_S: Final = 60.0
 WAIT_S: Final = 20.0
 STOP_S: Final = 30.0
-HANDLING: Final[ContextVar[object]] = ContextVar("twophase handler", default=None)
-"""The consumer whose handler runs, in its task and those that it starts."""
+_Handling = tuple[object, "asyncio.Task[Any] | None"]
+HANDLING: Final[ContextVar[_Handling]] = ContextVar("twophase handler", default=(None, None))
+"""The consumer whose handler runs, and the handler's task.
+
+The tasks that it starts have them, too.
+"""
+
+
+def stop_s(timeout: float | timedelta) -> float:
+    """Return the seconds of a `stop`.
+
+    Raises:
+        InvalidRequest, LimitExceeded: as `milliseconds`.
+    """
+    return milliseconds("timeout", timeout, limits.REQUEST_TIMEOUT_MS_MAX) / 1000
 
 
 class BaseConsumer:
@@ -125,15 +138,16 @@ class BaseConsumer:
         """Fetch nothing more, let the handlers end, and give back messages not begun.
 
         A handler that does not end within `timeout` seconds is cancelled, and its message comes again at once. Called
-        by a handler, it does not wait for its end. Safe to call twice.
+        by a handler that runs, or in a task that it has started, it does not wait for its end. Safe to call twice.
         """
         stopping = self.stop_soon(timeout)
-        if HANDLING.get() is not self:
+        consumer, handling = HANDLING.get()
+        if consumer is not self or handling is None or handling.done():
             await asyncio.shield(stopping)
 
     def stop_soon(self, timeout: float | timedelta) -> asyncio.Task[None]:
         """Begin to stop; return the task that does it. Later ones get the same."""
-        timeout_s = milliseconds("timeout", timeout, limits.REQUEST_TIMEOUT_MS_MAX) / 1000
+        timeout_s = stop_s(timeout)
         if self._consuming is not None or self._stopping is None or self._stopping.done():
             consuming, self._consuming = self._consuming, None
             requests, self._requests = self._requests, None

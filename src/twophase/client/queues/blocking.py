@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, channel_of
-from twophase.client.queues.base_consumer import CONCURRENCY, LEASE_S, STOP_S, WAIT_S, BaseConsumer
+from twophase.client.queues.base_consumer import CONCURRENCY, LEASE_S, STOP_S, WAIT_S, BaseConsumer, stop_s
 from twophase.client.queues.handlers import Handler, handler_of, require_done
 from twophase.client.queues.loops import LoopThread, in_thread
 from twophase.client.queues.messages import Received
@@ -112,6 +112,7 @@ class Consumer:
         ends the threads. Safe to call twice.
         """
         if getattr(self._handling, "is_on", False):
+            timeout = stop_s(timeout)  # refused here, not in the loop
             self._loop.soon(lambda: self._consumer.stop_soon(timeout))
             return
         with self._stopping:

@@ -136,7 +136,7 @@ class AsyncConsumer(BaseConsumer):
         await self.stop()
 
     async def _call(self, handler: Handler, arguments: list[Any]) -> None:
-        HANDLING.set(self)  # in the task of this message alone
+        HANDLING.set((self, asyncio.current_task()))  # in the task of this message alone
         require_done(await handler.function(*arguments))
 
 

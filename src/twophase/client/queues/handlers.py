@@ -113,10 +113,11 @@ def require_done(result: object) -> None:
     """Refuse what a handler returns that has not run to its end, or that says no.
 
     Raises:
-        FunctionRefused: it waits to be awaited or iterated. The exception that is returned instead of raised.
+        FunctionRefused: it waits to be awaited or iterated. The exception that is returned instead of raised, also as
+            a class.
     """
     require_ended(result, "write `await` in front of it, in an AsyncConsumer")
-    if isinstance(result, Exception):
+    if isinstance(result, Exception) or (isinstance(result, type) and issubclass(result, Exception)):
         raise result
 
 

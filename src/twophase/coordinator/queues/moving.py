@@ -154,8 +154,6 @@ class Moving:
         self._is_alone = all(one.is_self for one in nodes)
         await self._definitions.look()
         await self._pass_on(better_for_halves(self._addresses, nodes))
-        for topic in list(self._owners.unsure):
-            await self._owners.claim(topic)
         for topic, term in list(self._owners.terms.items()):
             if topic in self._handing_over:
                 continue
@@ -164,6 +162,8 @@ class Moving:
                 continue
             task = asyncio.get_running_loop().create_task(self._hand_over(topic, term), name="twophase hand-over")
             self._handing_over[topic] = task
+        for topic in list(self._owners.unsure):
+            await self._owners.claim(topic)  # the next look hands it over, if another node is to serve it
 
     async def _pass_on(self, nodes: Sequence[NodeAddress]) -> None:
         """Give half messages that wait for a producer to a node with producers."""

@@ -6,8 +6,8 @@ its progress is written in that term alone. It gives nothing out after its lease
 date then. So what a node gives out is not done by what the store has, and of what the former owner gave out only that
 comes again which was not acknowledged.
 
-Which node it is, `placement` says. Only that node asks the store for the topic, and the owner before gives it up or
-dies; until then its consumers wait here.
+Which node it is, `placement` says. That node asks the store for the topic, and the owner before gives it up or dies;
+until then its consumers wait here. A node whose asking was not answered asks again, in order to give the topic up.
 """
 
 from __future__ import annotations
