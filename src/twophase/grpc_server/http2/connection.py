@@ -88,8 +88,7 @@ class Connection(Control, asyncio.Protocol):
     @property
     def certificate(self) -> Mapping[str, Any] | None:
         """The peer's verified certificate; None without one."""
-        found: Mapping[str, Any] | None = self._transport.get_extra_info("peercert")
-        return found
+        return cast("Mapping[str, Any] | None", self._transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's
         """Forget the peer.
@@ -205,6 +204,7 @@ class Connection(Control, asyncio.Protocol):
             raise ConnectionFault(PROTOCOL_ERROR, "a stream of an even number")
         if stream > self._last + 2:
             self._skipped.append((self._last + 1, stream - 1))
+            self._free += stream - self._last - 2  # numbers left out are no requests
         self._last = stream
         head = self._blocks.known.get(block)
         if head is None:

@@ -50,7 +50,10 @@ class Limits(msgspec.Struct, frozen=True):
     They count until the messages are whole; one is always let in.
     """
     oddities_max: int = 1_000
-    """Resets, pings, settings, empty frames and the like, in a second."""
+    """Resets, pings, settings, empty frames and the like, in a second.
+
+    Two pings or WINDOW_UPDATE frames for each request begun in it count nowhere.
+    """
     updates_max: int = 10_000
     """WINDOW_UPDATE frames, in a second."""
     fields_max: int = 20_000

@@ -181,6 +181,43 @@ async def test_a_flood_ends_the_connection(kind: str) -> None:
     assert len(peer.transport.written) < 5_000
 
 
+def _measured(peer: Peer, number: int) -> bytes:
+    """Return a call, and what grpc-go sends for its answer."""
+    ping = frames.frame(frames.PING, 0, 0, bytes(8))
+    return peer.call(2 * number + 1) + frames.window_update(0, 5) + ping
+
+
+async def test_a_client_that_pings_once_for_each_answer_is_no_flood() -> None:
+    peer = _peer(updates_max=1_000)
+    for number in range(1_100):
+        peer.send(_measured(peer, number))
+    assert peer.given_up is None
+    assert len(peer.received) == 1_100
+
+
+async def test_clients_of_one_address_that_ping_once_for_each_answer_are_read() -> None:
+    peer = _peer(per_address_percent=50)
+    for _ in range(4):
+        for number in range(1_000):
+            peer.send(_measured(peer, number))
+        assert not peer.connection.held
+        assert peer.given_up is None
+        peer.connect()
+        peer.greet()
+    assert len(peer.received) == 4_000
+
+
+async def test_requests_of_before_the_sweep_and_numbers_left_out_allow_no_pings() -> None:
+    for later in (b"", _peer().call(1_000_001)):
+        peer = _peer(oddities_max=50)
+        for number in range(100):
+            peer.send(peer.call(2 * number + 1))
+        peer.connection.check(1.0)
+        peer.send(later)
+        peer.send(60 * frames.frame(frames.PING, 0, 0, bytes(8)))
+        assert peer.given_up == frames.ENHANCE_YOUR_CALM
+
+
 async def test_changes_of_a_window_are_bounded() -> None:
     peer = _peer(updates_max=50)
     peer.send(50 * frames.window_update(0, 1000))
