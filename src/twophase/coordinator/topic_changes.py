@@ -51,6 +51,7 @@ class ChangeableTopics(Topics):
         super().__init__(store, interval_ms, observer)
         self._chance = chance
         self._check_address = check_address
+        self._changing: asyncio.Task[None] | None = None
 
     async def subscribe(self, name: str, url: str, remark: str = "", actor: Actor = NOBODY) -> None:
         """Call `url` for every message to the topic from now on.
@@ -123,30 +124,40 @@ class ChangeableTopics(Topics):
         await self._change(name, without_subscribers, "delete-topic", actor)
 
     async def _change(self, name: str, change: NewSubscribers, act: str, actor: Actor) -> None:
+        """Change the present topic when its turn has come.
+
+        A caller that goes before that has changed nothing. A change that has begun is finished without its caller: what
+        is stored is known here.
+        """
+        await self._store_is_asked.acquire()
+        self._changing = asyncio.create_task(self._change_now(name, change, act, actor))
+        self._changing.add_done_callback(lambda _: self._store_is_asked.release())
+        await asyncio.shield(self._changing)
+
+    async def _change_now(self, name: str, change: NewSubscribers, act: str, actor: Actor) -> None:
         """Change the present topic; again when another change came in between.
 
         Each try starts from the topic as it is then.
         """
-        async with self._store_is_asked:
-            lost: StoreUnavailable | None = None
-            for tries in range(_TRIES_MAX):
-                known = (await self._read()).by_name.get(name)
-                try:
-                    changed = change(known)
-                except TopicRefused:
-                    if lost is not None:
-                        return  # the topic has changed as wanted: an answer was lost, the change was not
-                    raise
-                before = None if known is None else known.subscribers
-                entry = AuditEntry(actor.who, actor.peer, act, name, before=_listed(before), after=_listed(changed))
-                try:
-                    done = await self._store.change_topic(self._now.revision, name, changed, entry)
-                except StoreUnavailable as error:
-                    done, lost = False, error
-                if done:
-                    await self._read()
-                    return
-                await asyncio.sleep(self._chance() * _PAUSE_S * 2 ** min(tries, _PAUSE_DOUBLED_MAX))
+        lost: StoreUnavailable | None = None
+        for tries in range(_TRIES_MAX):
+            known = (await self._read()).by_name.get(name)
+            try:
+                changed = change(known)
+            except TopicRefused:
+                if lost is not None:
+                    return  # the topic has changed as wanted: an answer was lost, the change was not
+                raise
+            before = None if known is None else known.subscribers
+            entry = AuditEntry(actor.who, actor.peer, act, name, before=_listed(before), after=_listed(changed))
+            try:
+                done = await self._store.change_topic(self._now.revision, name, changed, entry)
+            except StoreUnavailable as error:
+                done, lost = False, error
+            if done:
+                await self._read()
+                return
+            await asyncio.sleep(self._chance() * _PAUSE_S * 2 ** min(tries, _PAUSE_DOUBLED_MAX))
         raise lost or Overloaded("other nodes change topics at this moment; nothing was changed.")
 
 

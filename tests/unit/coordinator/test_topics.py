@@ -394,6 +394,37 @@ async def test_a_change_whose_answer_was_lost_is_not_reported_as_a_failure(
     assert (await topics.refresh()).by_name == {}
 
 
+async def test_a_change_whose_caller_has_gone_is_known_here(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, goes_on = asyncio.Event(), asyncio.Event()
+    change = harness.store.change_topic
+
+    async def slow(*args: Any) -> bool:
+        done = await change(*args)
+        stored.set()
+        await goes_on.wait()
+        return done
+
+    await subscribe(harness, ONE)
+    monkeypatch.setattr(harness.store, "change_topic", slow)
+    changing = asyncio.create_task(subscribe(harness, TWO))
+    await stored.wait()
+    waiting = asyncio.create_task(subscribe(harness, THREE))
+    await asyncio.sleep(0)
+    for task in (changing, waiting):
+        task.cancel()
+    await asyncio.wait([changing, waiting])
+    goes_on.set()
+    topics = harness.coordinator.topics
+    async with topics._store_is_asked:
+        pass
+
+    await harness.submit(message("g", RATES))
+
+    await harness.until_state("g", State.SUCCEEDED)
+    assert (changing.cancelled(), waiting.cancelled()) == (True, True)
+    assert ids(harness) == [("01-01", ONE), ("01-02", TWO)], "who still waited has changed nothing"
+
+
 async def test_a_change_that_is_always_too_late_is_refused_in_the_end(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
