@@ -141,6 +141,8 @@ def _whole(plain: bytes, decompressor: zlib._Decompress, bytes_max: int) -> byte
         raise _too_long(len(plain), bytes_max)
     if not decompressor.eof:
         raise Ended(Status.INVALID_ARGUMENT, "the compressed message is cut off.")
+    if decompressor.unused_data:
+        raise Ended(Status.INVALID_ARGUMENT, "the compressed message has more behind it: it must be a single one.")
     return plain
 
 

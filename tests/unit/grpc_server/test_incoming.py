@@ -43,6 +43,8 @@ FAULTS = [
     (b"gzip", _compressed(gzip.compress(bytes(200_000), mtime=0)), Status.RESOURCE_EXHAUSTED, "at least 1001 bytes"),
     (b"gzip", _compressed(b"nothing of the kind"), Status.INVALID_ARGUMENT, "cannot be decompressed"),
     (b"gzip", _compressed(gzip.compress(b"x" * 100, mtime=0)[:-9]), Status.INVALID_ARGUMENT, "cut off"),
+    (b"gzip", _compressed(2 * gzip.compress(b"x", mtime=0)), Status.INVALID_ARGUMENT, "more behind it"),
+    (b"deflate", _compressed(zlib.compress(b"x") + b"x"), Status.INVALID_ARGUMENT, "more behind it"),
     (b"snappy", _compressed(b"x"), Status.UNIMPLEMENTED, "identity, deflate, gzip"),
     (b"identity", _compressed(b"x"), Status.UNIMPLEMENTED, "identity, deflate, gzip"),
     (b"identity", b"\2" + framed(b"x")[1:], Status.INVALID_ARGUMENT, "begins with neither 0 nor 1"),
