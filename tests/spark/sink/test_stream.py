@@ -5,6 +5,7 @@ It may also be given up.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,9 @@ class Stream:
     def __init__(self, spark: SparkSession, harness: Harness, folder: Path) -> None:
         self._spark = register(spark)
         self._scene = harness
-        self._folder = folder
         self.rows = folder / "rows"
         self.rows.mkdir()
+        self._checkpoint = folder / "checkpoint"
 
     def start(self) -> StreamingQuery:
         """Start the query, which runs to the end of the files."""
@@ -41,7 +42,7 @@ class Stream:
             frame.observe("orders", F.count("id").alias("seen"), F.max("id").alias("highest"))
             .writeStream.format("twophase")
             .options(**self._scene.options(checkAfter="1"))
-            .option("checkpointLocation", str(self._folder / "checkpoint"))
+            .option("checkpointLocation", str(self._checkpoint))
             .queryName("publish orders")
             .trigger(availableNow=True)
             .start()
@@ -52,6 +53,14 @@ class Stream:
         query = self.start()
         query.awaitTermination()
         return query
+
+    def restore_first_checkpoint(self) -> None:
+        """Let the checkpoint be as it was before the first batch, and of the same query."""
+        for name in ("offsets", "commits", "sources"):
+            shutil.rmtree(self._checkpoint / name)
+
+    def lose_checkpoint(self) -> None:
+        shutil.rmtree(self._checkpoint)
 
     def fail(self, code: str) -> None:
         with pytest.raises(StreamingQueryException) as caught:
@@ -94,6 +103,25 @@ def test_a_batch_that_is_given_up_is_passed_over(stream: Stream, sqlite_scene: H
     harness.until_delivered(2)
     assert dict(harness.receiver.counted) == {gid_of("orders", [number]): 1 for number in (1, 2)}
     assert harness.book.verdict(gid_of("orders", [1])) is Verdict.COMMITTED
+
+
+def test_a_published_batch_that_comes_back_with_other_rows_is_refused(stream: Stream, sqlite_scene: Harness) -> None:
+    harness = sqlite_scene
+    (stream.rows / "0.json").write_text(GOOD)
+    stream.run()
+    stream.restore_first_checkpoint()
+    stream.run()  # the same rows: nothing to do
+    stream.restore_first_checkpoint()
+    (stream.rows / "0.json").write_text('{"id":2}\n{"id":3}\n')
+
+    stream.fail("published with other rows")
+
+    harness.until_delivered(2)
+    assert not harness.state(gid_of("orders", [3])), "nothing is prepared"
+    stream.lose_checkpoint()
+    stream.run()
+    harness.until_delivered(3)
+    assert dict(harness.receiver.counted) == {gid_of("orders", [number]): 1 for number in (1, 2, 3)}
 
 
 def test_progress_tells_what_a_batch_published_and_left_out(stream: Stream, sqlite_scene: Harness) -> None:

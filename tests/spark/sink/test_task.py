@@ -5,17 +5,21 @@ It handles some thousand messages at a time.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructType
 
-from twophase.core.errors import RowGivenUp, RowRefused
+from twophase.core.errors import PublishError, RowGivenUp, RowRefused
 from twophase.core.verdict import Verdict
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
 from twophase_spark.sink.naming import gid_of
+from twophase_spark.sink.options import parse
 from twophase_spark.sink.rows import Encoded
-from twophase_spark.sink.task import ROWS_PER_STATEMENT, TaskRun
+from twophase_spark.sink.task import ROWS_PER_STATEMENT, TaskRun, Written, write
 
 PORTION: list[Encoded] = [(gid_of("orders", [number]), b"{}") for number in range(ROWS_PER_STATEMENT + 500)]
 IN_ORDER = sorted(gid for gid, _ in PORTION)
@@ -23,8 +27,13 @@ EARLY, LATE = IN_ORDER[7], IN_ORDER[-7]
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
-    engine = engine_of(f"sqlite:///{tmp_path / 'ledger.db'}")
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'ledger.db'}"
+
+
+@pytest.fixture
+def ledger(url: str) -> Ledger:
+    engine = engine_of(url)
     install_ledger(engine)
     return Ledger(engine)
 
@@ -69,3 +78,47 @@ def test_a_key_that_comes_twice_is_refused_before_anything_is_written(ledger: Le
     with pytest.raises(RowRefused, match="same key"):
         next(messages)
     assert ledger.verdict(EARLY) is Verdict.UNKNOWN
+
+
+def again(url: str, group: str, numbers: Sequence[int]) -> Written:
+    """Bring a decided batch back; no coordinator runs, and none is needed."""
+    publishing = parse(
+        {
+            "coordinator": "http://127.0.0.1:9",
+            "ledger": url,
+            "publisher": "orders",
+            "keyColumns": "id",
+            "checkUrl": "http://127.0.0.1:9/check",
+            "url": "http://127.0.0.1:9/in",
+        }
+    )
+    rows = pa.RecordBatch.from_pydict({"id": pa.array(numbers, pa.int64())})
+    return write(
+        publishing, StructType().add("id", LongType()), publishing.check_url, Batch(group, "orders"), iter([rows])
+    )
+
+
+def test_a_published_batch_comes_back_with_its_rows_only(url: str, ledger: Ledger) -> None:
+    elsewhere, given_up, run = (
+        run_of(ledger, "elsewhere"),
+        run_of(ledger, "given up"),
+        run_of(ledger, "batch", skips=True),
+    )
+    ledger.write_down(elsewhere.writer, [gid_of("orders", [0])])
+    ledger.decide("elsewhere", [elsewhere.writer], 1)
+    ledger.write_down(given_up.writer, [gid_of("orders", [1])])
+    ledger.give_up("given up")
+    for _ in run.written_down(list(PORTION)):
+        pass
+    undecided = run_of(ledger, "undecided")
+    ledger.write_down(undecided.writer, [gid_of("orders", [2])])
+    ledger.decide("batch", [run.writer], run.messages)
+    numbers = range(len(PORTION))
+
+    assert again(url, "batch", numbers).messages == 0
+
+    with pytest.raises(PublishError, match=r"other rows.*Nothing was prepared") as refused:
+        again(url, "batch", [*numbers, len(PORTION)])
+    assert refused.value.gid == gid_of("orders", [len(PORTION)])
+    assert ledger.verdict(refused.value.gid) is Verdict.UNKNOWN
+    assert again(url, "given up", [len(PORTION)]).messages == 0

@@ -83,6 +83,19 @@ def require_columns(publishing: Publishing, schema: StructType) -> None:
             )
 
 
+def gids_of(publishing: Publishing, batch: pa.RecordBatch) -> list[str]:
+    """Return the gids of a batch's rows, in its order.
+
+    Raises:
+        RowRefused: a key is null, or cannot be taken over.
+    """
+    for name in publishing.key_columns:
+        if batch.column(name).null_count:
+            raise RowRefused(f"Column {name!r} is part of the key, and null in a row.")
+    columns = [_taken(name, batch.column(name)) for name in publishing.key_columns]
+    return [gid_of(publishing.publisher, key) for key in zip(*columns, strict=True)]
+
+
 class RowEncoder:
     """Makes the messages of one DataFrame.
 
@@ -125,17 +138,13 @@ class RowEncoder:
 
     def _encoded(self, batch: pa.RecordBatch) -> list[Encoded]:
         publishing = self._publishing
-        for name in publishing.key_columns:
-            if batch.column(name).null_count:
-                raise RowRefused(f"Column {name!r} is part of the key, and null in a row.")
+        gids = gids_of(publishing, batch)
         columns = {name: _taken(name, batch.column(name)) for name in self._names}
         for name in self._floats:
             for value in columns[name]:
                 _require_finite(name, value)
         for name in self._maps:
             columns[name] = [_with_plain_keys(value) for value in columns[name]]
-        keys = zip(*(columns[name] for name in publishing.key_columns), strict=True)
-        gids = [gid_of(publishing.publisher, key) for key in keys]
         rows = zip(*columns.values(), strict=True)
         return [
             self._request(gid, dict(zip(self._names, row, strict=True))) for gid, row in zip(gids, rows, strict=True)

@@ -30,11 +30,12 @@ from twophase_spark.sink.bulk import bulk_client
 from twophase_spark.sink.database import engine_of
 from twophase_spark.sink.ledger import Batch, Decision, Ledger
 from twophase_spark.sink.options import Publishing
-from twophase_spark.sink.rows import Encoded, RowEncoder
+from twophase_spark.sink.rows import Encoded, RowEncoder, gids_of
 
 PORTION_BYTES_MAX: Final = 64 * 1024 * 1024
 PORTION_ROWS_MAX: Final = 200_000
 ROWS_PER_STATEMENT: Final = 5_000
+_NO_WRITER: Final = 0
 _GID: Final = operator.itemgetter(0)
 _PUBLISHED_STATES: Final = frozenset({"submitted", "succeed"})
 _NOT_VALID: Final = frozenset({InvalidRequest.code, LimitExceeded.code, "TP-1002", "TP-1003"})
@@ -59,11 +60,14 @@ def write(
 
     Raises:
         RowRefused, RowChanged, RowGivenUp: see there. LedgerUnavailable, CoordinatorUnreachable: after some patience.
+        PublishError: the batch was published with other rows.
     """
     ledger = Ledger(engine_of(publishing.ledger))
-    if ledger.begin(batch, ",".join(publishing.key_columns)) is not Decision.OPEN:
-        for _ in rows:
-            pass  # a repetition of a decided batch: Spark wants its rows taken, and no work is left
+    decision = ledger.begin(batch, ",".join(publishing.key_columns))
+    if decision is not Decision.OPEN:
+        for taken in rows:  # a repetition of a decided batch: Spark wants its rows taken, and no work is left
+            if decision is Decision.PUBLISHED:
+                _require_decided(ledger, batch, gids_of(publishing, taken))
         return Written(batch.group, 0, 0)
     task = TaskRun(ledger, ledger.begin_run(batch.group), skips=publishing.skips_abandoned)
     encoder = RowEncoder(publishing, schema, check_url)
@@ -111,6 +115,21 @@ class TaskRun:
                 f"{len(known.given_up)} rows have the keys of messages that were given up.", gid=known.given_up[0]
             )
         return {*known.published, *known.given_up}
+
+
+def _require_decided(ledger: Ledger, batch: Batch, gids: list[str]) -> None:
+    """Refuse rows of a published batch that no decided batch has."""
+    for first in range(0, len(gids), ROWS_PER_STATEMENT):
+        lot = gids[first : first + ROWS_PER_STATEMENT]
+        known = ledger.known_elsewhere(_NO_WRITER, lot)
+        missing = set(lot).difference(known.published, known.given_up)
+        if missing:
+            raise PublishError(
+                f"Batch {batch.number} of this query was published with other rows: the checkpoint is older than the "
+                "ledger, or the query does not give the same rows again. Nothing was prepared.",
+                gid=min(missing),
+                remedy="Begin with a new checkpoint; rows that are published are left out.",
+            )
 
 
 def _portions(encoder: RowEncoder, rows: Iterator[pa.RecordBatch]) -> Iterator[list[Encoded]]:
