@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructType
 from typer.testing import CliRunner
 
 from tests.spark.sink.harness import Harness
@@ -19,10 +21,11 @@ from twophase.core.options import Options
 from twophase_spark.cli.commands import app
 from twophase_spark.sink.batch import publish
 from twophase_spark.sink.bulk import BulkClient
-from twophase_spark.sink.ledger import Batch, Decision
+from twophase_spark.sink.ledger import Batch, Decision, Ledger
 from twophase_spark.sink.naming import gid_of, stream_batch
 from twophase_spark.sink.options import parse
 from twophase_spark.sink.task import Written
+from twophase_spark.sink.writer import BatchWriter
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 GROUP = stream_batch("orders", "query", 1)
@@ -115,3 +118,32 @@ def test_a_coordinator_that_restarts_is_waited_for(sqlite_scene: Harness) -> Non
 
     harness.until_delivered(10)
     assert dict(harness.receiver.counted) == dict.fromkeys(GIDS, 1)
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (Decision.PUBLISHED, "was decided before it failed: it is published"),
+        (Decision.OPEN, "could not be given up now"),
+        (Decision.GIVEN_UP, ""),
+    ],
+)
+def test_a_failed_write_says_what_it_could_not_abandon(
+    sqlite_scene: Harness,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    decision: Decision,
+    said: str,
+) -> None:
+    schema = StructType().add("id", LongType())
+    writer = BatchWriter(sqlite_scene.options(onFailure="abandon"), schema)
+    task = writer.write(iter([pa.RecordBatch.from_pydict({"id": [1]})]))
+    if decision is Decision.PUBLISHED:
+        sqlite_scene.book.decide(task.group, [task.writer], task.messages)
+    elif decision is Decision.OPEN:
+        monkeypatch.setattr(Ledger, "give_up", lambda *_: Decision.OPEN)  # another process has locked the decision
+
+    writer.abort([task])
+
+    assert sqlite_scene.book.decision(task.group) is decision
+    assert said in caplog.text if said else not caplog.text

@@ -150,8 +150,8 @@ class Publishing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         outcome is stored.
     onAbandoned: For a row whose message was given up: `fail`, or `skip` to leave it out.
     onFailure: What a failed `write` does with the messages that it prepared: `keep` them for another attempt with the
-        same rows, or `abandon` them, so that these keys can never be published. A streaming batch that failed always
-        comes back.
+        same rows, or `abandon` them if the batch is not decided yet, so that these keys can never be published. A
+        decided batch is published, and check-backs finish it. A streaming batch that failed always comes back.
     rowsPerRequest: Messages in one request, 1 to 500.
     connections: Concurrent requests of one task, 1 to 32.
 

@@ -21,7 +21,7 @@ from twophase.core.errors import ConfigurationError
 from twophase_spark.lineage.batches import PublishedBatch, batch_sent
 from twophase_spark.sink.batch import publish
 from twophase_spark.sink.database import engine_of, install_ledger
-from twophase_spark.sink.ledger import Batch, Ledger
+from twophase_spark.sink.ledger import Batch, Decision, Ledger
 from twophase_spark.sink.naming import run_batch, stream_batch
 from twophase_spark.sink.options import Publishing, parse
 from twophase_spark.sink.rows import require_columns
@@ -61,10 +61,15 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002 -- Spark's signature
         """Handle the final failure of a task."""
-        if self._publishing.abandons_failed:
-            Ledger(engine_of(self._publishing.ledger)).give_up(self._batch.group)
-        else:
-            _log.warning("batch %s failed; what it prepared waits for another try", self._batch.group)
+        group = self._batch.group
+        if not self._publishing.abandons_failed:
+            _log.warning("batch %s failed; what it prepared waits for another try", group)
+            return
+        decision = Ledger(engine_of(self._publishing.ledger)).give_up(group)
+        if decision is Decision.PUBLISHED:
+            _log.warning("batch %s was decided before it failed: it is published, and check-backs finish it", group)
+        elif decision is Decision.OPEN:
+            _log.warning("batch %s failed, and could not be given up now; what it prepared waits", group)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
