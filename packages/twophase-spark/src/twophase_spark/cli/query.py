@@ -33,7 +33,8 @@ Views:
   attempt  what went wrong, of both; dt is its day
   message  what is not final yet; only with --store
 Columns are those of the Spark source; `describe history` lists them. State dt
-in a condition where you can: only those days are read."""
+in a condition where you can: of a lake in a folder, without --payloads, only
+those days are read."""
 
 
 class Output(enum.StrEnum):
