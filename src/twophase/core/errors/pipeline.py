@@ -71,8 +71,9 @@ class RowChanged(PublishError):
 
     code = "TP-8102"
     remedy = (
-        "Make the query return the same row for a key whenever it runs (no random values, no current time), or give "
-        "the changed row a key of its own; and use the ledger with which its batch began."
+        "Make the query return the same row for a key whenever it runs (no random values, no current time, the same "
+        "spark.sql.session.timeZone), or give the changed row a key of its own; and use the ledger with which its "
+        "batch began."
     )
 
 
