@@ -127,7 +127,7 @@ GENERAL: Final[tuple[tuple[str, str], ...]] = (
         "a redirect could lead a call to an address that is not allowed",
     ),
     (
-        "FAILURE and ONGOING count in the body of a 200 only; a check-back with another status decides nothing",
+        "FAILURE and ONGOING count in the body of a 200 only; in any other answer the status alone counts",
         "a proxy's error page is no verdict",
     ),
     (

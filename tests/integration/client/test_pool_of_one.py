@@ -105,3 +105,22 @@ def test_a_block_whose_rollback_failed_is_not_committed(bank: Bank, coordinator:
 
 def _fails(_: object) -> None:
     raise RuntimeError
+
+
+@POSTGRES
+def test_a_connection_whose_session_is_rolled_back_is_kept(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    """A listener fails the Session's commit before COMMIT is sent."""
+    message = Message(coordinator.url).add(RECEIVER)
+    engine = create_engine(bank.engine.url)
+    try:
+        with engine.connect() as connection:
+            connection.exec_driver_sql("create temporary table of_this_connection (id int)")
+            connection.commit()
+            session = Session(connection)
+            event.listen(session, "before_commit", _fails)
+            with pytest.raises(RuntimeError), message.transaction(session, CHECK):
+                session.execute(text(TRANSFER))
+            connection.exec_driver_sql("select id from of_this_connection")
+    finally:
+        engine.dispose()
+    assert bank.ledger.balance() == 100

@@ -293,12 +293,12 @@ async def test_a_handler_may_stop_its_consumer(server: QueueServer, is_bounded: 
 
 
 async def test_a_task_that_outlives_its_handler_waits_for_the_others(server: QueueServer) -> None:
-    runs, goes_on, order, tasks = asyncio.Event(), asyncio.Event(), [], []
+    runs, returned, goes_on, order, tasks = asyncio.Event(), asyncio.Event(), asyncio.Event(), [], []
     async with server.client() as client:
         consumer = AsyncConsumer(client, "billing", concurrency=2)
 
-        async def shut_down(handler: asyncio.Task[Any]) -> None:
-            await asyncio.wait([handler])
+        async def shut_down() -> None:
+            await returned.wait()
             stopping = asyncio.ensure_future(consumer.stop())
             await runs.wait()
             goes_on.set()
@@ -308,10 +308,9 @@ async def test_a_task_that_outlives_its_handler_waits_for_the_others(server: Que
         @consumer.handler("orders")
         async def handle(number: int) -> None:
             if number == 0:
-                task = asyncio.current_task()
-                assert task is not None
-                tasks.append(asyncio.create_task(shut_down(task)))
+                tasks.append(asyncio.create_task(shut_down()))
                 await runs.wait()
+                returned.set()  # the other task goes on when this one waits: for the answer to its acknowledgement
             else:
                 runs.set()
                 await goes_on.wait()

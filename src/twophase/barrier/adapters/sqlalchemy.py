@@ -153,7 +153,7 @@ class ConnectionTransaction:
         try:
             with nullcontext() if last is None else looking_last(last, self._connection, self.dialect):
                 self._root.commit()
-        except BarrierError:  # of the look: nothing was committed
+        except (BarrierError, TransactionLost):  # of the look: nothing was committed
             self._unclear = False
             raise
         self._unclear = False
@@ -238,7 +238,7 @@ class SessionTransaction:
         try:
             with held_to_one_database(self._session, self._connection), looking:
                 self._root.commit()
-        except BarrierError:  # of the look: nothing was committed
+        except (BarrierError, TransactionLost):  # of the look: nothing was committed
             self._unclear = False
             raise
         self._unclear = False
@@ -248,11 +248,11 @@ class SessionTransaction:
         yield from last
 
     def rollback(self) -> None:
-        was_unclear, self._unclear = self._unclear, True
+        is_unclear, self._unclear = self._unclear and self._is_cut_off(), True
         try:
             self._settings.restore()
             self._session.rollback()
-            self._unclear = was_unclear
+            self._unclear = is_unclear
         except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back
             self._session.invalidate()
 
@@ -264,6 +264,14 @@ class SessionTransaction:
         """
         if self._unclear and isinstance(self._bind, Connection) and not self._bind.closed:
             self._bind.invalidate()
+
+    def _is_cut_off(self) -> bool:
+        """Return True where a COMMIT of the bound Connection has failed.
+
+        SQLAlchemy sends no ROLLBACK behind it.
+        """
+        root = self._bind.get_transaction() if isinstance(self._bind, Connection) else None
+        return root is not None and not root.is_active
 
 
 class JoinedTransaction:

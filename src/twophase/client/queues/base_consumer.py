@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from twophase.client.draft import milliseconds
 from twophase.client.queues.consuming import Consuming, Run
@@ -32,12 +32,18 @@ CONCURRENCY: Final = 16
 LEASE_S: Final = 60.0
 WAIT_S: Final = 20.0
 STOP_S: Final = 30.0
-_Handling = tuple[object, "asyncio.Task[Any] | None"]
-HANDLING: Final[ContextVar[_Handling]] = ContextVar("twophase handler", default=(None, None))
-"""The consumer whose handler runs, and the handler's task.
+HANDLING: Final[ContextVar[Handling | None]] = ContextVar("twophase handler", default=None)
+"""The handler of the present task, and of the tasks that it starts."""
 
-The tasks that it starts have them, too.
-"""
+
+class Handling:
+    """One call of a consumer's handler."""
+
+    __slots__ = ("consumer", "runs")
+
+    def __init__(self, consumer: object) -> None:
+        self.consumer = consumer
+        self.runs = True
 
 
 def stop_s(timeout: float | timedelta) -> float:
@@ -141,8 +147,8 @@ class BaseConsumer:
         by a handler that runs, or in a task that it has started, it does not wait for its end. Safe to call twice.
         """
         stopping = self.stop_soon(timeout)
-        consumer, handling = HANDLING.get()
-        if consumer is not self or handling is None or handling.done():
+        handling = HANDLING.get()
+        if handling is None or handling.consumer is not self or not handling.runs:
             await asyncio.shield(stopping)
 
     def stop_soon(self, timeout: float | timedelta) -> asyncio.Task[None]:

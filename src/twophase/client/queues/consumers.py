@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, achannel_of
-from twophase.client.queues.base_consumer import CONCURRENCY, HANDLING, LEASE_S, STOP_S, BaseConsumer
+from twophase.client.queues.base_consumer import CONCURRENCY, HANDLING, LEASE_S, STOP_S, BaseConsumer, Handling
 from twophase.client.queues.handlers import Handler, handler_of, require_done
 
 if TYPE_CHECKING:
@@ -136,8 +136,12 @@ class AsyncConsumer(BaseConsumer):
         await self.stop()
 
     async def _call(self, handler: Handler, arguments: list[Any]) -> None:
-        HANDLING.set((self, asyncio.current_task()))  # in the task of this message alone
-        require_done(await handler.function(*arguments))
+        handling = Handling(self)
+        HANDLING.set(handling)  # in the task of this message alone
+        try:
+            require_done(await handler.function(*arguments))
+        finally:
+            handling.runs = False
 
 
 @contextlib.contextmanager

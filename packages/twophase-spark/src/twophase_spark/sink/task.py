@@ -128,7 +128,7 @@ def _require_decided(ledger: Ledger, batch: Batch, gids: list[str]) -> None:
                 f"Batch {batch.number} of this query was published with other rows: the checkpoint is older than the "
                 "ledger, or the query does not give the same rows again. Nothing was prepared.",
                 gid=min(missing),
-                remedy="Begin with a new checkpoint; rows that are published are left out.",
+                remedy="Begin with a new checkpoint, and a source from before these rows; published ones are left out.",
             )
 
 
