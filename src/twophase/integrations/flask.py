@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
-from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra, require_engine
+from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra, validate_branch
 
 try:
     from flask import Blueprint, Flask, Response, current_app, got_request_exception, request
@@ -30,7 +30,7 @@ from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.branch_answer import Framework, aanswer_branch, answer_branch, refusal
-from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.effect import await_end, require_answered, require_blocking
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_check_back, sheltered
 from twophase.barrier.open import refuse_url
@@ -264,9 +264,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
         FunctionRefused: the function is async and the engine is not, or the other way round.
         ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
-    require_engine(engine)
-    validate_table(table)
-    known_keys(keys)
+    validate_branch(engine, table, keys)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         if is_coroutine_branch(engine, function):

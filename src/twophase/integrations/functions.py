@@ -10,11 +10,15 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from twophase.barrier.dialect import validate_table
 from twophase.barrier.open import is_async, is_outside, refuse_url
+from twophase.barrier.signing import Keys
 from twophase.core.errors import FunctionRefused, OutsideTransaction
+from twophase.core.signature import known_keys
 
 _REFUSAL: Final = 400
 """The least HTTP status that says no."""
+_BARE: Final = "branch takes an engine: write `@branch(engine)`, and put it below the route."
 
 
 def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
@@ -26,7 +30,7 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
     """
     refuse_url(engine)
     if not callable(function):
-        raise FunctionRefused("branch takes an engine: write `@branch(engine)`, and put it below the route.")
+        raise FunctionRefused(_BARE)
     if _yields(function):
         raise FunctionRefused(f"{_named(function)} is a generator function: calling it does not run it.")
     asynchronous = inspect.iscoroutinefunction(function)
@@ -36,14 +40,17 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
     return asynchronous
 
 
-def require_engine(engine: Any) -> None:
-    """Refuse a function in place of an engine, as a bare `@branch` gives it.
+def validate_branch(engine: Any, table: str, keys: Keys | None) -> None:
+    """Refuse what a `@branch` cannot work with, before it is given its function.
 
     Raises:
-        FunctionRefused: it is a function.
+        FunctionRefused: a function in place of the engine, as a bare `@branch` gives it.
+        ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
     if inspect.isfunction(engine):
-        raise FunctionRefused("branch takes an engine: write `@branch(engine)`, and put it below the route.")
+        raise FunctionRefused(_BARE)
+    validate_table(table)
+    known_keys(keys)
 
 
 def _yields(function: Callable[..., object]) -> bool:

@@ -184,7 +184,7 @@ async def test_a_message_whose_handler_returns_what_did_not_run_or_an_exception_
     seen = Arrivals()
 
     async def bill() -> None:
-        raise AssertionError("nobody awaits it")
+        raise AssertionError("it is not awaited")
 
     async with server.client() as client:
         await send(client, "orders", 1)

@@ -17,13 +17,13 @@ from django.views.decorators.http import require_GET
 from twophase.barrier import branch as rule
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch_answer import aanswer_branch, answer_branch
-from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
+from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_check_back, sheltered
 from twophase.barrier.open import refuse_url
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.core.signature import SigningKey, known_keys
 from twophase.integrations.django.failures import DjangoFailures
-from twophase.integrations.functions import call_inside, is_coroutine_branch, require_engine
+from twophase.integrations.functions import call_inside, is_coroutine_branch, validate_branch
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -226,9 +226,7 @@ def branch(
         FunctionRefused: the function is async and the engine is not, or the other way round.
         ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
-    require_engine(engine)
-    validate_table(table)
-    known_keys(keys)
+    validate_branch(engine, table, keys)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         view: Any
