@@ -8,7 +8,7 @@ promises held. Where too little was compared to decide that, they begin with tha
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -179,78 +179,115 @@ def _acknowledged(result: AuditResult) -> str:
 
 
 def _coverage(result: AuditResult, sources: Sequence[Source], terms: Terms, queues: Queues) -> tuple[Coverage, ...]:
-    given = {role: [source.location.name for source in sources if source.location.role is role] for role in Role}
+    return (
+        *_compared_sides(sources),
+        *_ledger_conditions(result, sources),
+        *_queues(queues),
+        *_services_without_ledger(sources),
+        *_not_fully_checked(result),
+        *_perhaps_swapped(result, sources),
+        *_set_aside(result, terms),
+        *_spellings(sources),
+        *_clocks(sources),
+        *terms.remarks,
+    )
 
-    def line(what: str, role: Role, without: str) -> Coverage:
-        names = given[role]
-        return Coverage(what, bool(names), f"with {', '.join(names)}" if names else without)
 
-    lines = [
-        line("coordinator against producers: lost, ghost, contrary", Role.PRODUCER, "no --producer was given"),
-        line("coordinator against consumers: missing, orphan", Role.CONSUMER, "no --consumer was given"),
-        line("barrier against ledger: duplicate, missing, unguarded", Role.LEDGER, "no --ledger was given"),
-    ]
+def _names(sources: Sequence[Source], role: Role) -> list[str]:
+    return [source.location.name for source in sources if source.location.role is role]
+
+
+def _compared_sides(sources: Sequence[Source]) -> Iterator[Coverage]:
+    for what, role, without in (
+        ("coordinator against producers: lost, ghost, contrary", Role.PRODUCER, "no --producer was given"),
+        ("coordinator against consumers: missing, orphan", Role.CONSUMER, "no --consumer was given"),
+        ("barrier against ledger: duplicate, missing, unguarded", Role.LEDGER, "no --ledger was given"),
+    ):
+        names = _names(sources, role)
+        yield Coverage(what, bool(names), f"with {', '.join(names)}" if names else without)
+
+
+def _ledger_conditions(result: AuditResult, sources: Sequence[Source]) -> Iterator[Coverage]:
     for source in sources:
         location = source.location
         if location.where:
             note = f"{location.where}; an effect that has other rows only is left out, and not missing"
-            lines.append(Coverage(f"ledger of {location.name}: rows that count", checked=True, note=note))
+            yield Coverage(f"ledger of {location.name}: rows that count", checked=True, note=note)
         if location.agrees:
             note = f"effects with their payloads, by {location.agrees}"
-            lines.append(Coverage(f"ledger of {location.name} against payloads: differing", checked=True, note=note))
+            yield Coverage(f"ledger of {location.name} against payloads: differing", checked=True, note=note)
             count = result.incomparable.get(location.name)
             if count:
                 note = f"{count} effects for which `agrees` is neither true nor false; they are in no class"
-                lines.append(Coverage(f"some payloads of the ledger of {location.name}", checked=False, note=note))
+                yield Coverage(f"some payloads of the ledger of {location.name}", checked=False, note=note)
+
+
+def _queues(queues: Queues) -> Iterator[Coverage]:
     if queues.queues:
         note = f"{queues.entries} entries in {queues.queues} queues, {queues.dead_letters} of them dead letters"
-        lines.append(Coverage("coordinator against its queues: lost, ghost, duplicate", checked=True, note=note))
-    without = sorted(set(given[Role.CONSUMER]) - set(given[Role.LEDGER]))
-    if given[Role.LEDGER] and without:
-        lines.append(Coverage("ledgers of all consumers", checked=False, note=f"none for {', '.join(without)}"))
-    lines += [
-        Coverage(
-            name, checked=False, note=f"{count} messages, for this reason not fully checked{_REMEDIES.get(name, '')}"
-        )
-        for name, count in sorted(result.unknown.items())
-    ]
+        yield Coverage("coordinator against its queues: lost, ghost, duplicate", checked=True, note=note)
+
+
+def _services_without_ledger(sources: Sequence[Source]) -> Iterator[Coverage]:
+    with_ledger = set(_names(sources, Role.LEDGER))
+    without = sorted(set(_names(sources, Role.CONSUMER)) - with_ledger)
+    if with_ledger and without:
+        yield Coverage("ledgers of all consumers", checked=False, note=f"none for {', '.join(without)}")
+
+
+def _not_fully_checked(result: AuditResult) -> Iterator[Coverage]:
+    for name, count in sorted(result.unknown.items()):
+        note = f"{count} messages, for this reason not fully checked{_REMEDIES.get(name, '')}"
+        yield Coverage(name, checked=False, note=note)
+
+
+def _perhaps_swapped(result: AuditResult, sources: Sequence[Source]) -> Iterator[Coverage]:
+    """Yield remarks about databases that may be the wrong ones."""
     if result.swapped and any(source.location.urls for source in sources if source.location.role is Role.CONSUMER):
         note = f"{result.swapped} messages lack an effect in one service and have one too many in another"
-        lines.append(Coverage("databases or urls of services, perhaps swapped", checked=False, note=note))
-    lines += _other_databases(result, sources)
+        yield Coverage("databases or urls of services, perhaps swapped", checked=False, note=note)
+    yield from _other_databases(result, sources)
     if result.unmatched:
         note = f"{result.unmatched} messages lack a row of a branch there and have one of a branch without an effect"
-        lines.append(Coverage("ledgers, perhaps swapped, or with branch ids of another form", checked=False, note=note))
+        yield Coverage("ledgers, perhaps swapped, or with branch ids of another form", checked=False, note=note)
+
+
+def _set_aside(result: AuditResult, terms: Terms) -> Iterator[Coverage]:
+    """Yield remarks about messages that count otherwise than usual."""
     if result.acknowledged:
         note = f"{result.acknowledged} messages are broken as the baseline has them"
-        lines.append(Coverage("acknowledged by the baseline", checked=True, note=note))
+        yield Coverage("acknowledged by the baseline", checked=True, note=note)
     if terms.before_ms:
         note = "no coordinator need know them (--since)"
-        lines.append(Coverage(f"messages born before {when(terms.before_ms)}", checked=False, note=note))
+        yield Coverage(f"messages born before {when(terms.before_ms)}", checked=False, note=note)
     if result.doubled:
         note = f"{result.doubled} messages; each was looked at in its last state, and is open while either has it open"
-        lines.append(Coverage("one gid at two coordinators", checked=False, note=note))
+        yield Coverage("one gid at two coordinators", checked=False, note=note)
+
+
+def _spellings(sources: Sequence[Source]) -> Iterator[Coverage]:
     unspelled = [source.location.name for source in sources if source.unspells and source.gids is Kind.UUID]
     if unspelled:
         note = f"as the ledger of {', '.join(unspelled)} keeps them"
-        lines.append(Coverage("gids that are UUIDs, in one spelling", checked=True, note=note))
+        yield Coverage("gids that are UUIDs, in one spelling", checked=True, note=note)
+
+
+def _clocks(sources: Sequence[Source]) -> Iterator[Coverage]:
     reference_ms = reference_skew_ms(sources)
     for source in sources:
         skew_ms = skew_against(source, reference_ms)
         if skew_ms:
             how = f"{abs(skew_ms) / 1000:.1f} s {'ahead of' if skew_ms > 0 else 'behind'} the coordinators'"
             name = f"clock of {source.location.role} {source.location.name}"
-            lines.append(Coverage(name, checked=False, note=f"{how}; horizons are taken with that margin"))
-    return (*lines, *terms.remarks)
+            yield Coverage(name, checked=False, note=f"{how}; horizons are taken with that margin")
 
 
-def _other_databases(result: AuditResult, sources: Sequence[Source]) -> list[Coverage]:
-    """Return remarks about databases that may be the wrong ones, or be given twice."""
-    found: list[Coverage] = []
+def _other_databases(result: AuditResult, sources: Sequence[Source]) -> Iterator[Coverage]:
+    """Yield remarks about databases that may be the wrong ones, or be given twice."""
     for one in result.services:
         if one.violations == one.messages > 1:
             note = f"each of its {one.messages} messages is broken there; is it the one that these coordinators know?"
-            found.append(Coverage(f"database of {one.role} {one.service}, perhaps another", checked=False, note=note))
+            yield Coverage(f"database of {one.role} {one.service}, perhaps another", checked=False, note=note)
     names: dict[tuple[str, str], list[str]] = {}
     for source in sources:
         if source.identity is not None:
@@ -258,8 +295,7 @@ def _other_databases(result: AuditResult, sources: Sequence[Source]) -> list[Cov
     for (role, _), several in names.items():
         if len(several) > 1:
             note = "their barrier tables have one identity: one database given twice, or a copy"
-            found.append(Coverage(f"{role} {', '.join(several)}, perhaps the same", checked=False, note=note))
-    return found
+            yield Coverage(f"{role} {', '.join(several)}, perhaps the same", checked=False, note=note)
 
 
 def _lines(result: AuditResult, sources: Sequence[Source]) -> tuple[SourceLine, ...]:
