@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import sqlalchemy
+from asyncpg.exceptions import InterfaceError
 from sqlalchemy import Connection, Engine, create_engine, text
-from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
+from sqlalchemy.exc import DBAPIError, IntegrityError, InvalidRequestError, StatementError
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.orm import Session
 from sqlalchemy.util import greenlet_spawn
@@ -96,7 +96,7 @@ async def test_a_forgotten_task_s_statement_leaves_no_branch_without_its_effect(
     async def fail(connection: AsyncConnection, turns: int) -> None:
         for _ in range(turns):
             await asyncio.sleep(0)
-        with contextlib.suppress(StatementError, sqlalchemy.exc.InvalidRequestError):
+        with contextlib.suppress(StatementError, InvalidRequestError):
             await connection.execute(text(WRONG_STATEMENT))
 
     async with postgres_bank.areached("psycopg engine") as engine:
@@ -143,7 +143,7 @@ async def test_a_forgotten_task_s_rollback_leaves_no_branch_without_its_effect(
             forgotten.append(asyncio.create_task(roll_back(connection, turns)))
 
         async with bank.areached(way[1]) as engine:
-            with contextlib.suppress(TransactionLost, DBAPIError, sqlalchemy.exc.InvalidRequestError):
+            with contextlib.suppress(TransactionLost, DBAPIError, InvalidRequestError, InterfaceError):
                 await aonce(engine, call_of(new_gid()), credit)
                 confirmed += 1
             await asyncio.gather(*forgotten)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import httptools
@@ -17,6 +18,7 @@ from tests.support.waiting import until
 from twophase.coordinator.state.active_message import Reply
 from twophase.core.errors import StateConflict
 from twophase.core.lifecycle import State
+from twophase.server.http_port.connection import Connection
 
 REFUSED = Reply(StateConflict(), State.SUBMITTED)
 
@@ -358,4 +360,17 @@ async def test_drain_answers_what_is_under_way_and_closes(wire: Wire) -> None:
     response = await busy.response()
     assert response.status == 200
     assert response.headers["connection"] == "close"
+    assert await wire.listener.closed(60)
+
+
+async def test_a_connection_that_is_accepted_as_the_port_closes_is_closed(wire: Wire) -> None:
+    """Its protocol is made behind the closing of all others."""
+    wire.listener.stop_accepting()
+    ours, theirs = socket.socketpair()
+    loop = asyncio.get_running_loop()
+    await loop.connect_accepted_socket(lambda: Connection(wire.listener.port, loop), theirs)
+    ours.setblocking(False)
+    async with asyncio.timeout(60):
+        assert await loop.sock_recv(ours, 1) == b""
+    ours.close()
     assert await wire.listener.closed(60)

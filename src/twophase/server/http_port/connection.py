@@ -118,6 +118,8 @@ class Connection(TimedParser):
             self.certificate = transport.get_extra_info("peercert")
         if self._excess() > 0:
             self._take_reserved_place()
+        if self.port.draining:
+            self.shutdown()  # it was accepted as the listener closed
 
     def _excess(self) -> int:
         """Return by how many connections the port's or the peer's bound is passed."""
