@@ -206,8 +206,9 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
 def _parked(message: ShownMessage) -> list[str]:
     if message.state == "prepared" and not message.check_url:
         return ["It is parked: it has no check-back address, so no producer can be asked, and silence decides nothing."]
-    # A redrive ended an earlier parking, and so did the decision.
-    since_ms = message.decided_ms if message.state == "submitted" else 0
+    # A redrive ended an earlier parking, and so did the decision. An act is on record from its request on: one from just
+    # before the decision took effect after it, unless the message has used up its attempts since.
+    since_ms = message.decided_ms if message.state == "submitted" and _is_used_up(message) else 0
     acts = [
         one
         for one in message.log
@@ -222,6 +223,10 @@ def _parked(message: ShownMessage) -> list[str]:
         "It is parked: its branches have failed as many times in a row as attempts_max allows.",
         *(_failing(message, branch, last, 0) for branch, last in _last_failures(message, left)),
     ]
+
+
+def _is_used_up(message: ShownMessage) -> bool:
+    return message.attempts >= max(1, message.attempts_max)  # the limit of a server may have been raised since
 
 
 def _until(message: ShownMessage) -> str:
