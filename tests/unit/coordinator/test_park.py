@@ -20,6 +20,7 @@ from twophase.core.lifecycle import State
 from twophase.core.limits import CALLS_MAX
 from twophase.core.redirect import Redirection
 from twophase.destinations.base import Answer
+from twophase.stores.rows import LiveRow
 
 EVE = Act("eve", "the consumer is being repaired")
 ONE_CALL = CoordinatorSettings(delivery=QUICK, check_back=QUICK, in_flight_per_destination_max=1)
@@ -94,6 +95,32 @@ async def test_a_call_that_waits_for_its_turn_is_not_made(make_harness: MakeRig,
     assert (gauges.branch_calls, gauges.branch_calls_waiting, gauges.active) == (0, 0, 0)
     await redrive(harness)
     assert sorted(harness.destination.urls()) == sorted(("http://c/busy", *THREE))
+
+
+async def test_a_question_that_waits_is_not_asked_behind_the_park_while_a_stop_keeps_the_message(
+    make_harness: MakeRig,
+) -> None:
+    harness = await make_harness(ONE_CALL)
+    harness.destination.hold(CHECK)
+    await harness.prepare(message("busy"))
+    harness.clock.advance(36_000)
+    await until(lambda: len(harness.destination.calls) == 1)
+    await harness.prepare(message("g"))
+    harness.clock.advance(36_000)
+    await until(lambda: harness.coordinator.gauges().check_backs_waiting == 1)
+    harness.destination.script[CHECK].extend([Answer(500), Answer(500)])
+    stop = asyncio.ensure_future(harness.coordinator.operator.stop("g", EVE))
+    await until(lambda: harness.coordinator.gauges().check_backs_waiting == 2)
+    assert (await harness.coordinator.operator.park("g", EVE)).error is None
+
+    harness.destination.release(CHECK)
+    assert isinstance((await asyncio.wait_for(stop, PATIENCE_S)).error, StateConflict)
+    await harness.settled()
+    assert [dict(call.query)["gid"] for call in harness.destination.calls].count("g") == 1, "the stop's question alone"
+    row = await harness.store.get("g")
+    assert isinstance(row, LiveRow)
+    assert (row.state, row.parked) == (State.PREPARED, True)
+    assert harness.coordinator.gauges().active == 0, "a parked message leaves memory"
 
 
 async def test_concurrent_branches_that_are_called_finish_and_the_others_rest(make_harness: MakeRig) -> None:

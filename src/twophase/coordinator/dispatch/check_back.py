@@ -95,7 +95,11 @@ class CheckBack:
             return
         on_answer = partial(self._answered, active, url)
         pressure = self._memory.pressure(active) if self._memory.crowded else 0
-        self._calls.start(active, url, partial(self._call, url), on_answer, pressure=pressure)
+        self._calls.start(active, url, partial(self._due_call, url), on_answer, pressure=pressure)
+
+    def _due_call(self, url: str, active: ActiveMessage) -> Call | None:
+        """Return the question of a message that was due; None for one that was parked while it waited."""
+        return None if active.parked else self._call(url, active)
 
     def _call(self, url: str, active: ActiveMessage) -> Call | None:
         message = active.message
@@ -151,7 +155,9 @@ class CheckBack:
             self._machine.evict_if_idle(active)  # redirected meanwhile: the earlier address does not count
             return
         if answer is NO_PERMIT:
-            if active.state is State.PREPARED:
+            if active.parked:
+                self._machine.evict_if_idle(active)
+            elif active.state is State.PREPARED:
                 self._machine.defer(active, self._calls.waited_ms(active, url))
             return
         verdict, answered, answer = self._understand(active, key, answer)
