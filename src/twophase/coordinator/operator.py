@@ -15,7 +15,7 @@ import msgspec
 
 from twophase.coordinator.dispatch.evidence import excerpt
 from twophase.coordinator.runtime import Runtime
-from twophase.coordinator.state.active_message import ActiveMessage, Audited, OnReply, Reply, Trigger
+from twophase.coordinator.state.active_message import ActiveMessage, Audited, OnReply, Reply, Trigger, Validate
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.acts import Acts
 from twophase.coordinator.state.machine import StateMachine
@@ -31,8 +31,6 @@ LATER_ROWS_MAX: Final = 10_000
 _PAGE_ROWS: Final = 100
 """Rows read at once, with their payloads."""
 _NAME_BYTES_MAX: Final = 100
-
-Validate = Callable[[Message, Sequence[Move]], None]
 
 
 class Act(msgspec.Struct, frozen=True):
@@ -227,7 +225,13 @@ class Operator:
         if dry_run or not moves:
             return refused, moves
         trigger = Trigger(
-            Event.REDIRECT, None, None, DecidedBy.OPERATOR, act.describe("redirected"), redirection=redirection
+            Event.REDIRECT,
+            None,
+            None,
+            DecidedBy.OPERATOR,
+            act.describe("redirected"),
+            redirection=redirection,
+            validate=validate,
         )
         reply = await self._handle(gid, trigger, "redirect", act, row)
         return reply, trigger.moves if reply.error is None else ()

@@ -259,3 +259,31 @@ async def test_an_address_that_cannot_be_called_is_refused_before_anything_is_wr
         await harness.coordinator.operator.redirect("g", Redirection("nowhere"), EVE, refusing)
 
     assert await harness.store.attempts("g") == []
+
+
+async def test_a_redirect_that_another_one_overtakes_is_checked_for_the_address_that_it_now_makes(
+    harness: Harness,
+) -> None:
+    await harness.submit(message("g", "http://old/allowed", delay_ms=600_000))
+    harness.store.open.clear()
+    first = asyncio.ensure_future(redirect(harness, Redirection("http://old/secret")))
+    await until(lambda: harness.store.held_flushes == 1)
+
+    def only_allowed(_: Message, moves: Sequence[Move]) -> None:
+        for move in moves:
+            if not move.after.endswith("/allowed"):
+                raise InvalidRequest(f"to: {move.after} is not allowed.")
+
+    wanted = Redirection("http://new", beginning="http://old")
+    second = asyncio.ensure_future(harness.coordinator.operator.redirect("g", wanted, EVE, only_allowed))
+    await until(lambda: bool((active := harness.coordinator._memory.get("g")) and active.queue))
+    harness.store.open.set()
+
+    assert (await first)[0].error is None
+    reply, moves = await asyncio.wait_for(second, PATIENCE_S)
+    assert isinstance(reply.error, InvalidRequest)
+    assert "http://new/secret is not allowed" in reply.error.message
+    assert moves == ()
+    view = await harness.coordinator.query("g")
+    assert view is not None
+    assert [branch.subscribers for branch in view.message.branches] == [("http://old/secret",)]

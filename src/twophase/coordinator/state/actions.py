@@ -339,6 +339,8 @@ def _redirect(context: Context, active: ActiveMessage, trigger: Trigger, _: Stat
             text = f"current status '{active.state}', cannot redirect: its producer is no longer asked."
             raise StateConflict(text, gid=message.gid)
         redirected, moves = redirect(message, active.done, redirection)
+        if trigger.validate is not None:
+            trigger.validate(redirected, moves)  # again: it may be another message than the one that was read
     except (InvalidRequest, StateConflict) as error:
         context.refuse(trigger, Reply(error, active.state, active.created_ms))
         trigger.on_reply = None

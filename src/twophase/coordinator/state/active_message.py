@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
@@ -64,6 +64,8 @@ NOT_DONE: Final = {State.PREPARED: Event.CHECK_UNDECIDED, State.SUBMITTED: Event
 _OF_AN_ADDRESS: Final = frozenset({Event.ALL_SUCCEEDED, Event.CHECK_COMMITTED, Event.CHECK_ROLLED_BACK, Event.PARK})
 
 OnReply = Callable[[Reply], None]
+Validate = Callable[[Message, Sequence[Move]], None]
+"""Called with a redirected message and the changes; raises InvalidRequest where it could not be called."""
 
 
 class Waiter(NamedTuple):
@@ -115,7 +117,8 @@ class Trigger(msgspec.Struct, eq=False):
     `pause_ms`: time until the next try; 0 for the schedule's.
     `created_ms`: the birth of a message that was begun at another coordinator; see `stores.base.Insert`.
     `owner`: the client of the request; None for one that may act on every owner's messages.
-    `redirection`: the address that an operator wants; `moves`: the changes that follow from it.
+    `redirection`: the address that an operator wants; `moves`: the changes that follow from it; `validate`: raises
+    InvalidRequest when the message as it would be cannot be called.
     `audited`: an operator's act, whose row goes with the change.
     `answered`: a producer's own "unknown", over its connection; it counts as a try.
     `entries`: those of queues that a delayed message brings when it is due; `appended`, `numbers`: the entries of its
@@ -135,6 +138,7 @@ class Trigger(msgspec.Struct, eq=False):
     pause_ms: int = 0
     redirection: Redirection | None = None
     moves: tuple[Move, ...] = ()
+    validate: Validate | None = None
     created_ms: int | None = None
     owner: Owner | None = None
     audited: Audited | None = None

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 import msgspec
 from starlette.requests import Request
 
-from twophase.coordinator.operator import Act, Validate
-from twophase.coordinator.state.active_message import Reply
+from twophase.coordinator.operator import Act
+from twophase.coordinator.state.active_message import Reply, Validate
 from twophase.coordinator.view import MessageView
 from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.gid import validate_gid
