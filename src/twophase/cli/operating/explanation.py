@@ -206,16 +206,8 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
 def _parked(message: ShownMessage) -> list[str]:
     if message.state == "prepared" and not message.check_url:
         return ["It is parked: it has no check-back address, so no producer can be asked, and silence decides nothing."]
-    # A redrive ended an earlier parking, and so did the decision. An act is on record from its request on: one from just
-    # before the decision took effect after it, unless the message has used up its attempts since.
-    since_ms = message.decided_ms if message.state == "submitted" and _is_used_up(message) else 0
-    acts = [
-        one
-        for one in message.log
-        if one.kind == "operator" and one.result in {"park", "redrive"} and one.at_ms >= since_ms
-    ]
-    if acts and acts[-1].result == "park":
-        return [f"It is {acts[-1].error}."]
+    if by_hand := _parked_by_hand(message):
+        return [f"It is {by_hand.error}."]
     if message.state == "prepared":
         return ["It is parked: it had no check-back address. It got its present one since then."]
     left = [one for one in message.branches if not one.done]
@@ -225,8 +217,27 @@ def _parked(message: ShownMessage) -> list[str]:
     ]
 
 
-def _is_used_up(message: ShownMessage) -> bool:
-    return message.attempts >= max(1, message.attempts_max)  # the limit of a server may have been raised since
+def _parked_by_hand(message: ShownMessage) -> ShownAttempt | None:
+    """Return the act of an operator that parked a message; None where something else did.
+
+    An act is on record from its request on, and may take effect after a decision or a redrive that came later. So these
+    ended its parking only where something else can have parked the message since.
+    """
+    acts = [one for one in message.log if one.kind == "operator" and one.result in {"park", "redrive"}]
+    parks = [one for one in acts if one.result == "park"]
+    if not parks or _may_park_itself(message):
+        since_ms = message.decided_ms if message.state == "submitted" else 0
+        parks = [one for one in acts[-1:] if one.result == "park" and one.at_ms >= since_ms]
+    return parks[-1] if parks else None
+
+
+def _may_park_itself(message: ShownMessage) -> bool:
+    """Return True where a message may have been parked without an operator."""
+    if message.state == "prepared":
+        return any(one.kind == "check-back" and one.error.endswith("no check-back address") for one in message.log)
+    # The limit of a server may have been raised since, and a redirect begins to count anew.
+    moved = any(one.kind == "operator" and one.result == "redirect" for one in message.log)
+    return moved or message.attempts >= max(1, message.attempts_max)
 
 
 def _until(message: ShownMessage) -> str:
