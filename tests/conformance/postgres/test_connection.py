@@ -11,9 +11,11 @@ import pytest
 
 from tests.conformance.postgres.conftest import Join, Raw
 from tests.support.items import flush, prepare
+from tests.support.scripted_server import Peer, serving
 from twophase.core.errors import StoreUnavailable
 from twophase.stores.postgres import PostgresStore
 from twophase.stores.postgres.connection import connect
+from twophase.stores.postgres.reconnecting import ReconnectingConnection
 
 
 @pytest.mark.parametrize(("asked", "becomes"), [("off", "on"), ("on", "on"), ("remote_apply", "remote_apply")])
@@ -56,3 +58,26 @@ async def test_a_lock_that_is_never_released_is_unavailable_in_time_and_leaves_n
     row = await store.get("g")
     assert (await flush(store, prepare("g"))).refused == ({} if row is None else {0: row})
     await store.stop()
+
+
+async def test_a_session_that_ends_as_soon_as_it_has_begun_is_unavailable() -> None:
+    """A server that restarts, or an operator, ends it while the driver has nothing under way."""
+
+    def message(kind: bytes, body: bytes) -> bytes:
+        return kind + (len(body) + 4).to_bytes(4, "big") + body
+
+    parameters = {"server_version": "15.0", "in_hot_standby": "off", "default_transaction_read_only": "off"}
+    begun = message(b"R", bytes(4)) + b"".join(
+        message(b"S", f"{name}\0{value}\0".encode()) for name, value in parameters.items()
+    )
+    ended = message(b"E", b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to administrator command\0\0")
+
+    async def script(peer: Peer) -> None:
+        await peer.say(begun + message(b"K", bytes(8)) + message(b"Z", b"I") + ended)
+        await peer.closed()
+
+    async with serving(script).running() as server:
+        reconnecting = ReconnectingConnection(f"postgresql://me@127.0.0.1:{server.port}/db?sslmode=disable", 300)
+        with pytest.raises(StoreUnavailable):
+            await reconnecting.connected(reconnecting.deadline())
+    assert server.connections > 1, "it is tried again"

@@ -10,6 +10,7 @@ from asyncpg.exceptions import DuplicatePreparedStatementError, PostgresError
 
 from twophase.core.credentials import shown
 from twophase.core.errors import ConfigurationError, UnsafeDurability
+from twophase.stores.postgres.failures import DRIVER_LOST
 from twophase.stores.postgres.hosts import CONNECT_TIMEOUT_S, connect_primary, read_only
 
 Connection = Any
@@ -58,7 +59,8 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
     Raises:
         UnsafeDurability: a commit may be forgotten.
         ConfigurationError: too old, not to be understood, or of an isolation that no flush is right under.
-        asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as they come.
+        asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError: as they come; also where the server ends
+            the session meanwhile.
     """
     settings = {**_SETTINGS, "statement_timeout": str(wait_ms * 9 // 10)}
     _check_names(url)
@@ -78,8 +80,10 @@ async def connect(url: str, wait_ms: int, timeout_s: float = CONNECT_TIMEOUT_S) 
             connection = await _open(url, {}, timeout_s, statements_kept=0)
             is_pooled = True
         await _prove(connection, shown(url), is_pooled=is_pooled)
-    except BaseException:
+    except BaseException as error:
         connection.terminate()
+        if isinstance(error, DRIVER_LOST):
+            raise ConnectionError(str(error)) from error
         raise
     return connection
 

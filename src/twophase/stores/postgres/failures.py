@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
-from asyncpg.exceptions import ClientConfigurationError, InterfaceError, PostgresError
+from asyncpg.exceptions import ClientConfigurationError, InterfaceError, InternalClientError, PostgresError
 
 from twophase.core.errors import (
     ConfigurationError,
@@ -30,6 +30,11 @@ FORGOTTEN: Final = "TP015"
 Failure = PostgresError | InterfaceError | OSError | TimeoutError
 """The errors that the driver raises."""
 FAILURES: Final = (PostgresError, InterfaceError, OSError, TimeoutError)
+DRIVER_LOST: Final = (RuntimeError, InternalClientError)
+"""The errors of a driver that does not know yet that its connection is lost.
+
+The loop has closed the socket, or the server has ended the session and the driver has lost its place in the protocol.
+"""
 
 _LOST_STATES: Final = ("08", "57P01", "57P02", "57P03", "57P04", "57P05", "25006")
 """The SQLSTATEs of a connection that is gone or about to go.

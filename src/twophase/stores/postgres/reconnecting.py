@@ -10,12 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from asyncpg.exceptions import InternalClientError
-
 from twophase.core.credentials import shown
 from twophase.core.errors import StoreError, StoreUnavailable
 from twophase.stores.postgres.connection import Connection, connect
-from twophase.stores.postgres.failures import FAILURES, is_beaten, is_lost, is_passing, store_error
+from twophase.stores.postgres.failures import DRIVER_LOST, FAILURES, is_beaten, is_lost, is_passing, store_error
 
 T = TypeVar("T")
 
@@ -157,8 +155,7 @@ class ReconnectingConnection:
                 # is known.
                 raise TimeoutError(_too_late(deadline)) from deadline.cause or error
             raise
-        except (RuntimeError, InternalClientError) as error:
-            # The loop has closed the socket and the driver does not know yet, or it has lost its place in the protocol.
+        except DRIVER_LOST as error:
             self._outage.began(deadline.began_s)
             self.drop()
             deadline.losses += 1
