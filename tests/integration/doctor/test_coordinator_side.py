@@ -177,6 +177,15 @@ def _until_probed(coordinator: InProcessCoordinator, after_ms: int) -> None:
         time.sleep(0.01)
 
 
+def test_a_check_address_that_is_not_probed_is_not_denied(coordinator: InProcessCoordinator) -> None:
+    """A route of dtm's client would take a probe for a question about a message."""
+    message = {"gid": "g", "trans_type": "msg", "query_prepared": "http://127.0.0.1:1/check"}
+    Api(coordinator.url).post("/api/dtmsvr/prepare", message, dict)
+    found = findings(coordinator.url)["addresses"]
+    assert found.level is Level.OK
+    assert found.found.startswith("this node probes none: no message that demands an explicit verdict")
+
+
 @pytest.mark.parametrize("coordinator", [{"probe_check_addresses": False}], indirect=True)
 def test_a_coordinator_that_does_not_probe_is_reported(coordinator: InProcessCoordinator) -> None:
     assert findings(coordinator.url)["addresses"].level is Level.WARNING
