@@ -8,7 +8,7 @@ the same commit as its change: who, when, what and why, and no payload.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 import msgspec

@@ -100,7 +100,7 @@ def _doing(node: ShownNode, found: ServerStatus) -> str:
         return "answers"
     silent_ms = found.now_ms - node.seen_ms
     if not node.held:
-        return "is vacant: its process has stopped"
+        return "is vacant: its process has stopped, or was silent for longer than its lease"
     if found.lease_ms and silent_ms > found.lease_ms:
         return f"is silent for {span(silent_ms)}: the others take over its messages"
     return f"runs, seen {span(silent_ms)} ago"
