@@ -61,7 +61,10 @@ async def test_a_lock_that_is_never_released_is_unavailable_in_time_and_leaves_n
 
 
 async def test_a_session_that_ends_as_soon_as_it_has_begun_is_unavailable() -> None:
-    """A server that restarts, or an operator, ends it while the driver has nothing under way."""
+    """A server that restarts, or an operator, ends it.
+
+    The driver has nothing under way then.
+    """
 
     def message(kind: bytes, body: bytes) -> bytes:
         return kind + (len(body) + 4).to_bytes(4, "big") + body

@@ -218,7 +218,9 @@ def _parked(message: ShownMessage) -> list[str]:
 
 
 def _parked_by_hand(message: ShownMessage) -> ShownAttempt | None:
-    """Return the act of an operator that parked a message; None where something else did.
+    """Return the act of an operator that parked a message.
+
+    None where something else did.
 
     An act is on record from its request on, and may take effect after a decision or a redrive that came later. So these
     ended its parking only where something else can have parked the message since.

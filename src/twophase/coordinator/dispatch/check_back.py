@@ -98,7 +98,10 @@ class CheckBack:
         self._calls.start(active, url, partial(self._due_call, url), on_answer, pressure=pressure)
 
     def _due_call(self, url: str, active: ActiveMessage) -> Call | None:
-        """Return the question of a message that was due; None for one that was parked while it waited."""
+        """Return the question of a message that was due.
+
+        None for one that was parked while it waited.
+        """
         return None if active.parked else self._call(url, active)
 
     def _call(self, url: str, active: ActiveMessage) -> Call | None:

@@ -65,7 +65,10 @@ _OF_AN_ADDRESS: Final = frozenset({Event.ALL_SUCCEEDED, Event.CHECK_COMMITTED, E
 
 OnReply = Callable[[Reply], None]
 Validate = Callable[[Message, Sequence[Move]], None]
-"""Called with a redirected message and the changes; raises InvalidRequest where it could not be called."""
+"""Called with a redirected message and the changes.
+
+Raises InvalidRequest where it could not be called.
+"""
 
 
 class Waiter(NamedTuple):
