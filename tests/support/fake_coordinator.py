@@ -24,6 +24,7 @@ from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.http_client.byte_budget import ByteBudget
 from twophase.server.api.dtm_http import ColdRoutes, application
+from twophase.server.api.dtm_jsonrpc import JsonRpcApi
 from twophase.server.codecs.decode import Decoder
 from twophase.server.http_port.connection import Connection
 from twophase.server.http_port.listener import Listener
@@ -247,10 +248,12 @@ async def listening(
     """Run such a port for one test, with TLS where there are certificates."""
     coordinator, metrics = FakeCoordinator(), Metrics()
     cold = ColdRoutes(coordinator, metrics, StoppedClock(), lambda: listener.connections)
+    decoder = Decoder(lambda url: None if url.startswith(("http://", "https://")) else "no destination for it.")
+    rpc = JsonRpcApi(coordinator, decoder, StoppedClock(), metrics.refused)
     listener = Listener(
         coordinator,
-        Decoder(lambda url: None if url.startswith(("http://", "https://")) else "no destination for it."),
-        application(cold.served(), metrics.refused),
+        decoder,
+        application([*cold.served(), *rpc.served()], metrics.refused),
         on_refused=metrics.refused,
         timeouts=timeouts,
         connections_max=connections_max,

@@ -166,6 +166,27 @@ async def test_a_thousand_pipelined_requests_are_all_answered(wire: Wire) -> Non
     assert [gid for _, gid in wire.coordinator.heard] == [f"g{number}" for number in range(1_000)]
 
 
+@pytest.mark.parametrize("half_closes", [False, True])
+async def test_requests_behind_too_many_are_answered_when_the_app_asks_for_a_body(
+    wire: Wire, *, half_closes: bool
+) -> None:
+    """To ask for a body ends no pause of reading that is not the app's."""
+    wire.coordinator.query_waits = asyncio.Event()
+    client = await wire.connect()
+    call = post("/api/json-rpc", b'{"jsonrpc":"2.0","id":"1","method":"newGid"}')
+    await client.send(get("/api/dtmsvr/query?gid=g") + call + b"".join(prepare(f"g{number}") for number in range(200)))
+    if half_closes:
+        client.writer.write_eof()
+    server = wire.connection()
+    await until(lambda: server.flow.read_paused and not server._waits)
+    assert server._later
+    wire.coordinator.query_waits.set()
+    async with asyncio.timeout(20):
+        responses = await client.responses(202)
+    assert {one.status for one in responses} == {200}
+    assert [gid for _, gid in wire.coordinator.heard] == [f"g{number}" for number in range(200)]
+
+
 async def test_connection_close_is_honoured_after_the_answer(wire: Wire) -> None:
     client = await wire.connect()
     response = await client.ask(prepare("g1", "Connection: close"))

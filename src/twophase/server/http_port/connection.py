@@ -25,7 +25,7 @@ from twophase.http_client.turns import LONG_BYTES, Waiting
 from twophase.server.codecs.encode import Answer, Route, failure, response, success_body, success_response
 from twophase.server.codecs.trace import Trace
 from twophase.server.http_port.asgi_response import PendingAsgiResponse
-from twophase.server.http_port.in_turns import NOTHING
+from twophase.server.http_port.in_turns import NOTHING, Flow
 from twophase.server.http_port.known_heads import NO_HEADS
 from twophase.server.http_port.parser import ALL_TAKEN, BODY, HEADER_BYTES
 from twophase.server.http_port.port import SUCCESS_RESPONSES_MAX, Port
@@ -108,6 +108,7 @@ class Connection(TimedParser):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """Take the connection; beyond the bound it may only ask for health."""
         super().connection_made(transport)
+        self.flow = Flow(transport)
         self.address = self.client[0] if self.client else ""
         self.port.by_address[self.address] += 1
         self._turns = self.port.turns.of(self.address)

@@ -11,6 +11,7 @@ import asyncio
 from abc import ABC
 from typing import TYPE_CHECKING, Final
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from twophase.http_client.turns import Turns
@@ -27,9 +28,25 @@ NOTHING: Final = 0
 HEAD: Final = 1
 
 
+class Flow(FlowControl):
+    """The pauses of a connection, which only the connection ends.
+
+    An app that asks for the body of a request would end them, too. The body is whole by then. The connection would be
+    read from in spite of too many requests, and the rest of a read would never get its turn.
+    """
+
+    def resume_reading(self) -> None:
+        """Do nothing; see the class."""
+
+    def read_on(self) -> None:
+        """Read again."""
+        super().resume_reading()
+
+
 class InTurns(HttpToolsProtocol, ABC):
     """The turns of a connection; `RequestParser` reads in them."""
 
+    flow: Flow
     port: Port
     loop: asyncio.AbstractEventLoop
     reading: int
@@ -72,7 +89,7 @@ class InTurns(HttpToolsProtocol, ABC):
 
     def read_on(self) -> None:
         """Read again: few requests are without a response."""
-        self.flow.resume_reading()
+        self.flow.read_on()
         if self._later:
             self._end_turn()
 
