@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -46,7 +46,6 @@ class Flow(FlowControl):
 class InTurns(HttpToolsProtocol, ABC):
     """The turns of a connection; `RequestParser` reads in them."""
 
-    flow: Flow
     port: Port
     loop: asyncio.AbstractEventLoop
     reading: int
@@ -89,7 +88,7 @@ class InTurns(HttpToolsProtocol, ABC):
 
     def read_on(self) -> None:
         """Read again: few requests are without a response."""
-        self.flow.read_on()
+        cast("Flow", self.flow).read_on()
         if self._later:
             self._end_turn()
 
