@@ -241,6 +241,13 @@ async def test_topics_over_grpc(server: Running, http: httpx.AsyncClient, servic
             "OK",
             "UNKNOWN: no such an url ",
         ]
+        assert _topic("", "") == b"", "the field of a text that is empty does not travel"
+        nothing = {name: await ask(name, b"") for name in ("Subscribe", "Unsubscribe", "DeleteTopic")}
+        assert nothing == {
+            "Subscribe": "UNKNOWN: empty topic",
+            "Unsubscribe": "UNKNOWN: empty topic",
+            "DeleteTopic": "UNKNOWN: storage: NotFound",
+        }
         assert (await ask("Subscribe", _topic("rates", "ftp://b"))).startswith("INVALID_ARGUMENT: url: ")
         assert (await ask("DeleteTopic", b"\xff\xff")).startswith("INVALID_ARGUMENT: ")
         assert (await http.get(f"{OURS}/rates")).json()["subscribers"] == [{"url": url, "remark": "by gRPC"}]

@@ -347,14 +347,14 @@ def _read(raw: bytes) -> tuple[WireRequest, int, list[bytes]]:
         require(BODY_BYTES_MAX, len(raw))
         if count_fields(raw, REQUEST_VALUES_MAX.value) > REQUEST_VALUES_MAX.value:
             raise too_many_values(REQUEST_VALUES_MAX.value)
+    elif not raw:
+        raise InvalidRequest(_EMPTY_REQUEST)
     request = _parsed(parse_request, raw)
     return _wire(request), len(raw), request.payloads
 
 
 def _parsed(parse: Callable[[bytes], Parsed], raw: bytes) -> Parsed:
     """Return the request that the bytes are; raises InvalidRequest."""
-    if not raw:
-        raise InvalidRequest(_EMPTY_REQUEST)
     try:
         return parse(raw)
     except BrokenMessage as error:
