@@ -115,6 +115,7 @@ def test_the_address_is_called_unchanged_by_post() -> None:
         (b'{"jsonrpc":"2.0","id":"1","result":{}}', BranchResult.SUCCEEDED),
         (b'{"jsonrpc":"2.0","id":"1","result":null,"error":null}', BranchResult.SUCCEEDED),
         (b'{"jsonrpc":"2.0","id":"1"}', BranchResult.SUCCEEDED),
+        (b'{"jsonrpc":"2.0","id":"1","method":"in","params":{}}', BranchResult.ERROR),
         (b'{"jsonrpc":"2.0","id":"1","result":{"dtm_result":"FAILURE"}}', BranchResult.FAILED),
         (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32901,"message":"no stock"}}', BranchResult.FAILED),
         (b'{"jsonrpc":"2.0","id":"1","error":{"code":-32902,"message":"wait"}}', BranchResult.ONGOING),
