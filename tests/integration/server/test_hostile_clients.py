@@ -177,9 +177,12 @@ async def test_huge_headers_are_refused_431(wire: Wire, head: bytes) -> None:
     await _still_serves(wire)
 
 
-async def test_large_headers_in_one_piece_are_refused_by_their_size(wire: Wire) -> None:
+@pytest.mark.parametrize("headers", [["X: " + "a" * 65_600], ["X: a"] * 20_000], ids=["long", "repeated"])
+async def test_large_headers_in_one_piece_are_refused_by_their_size(wire: Wire, headers: list[str]) -> None:
     client = await wire.connect()
-    response = await client.ask(prepare("g1", "X: " + "a" * 65_600))
+    await until(lambda: wire.listener.connections)
+    wire.connection().data_received(prepare("g1", *headers))
+    response = await client.response()
     assert response.status == 431
     assert "request headers is" in json.loads(response.body)["message"]
     assert wire.coordinator.heard == []

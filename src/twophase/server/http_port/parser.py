@@ -373,6 +373,8 @@ class RequestParser(InTurns, ABC):
 
     def _has_huge_head(self) -> bool:
         size_bytes = self._head_bytes()
+        if self._learning is not None:  # with headers that came twice
+            size_bytes = max(size_bytes, self._learning.find(b"\r\n\r\n"))
         if size_bytes <= _HEAD_MAX:
             return False
         self.refuse(431, too_large(REQUEST_HEADER_BYTES_MAX, size_bytes))
