@@ -14,10 +14,11 @@ from pyspark.sql.types import LongType, StructType
 
 from twophase.core.errors import PublishError, RowGivenUp, RowRefused
 from twophase.core.verdict import Verdict
+from twophase_spark.sink.batch import publish
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
 from twophase_spark.sink.naming import gid_of
-from twophase_spark.sink.options import parse
+from twophase_spark.sink.options import Publishing, parse
 from twophase_spark.sink.rows import Encoded
 from twophase_spark.sink.task import ROWS_PER_STATEMENT, TaskRun, Written, write
 
@@ -80,9 +81,9 @@ def test_a_key_that_comes_twice_is_refused_before_anything_is_written(ledger: Le
     assert ledger.verdict(EARLY) is Verdict.UNKNOWN
 
 
-def again(url: str, group: str, numbers: Sequence[int]) -> Written:
-    """Bring a decided batch back; no coordinator runs, and none is needed."""
-    publishing = parse(
+def publishing_to(url: str) -> Publishing:
+    """Return options without a coordinator: none runs, and none is needed."""
+    return parse(
         {
             "coordinator": "http://127.0.0.1:9",
             "ledger": url,
@@ -92,6 +93,11 @@ def again(url: str, group: str, numbers: Sequence[int]) -> Written:
             "url": "http://127.0.0.1:9/in",
         }
     )
+
+
+def again(url: str, group: str, numbers: Sequence[int]) -> Written:
+    """Bring a decided batch back."""
+    publishing = publishing_to(url)
     rows = pa.RecordBatch.from_pydict({"id": pa.array(numbers, pa.int64())})
     return write(
         publishing, StructType().add("id", LongType()), publishing.check_url, Batch(group, "orders"), iter([rows])
@@ -122,3 +128,20 @@ def test_a_published_batch_comes_back_with_its_rows_only(url: str, ledger: Ledge
     assert refused.value.gid == gid_of("orders", [len(PORTION)])
     assert ledger.verdict(refused.value.gid) is Verdict.UNKNOWN
     assert again(url, "given up", [len(PORTION)]).messages == 0
+
+
+def test_rows_of_a_batch_that_another_run_of_the_query_decided_meanwhile_are_refused(url: str, ledger: Ledger) -> None:
+    """Two drivers have a copy of one checkpoint each; both wrote before one decided."""
+    first, same, other = (run_of(ledger, "batch") for _ in range(3))
+    ledger.write_down(first.writer, [EARLY, LATE])
+    ledger.write_down(same.writer, [LATE])
+    ledger.write_down(other.writer, [IN_ORDER[8], LATE])
+    ledger.decide("batch", [first.writer], 2)
+    ledger.set_published("batch", 0)
+
+    publish(publishing_to(url), [Written("batch", first.writer, 2)])
+    publish(publishing_to(url), [Written("batch", same.writer, 1)])
+
+    with pytest.raises(PublishError, match="another run of its query") as refused:
+        publish(publishing_to(url), [Written("batch", other.writer, 2)])
+    assert refused.value.gid == IN_ORDER[8]

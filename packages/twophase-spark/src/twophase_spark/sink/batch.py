@@ -32,6 +32,7 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
     Raises:
         RowRefused: two partitions hold the same key; nothing is published.
         ContraryDecision: messages had failed before, by an operator's act; all others are published. Raised once.
+        PublishError: another run of the query published the batch meanwhile, with other rows.
         LedgerUnavailable, CoordinatorUnreachable: to be run again.
     """
     written = [message for message in messages if isinstance(message, Written)]
@@ -47,8 +48,23 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
         _reach("spark.after_decision")
         if decision is Decision.GIVEN_UP:
             _log.warning("batch %s was given up: its rows are left out", group)
+        if decision is Decision.PUBLISHED:
+            _require_counted(ledger, group, [run.writer for run in runs])
     for group in ledger.unpublished(publishing.publisher):
         _submit(publishing, ledger, group)
+
+
+def _require_counted(ledger: Ledger, group: str, writers: Sequence[int]) -> None:
+    """Refuse rows of a batch that another run of its query decided while they were written."""
+    left = next(ledger.left_out(group, writers), None)
+    if left is not None:
+        raise PublishError(
+            f"Batch {group} was published meanwhile by another run of its query, and with other rows: these rows are "
+            "not published.",
+            gid=left[0],
+            remedy="Stop the other run. Then begin with a new checkpoint, and a source from before these rows; "
+            "published ones are left out.",
+        )
 
 
 def _submit(publishing: Publishing, ledger: Ledger, group: str) -> None:

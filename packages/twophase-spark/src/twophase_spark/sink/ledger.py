@@ -207,13 +207,18 @@ class Ledger:
         """Yield the messages of a decided batch, page by page."""
         with speaking(), self._engine.connect() as connection:
             for (writer,) in run(connection, "read_winners", group_id=group):
-                after = ""
-                while True:
-                    rows = run(connection, "read_page", writer=writer, after=after, page_rows=PAGE_ROWS)
-                    if not rows:
-                        break
-                    after = rows[-1][0]
-                    yield [gid for (gid,) in rows]
+                yield from _pages(connection, writer)
+
+    def left_out(self, group: str, writers: Sequence[int]) -> Iterator[list[str]]:
+        """Yield those messages of some runs of a batch that no decision names, where these runs do not count."""
+        with speaking(), self._engine.connect() as connection:
+            counting = {writer for (writer,) in run(connection, "read_winners", group_id=group)}
+            for writer in writers:
+                for gids in _pages(connection, writer) if writer not in counting else ():
+                    known = self.known_elsewhere(writer, gids)
+                    left = set(gids).difference(known.published, known.given_up)
+                    if left:
+                        yield sorted(left)
 
     def set_published(self, group: str, contrary: int) -> None:
         """Note that all messages of a batch have been submitted.
@@ -298,6 +303,14 @@ def _listed(rows: Sequence[Any]) -> list[ListedBatch]:
         )
         for publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, reason, *more in rows
     ]
+
+
+def _pages(connection: Connection, writer: int) -> Iterator[list[str]]:
+    """Yield the messages of a run, page by page."""
+    after = ""
+    while rows := run(connection, "read_page", writer=writer, after=after, page_rows=PAGE_ROWS):
+        after = rows[-1][0]
+        yield [gid for (gid,) in rows]
 
 
 def _decision(connection: Connection, group: str) -> Decision:
