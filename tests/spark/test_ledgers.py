@@ -292,6 +292,22 @@ def test_an_increment_finds_messages_of_another_spelling(
     assert found(system, report) == {str(second): ["missing_effect"]}
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("odd", ["aBcDeF01-0000-4000-8000-00000000000a", "abcdef010000-4000-8000-00000000000a"])
+def test_a_spelling_in_which_no_message_is_found_again_is_refused(
+    spark: SparkSession, system: System, postgres_database: ServerDatabase, odd: str
+) -> None:
+    """A second look would not find that lost message, and the audit would be clean."""
+    good = str(uuid.UUID(int=1 << 64 | 0xABC))
+    plant(system, nowadays([Case(good, "", ledger=()), Case(odd, "lost", state=None, barriers=(), ledger=())]))
+    with psycopg.connect(postgres_database.dsn) as connection:
+        connection.execute("create table booking (gid uuid, branch_id text)")
+        connection.execute("insert into booking values (%s, '01')", (good,))
+
+    with pytest.raises(CannotRead, match=f"bank-a.*{odd}"):
+        audited(spark, system, f"{postgres_database.dsn}#booking")
+
+
 LIVE = Case("live", "in_flight", State.SUBMITTED, created_ms=NOW_MS - 100)
 TWICE = [
     Case("final", ""),

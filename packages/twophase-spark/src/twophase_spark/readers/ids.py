@@ -23,6 +23,9 @@ from twophase_spark.readers.database import Database
 
 _INTEGER = re.compile(r"-?[1-9][0-9]{0,19}|0")
 _UUID = re.compile("[0-9A-Fa-f]{8}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{12}")
+_OF_8_4_4_4_12 = "{one}{{8}}-{one}{{4}}-{one}{{4}}-{one}{{4}}-{one}{{12}}|{one}{{32}}"
+_LOOKED_UP = "|".join(_OF_8_4_4_4_12.format(one=one) for one in ("[0-9a-f]", "[0-9A-F]"))
+"""The spellings of a UUID that `spellings_of` gives."""
 _TEXT_OF_SQLITE = re.compile("char|clob|text")
 """SQLite keeps no number in a column whose declared type has one of these in it."""
 
@@ -198,3 +201,18 @@ def in_one_spelling(gids: pa.Array) -> pa.Array:
     groups = "^(.{8})(.{4})(.{4})(.{4})(.{12})$"
     dashed = compute.replace_substring_regex(digits, pattern=groups, replacement=r"\1-\2-\3-\4-\5")
     return compute.if_else(is_uuid, dashed, gids)
+
+
+def unusually_spelled(gids: pa.Array) -> str | None:
+    """Return a UUID among these gids that is in no usual spelling; None without one.
+
+    `in_one_spelling` makes it equal to others, and no look by gid finds it.
+    >>> unusually_spelled(pa.array(["7F3A0C1E00004000800000000000000A", "G1"]))
+    >>> unusually_spelled(pa.array(["7F3a0c1e-0000-4000-8000-00000000000a"]))
+    '7F3a0c1e-0000-4000-8000-00000000000a'
+    """
+    compute: Any = pc  # as above
+    is_uuid = compute.match_substring_regex(gids, pattern=f"^(?:{_UUID.pattern})$")
+    is_usual = compute.match_substring_regex(gids, pattern=f"^(?:{_LOOKED_UP})$")
+    found = gids.filter(compute.and_not(is_uuid, is_usual))
+    return str(found[0].as_py()) if len(found) else None

@@ -18,7 +18,7 @@ from twophase_spark.garbage import collecting_nothing
 from twophase_spark.locations import Role
 from twophase_spark.readers import journal
 from twophase_spark.readers.database import ROWS_PER_LOT, Database, counting, open_database, reported
-from twophase_spark.readers.ids import Kind, asked_for, in_one_spelling, is_given, spellings_of
+from twophase_spark.readers.ids import Kind, asked_for, in_one_spelling, is_given, spellings_of, unusually_spelled
 from twophase_spark.readers.probe import ENTRIES, Slice, Source, batch_tables
 from twophase_spark.readers.snapshot import ADBC, has_adbc, open_snapshot
 from twophase_spark.schemas import BRANCHES_UNKNOWN, EFFECT, JOURNAL, PRODUCER
@@ -256,6 +256,14 @@ def _batch(source: Source, table: str, columns: Sequence[Sequence[Any] | pa.Arra
     place = schema.get_field_index("gid")
     gids = arrays[place]
     if source.unspells:
+        odd = unusually_spelled(gids)
+        if odd is not None:
+            raise CannotRead(
+                f"{_named(source)}: table {table} has the gid {odd}, a UUID with capitals and small letters or some of "
+                "its dashes. A ledger keeps UUIDs without their spelling, and only usual ones are found again.",
+                remedy="Name a view of that ledger whose gid is the text that was sent; give messages gids in one "
+                "spelling.",
+            )
         arrays[place] = in_one_spelling(gids)
     if gids.null_count:
         raise CannotRead(
