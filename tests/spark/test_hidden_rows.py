@@ -135,6 +135,61 @@ def test_a_gid_that_a_column_cannot_hold_is_not_in_it(mariadb_database: ServerDa
     assert rows_in(read_gids(ledger, STRANGE)) == everything(ledger)
 
 
+VIEWS = {
+    "invoked": "create view invoked with (security_invoker) as select * from ledger",
+    "owned": "create view owned as select * from ledger",
+    "hidden": "create view hidden as select * from ledger; alter view hidden owner to tenant_owner",
+    "deep": "create view deep as select * from hidden",
+    "around": "create view around as select * from invoked",
+    "kept": "create materialized view kept as select * from ledger; "
+    "alter materialized view kept owner to tenant_owner; refresh materialized view kept",
+    "no_policy": "create view no_policy as select gid, branch_id, '' as tenant from plain",
+}
+
+
+@pytest.mark.postgres
+def test_rows_that_a_policy_hides_below_a_view_are_refused(postgres_database: ServerDatabase) -> None:
+    """Each view is refused exactly if this user sees fewer rows than the table has."""
+    roles = ("tenant_auditor", "tenant_owner")
+    with psycopg.connect(postgres_database.dsn, autocommit=True) as connection:
+        for role in roles:
+            connection.execute(f"drop role if exists {role}")
+            connection.execute(f"create role {role} login password 'pw'")
+        connection.execute("grant create, usage on schema public to tenant_owner")
+        for table in ("ledger", "plain"):
+            connection.execute(f"create table {table} (gid text, branch_id text, tenant text)")
+            connection.execute(f"insert into {table} values ('a', '01', 'x'), ('b', '01', 'y')")
+        connection.execute("alter table ledger enable row level security")
+        connection.execute("create policy of_tenant on ledger using (tenant = 'x')")
+        connection.execute("grant select on all tables in schema public to tenant_owner")
+        for made in VIEWS.values():
+            connection.execute(made)
+        connection.execute("grant select on all tables in schema public to tenant_auditor")
+        own = postgres_database.dsn.replace(
+            f"{postgres_database.user}:{postgres_database.password}@", "tenant_auditor:pw@"
+        )
+
+        def seen(dsn: str, view: str) -> int:
+            with psycopg.connect(dsn) as user:
+                [(count,)] = user.execute(f"select count(*) from {view}").fetchall()
+            return int(count)
+
+        def is_refused(dsn: str, view: str) -> bool:
+            try:
+                probe(parse_named(Role.LEDGER, f"b={dsn}#{view}"), 1)
+            except CannotRead as error:
+                return f"row-level security hides rows of {view}" in str(error)
+            return False
+
+        short = {view for view in VIEWS if seen(own, view) < 2}
+        assert {view for view in VIEWS if is_refused(own, view)} == short
+        assert {"invoked", "hidden", "deep", "kept"} <= short
+        assert {view for view in VIEWS if is_refused(postgres_database.dsn, view)} == {"hidden", "deep", "kept"}
+        for role in roles:
+            connection.execute(f"drop owned by {role} cascade")
+            connection.execute(f"drop role {role}")
+
+
 @pytest.mark.postgres
 def test_a_gid_that_a_database_cannot_hold_is_not_in_it(postgres_database: ServerDatabase) -> None:
     name = "bank_in_latin1"

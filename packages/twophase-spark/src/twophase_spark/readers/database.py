@@ -28,6 +28,33 @@ _MAY_NOT_SELECT = "(1142,"
 It is the same whether there is such a table or not.
 """
 
+_HIDDEN_SQL = """
+with recursive used(relation, reader) as (
+  select cast(to_regclass(?) as oid), oid from pg_roles where rolname = current_user
+  union
+  select below.refobjid, case when exists (
+      select 1 from pg_options_to_table(view.reloptions)
+      where option_name = 'security_invoker' and cast(option_value as boolean)
+    ) then (select oid from pg_roles where rolname = current_user) else view.relowner end
+  from used
+  join pg_class view on view.oid = used.relation and view.relkind in ('v', 'm')
+  join pg_rewrite rule on rule.ev_class = view.oid
+  join pg_depend below on below.classid = cast('pg_rewrite' as regclass) and below.objid = rule.oid
+    and below.refclassid = cast('pg_class' as regclass) and below.refobjid <> view.oid
+)
+select exists (
+  select 1 from used
+  join pg_class relation on relation.oid = used.relation and relation.relrowsecurity
+  join pg_roles reader on reader.oid = used.reader and not reader.rolsuper and not reader.rolbypassrls
+  where relation.relforcerowsecurity or not pg_has_role(reader.oid, relation.relowner, 'USAGE')
+)
+"""
+"""Asks whether policies apply, as `row_security_active` of PostgreSQL does.
+
+It asks that of the tables below a view, too. A view reads them as its owner; with `security_invoker` it reads them as
+this user, also within another view.
+"""
+
 
 class Database:
     """A snapshot of one database; made by `open_database`."""
@@ -104,11 +131,11 @@ class Database:
         return False
 
     def hides_rows(self, table: str) -> bool:
-        """Return True when a policy of PostgreSQL may hide rows of a table from this user."""
-        if self._location.engine != "postgresql":
-            return False
-        found = self.rows("select row_security_active(to_regclass(?))", (table.lower(),))
-        return bool(found[0][0])
+        """Return True when a policy of PostgreSQL may hide rows of a table from this user.
+
+        Of a view it may be a policy of a table below it.
+        """
+        return self._location.engine == "postgresql" and bool(self.rows(_HIDDEN_SQL, (table.lower(),))[0][0])
 
     def charset_of(self, table: str, column: str) -> str:
         """Return the lower-case name of a column's character set.

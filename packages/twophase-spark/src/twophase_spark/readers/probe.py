@@ -327,7 +327,7 @@ def _require_all_rows(location: Location, database: Database, *tables: str) -> N
     for table in filter(database.hides_rows, tables):
         raise CannotRead(
             f"{location.role} {location.name}, {location.shown}: row-level security hides rows of {table} from this "
-            "user; read as a user with BYPASSRLS."
+            "user; read as a user with BYPASSRLS. (A view reads as its owner, unless it has security_invoker.)"
         )
 
 

@@ -55,7 +55,7 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
 
 
 def _require_counted(ledger: Ledger, group: str, writers: Sequence[int]) -> None:
-    """Refuse rows of a batch that another run of its query decided while they were written."""
+    """Refuse rows of a batch that another run of its query has decided meanwhile."""
     left = next(ledger.left_out(group, writers), None)
     if left is not None:
         raise PublishError(

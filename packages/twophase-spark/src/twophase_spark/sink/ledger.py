@@ -210,7 +210,10 @@ class Ledger:
                 yield from _pages(connection, writer)
 
     def left_out(self, group: str, writers: Sequence[int]) -> Iterator[list[str]]:
-        """Yield those messages of some runs of a batch that no decision names, where these runs do not count."""
+        """Yield the messages of some runs of a batch that no decision names.
+
+        A run that counts leaves none out.
+        """
         with speaking(), self._engine.connect() as connection:
             counting = {writer for (writer,) in run(connection, "read_winners", group_id=group)}
             for writer in writers:
