@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pyspark
@@ -11,6 +13,34 @@ import pytest
 from py4j.java_gateway import JVMView  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
+
+from tests.spark.cases import Case
+from tests.spark.plant import make_system, plant
+from tests.spark.truth import nowadays
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pyspark import SparkContext
+from twophase.core.errors import SparkUnavailable
+from twophase_spark.cli.audit import perform, read_plan
+from twophase_spark.locations import Role
+from twophase_spark.reports.unmade import ReportFiles
+from twophase_spark.session import SessionSettings, open_session
+
+def kill_java(*_):
+    os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+
+coordinator, producer, state = sys.argv[1:]
+asked = {"grace": 0, "every": 0.1, "cores": 1, "memory": 512, "state": Path(state)}
+plan = read_plan(asked, {Role.COORDINATOR: [coordinator], Role.PRODUCER: [producer]}, None)
+try:
+    perform(plan, ReportFiles(), lambda _: None, kill_java)
+except SparkUnavailable as error:
+    print(error.message)
+with open_session(SessionSettings(cores=1, memory_mb=512)) as spark:
+    print([row["id"] for row in spark.range(2).collect()])
+"""
 
 
 @pytest.mark.spark
@@ -75,3 +105,19 @@ def test_columns_are_made_without_a_search_for_java_classes(
     F.filter(F.array(F.col("a"), F.lit(1)), lambda one: (one == 1) & one.isin(1, 2)).alias("b")
 
     assert asked == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_rounds_end_with_their_java_which_is_named(tmp_path: Path) -> None:
+    """Each later round would say that a connection was refused."""
+    system = make_system(tmp_path)
+    plant(system, nowadays([Case("g", "", ledger=())]))
+    places = [f"sqlite:///{system.coordinator}", f"bank-a=sqlite:///{system.bank_a}", str(tmp_path / "state")]
+
+    command = [sys.executable, "-c", KILLED, *places]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 0, done.stderr[-2_000:]
+    assert "Java has ended in the middle of the work, by signal 9" in done.stdout
+    assert done.stdout.endswith("[0, 1]\n"), "another session has a Java of its own"

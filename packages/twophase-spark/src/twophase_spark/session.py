@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import IO
 
 import msgspec
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
@@ -25,6 +26,8 @@ from twophase_spark._java import Java, find_java
 
 _LOG_CHARACTERS_SHOWN = 2000
 _JAVA_END_SECONDS_MAX = 30
+_JAVA_SEEN_SECONDS_MAX = 1
+"""Bound on the wait for the exit code of a Java that has closed its connections."""
 _SOCKET_FOLDER_BYTES_MAX = 60
 """Bound on a path for sockets.
 
@@ -138,7 +141,7 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
 
     Raises:
         ConfigurationError: no usable Java, or no `bash` (Spark's launcher is a bash script).
-        SparkUnavailable: Java was there, Spark did not start.
+        SparkUnavailable: Java was there, Spark did not start; or Java has ended in the block.
     """
     settings = settings or SessionSettings()
     with tempfile.TemporaryDirectory(prefix="twophase-spark-") as folder:
@@ -155,9 +158,45 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
                     f"Spark did not start with Java {java.version}, {java.home}: {error} {shown}"
                 ) from error
             try:
-                yield spark
+                with watched():
+                    yield spark
             finally:
                 _stop(spark)
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[None]:
+    """Report a failure in the block as the end of Java, when Java has ended.
+
+    Each call to it is refused then, as a database refuses a connection. Other failures stay as they are.
+
+    Raises:
+        SparkUnavailable: Java has ended.
+    """
+    try:
+        yield
+    except SparkUnavailable:
+        raise
+    except Exception as error:
+        code = _java_ended(_JAVA_SEEN_SECONDS_MAX if isinstance(error, (Py4JError, OSError)) else 0)
+        if code is None:
+            raise
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        raise SparkUnavailable(
+            f"Spark's Java has ended in the middle of the work, by {how}.",
+            remedy="Run it again. Signal 9 and exit code 52 may be for want of memory: see the system's log.",
+        ) from error
+
+
+def _java_ended(wait_s: float = 0) -> int | None:
+    """Return the exit code of this process's own Java, None while it runs."""
+    process = getattr(SparkContext._gateway, "proc", None)  # noqa: SLF001 -- PySpark has no public way to its Java
+    if process is None:
+        return None
+    try:
+        return int(process.wait(timeout=wait_s))
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _require_bash() -> None:
@@ -273,7 +312,14 @@ def _stop(spark: SparkSession) -> None:
 
     A second audit of this process must be able to choose another Java.
     """
-    spark.stop()
+    try:
+        spark.stop()
+    except (Py4JError, OSError):
+        if _java_ended() is None:
+            raise
+        SparkSession._instantiatedSession = None  # noqa: SLF001 -- the next one would be this, without its Java
+        SparkSession._activeSession = None  # noqa: SLF001 -- the same
+        SparkContext._active_spark_context = None  # noqa: SLF001 -- the same
     gateway = SparkContext._gateway  # noqa: SLF001 -- PySpark has no public way to end its Java
     if gateway is not None:
         gateway.shutdown()

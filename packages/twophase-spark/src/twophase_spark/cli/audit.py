@@ -123,7 +123,7 @@ def _rounds(spark: SparkSession, plan: Plan, files: ReportFiles, say: Say, show:
     """
     from twophase_spark.auditing.run import look_into, rows_to_read, run  # noqa: PLC0415 -- the same
     from twophase_spark.progress import progress_shown  # noqa: PLC0415 -- PySpark is slow to import
-    from twophase_spark.session import fitted  # noqa: PLC0415 -- the same
+    from twophase_spark.session import fitted, watched  # noqa: PLC0415 -- the same
 
     assert plan.every_s is not None, "called for many rounds only"
     code = EXIT_NOT_CHECKED
@@ -137,7 +137,7 @@ def _rounds(spark: SparkSession, plan: Plan, files: ReportFiles, say: Say, show:
             started = time.monotonic()
             files.made = False
             try:
-                with lineage.run(plan) as told:
+                with lineage.run(plan) as told, watched():
                     sources = look_into(plan)
                     rows = rows_to_read(plan, sources)
                     with progress_shown(spark, say), fitted(spark, rows, plan.cores):
