@@ -34,8 +34,8 @@ class _Response(msgspec.Struct):
     jsonrpc: str = ""
     error: _Error | None = None
     result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    method: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    """Only a request has one: it was sent back as it came."""
+    params: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """Only a request has them: it was sent back as it came."""
 
 
 class _Request(msgspec.Struct):
@@ -173,7 +173,7 @@ def understood(answer: Answer) -> Answer:
         code = response.error.code
         status = status_of_json_rpc(int(code)) if code is not None and abs(code) < 1e9 else 500
         return _other(answer, status, f"JSON-RPC error {code}: {response.error.message}")
-    if response.result is msgspec.UNSET and not (response.jsonrpc and response.method is msgspec.UNSET):
+    if response.result is msgspec.UNSET and not (response.jsonrpc and response.params is msgspec.UNSET):
         return _other(answer, _NO_RESPONSE, "the answer is not a JSON-RPC response")
     return answer
 
