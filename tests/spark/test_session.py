@@ -42,6 +42,22 @@ with open_session(SessionSettings(cores=1, memory_mb=512)) as spark:
     print([row["id"] for row in spark.range(2).collect()])
 """
 
+LOST = """
+import sys
+from pathlib import Path
+from twophase_spark.auditing import run
+from twophase_spark.cli.commands import app
+
+compare = run.differences_of
+
+def lose(*arguments, **named):
+    Path(sys.argv[1]).unlink()
+    return compare(*arguments, **named)
+
+run.differences_of = lose
+app(["audit", *sys.argv[2:]])
+"""
+
 
 @pytest.mark.spark
 @pytest.mark.timeout(400)
@@ -107,6 +123,31 @@ def test_columns_are_made_without_a_search_for_java_classes(
     assert asked == []
 
 
+def alone(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with a Spark of its own."""
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(400)
+def test_a_job_that_fails_is_told_when_its_java_is_gone(tmp_path: Path) -> None:
+    """Spark's errors ask Java for their text.
+
+    A failure to tell one ended with 1, as a broken promise does.
+    """
+    system = make_system(tmp_path)
+    plant(system, nowadays([Case("g", "")]))
+    ledger = f"--ledger=bank-b=sqlite:///{system.bank_b}#ledger?agrees=ledger.amount%3D30"
+    files = ["--cores=1", "--memory=512", f"--json={tmp_path / 'report.json'}"]
+
+    done = alone(LOST, str(system.bank_b), *system.arguments[:3], ledger, *files)
+
+    assert done.returncode == 2, done.stderr[-2_000:]
+    assert "Could not check. TP-8002: ledger bank-b" in done.stderr
+    assert '"not-made"' in (tmp_path / "report.json").read_text()
+
+
 @pytest.mark.spark
 @pytest.mark.timeout(400)
 def test_rounds_end_with_their_java_which_is_named(tmp_path: Path) -> None:
@@ -115,8 +156,7 @@ def test_rounds_end_with_their_java_which_is_named(tmp_path: Path) -> None:
     plant(system, nowadays([Case("g", "", ledger=())]))
     places = [f"sqlite:///{system.coordinator}", f"bank-a=sqlite:///{system.bank_a}", str(tmp_path / "state")]
 
-    command = [sys.executable, "-c", KILLED, *places]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    done = alone(KILLED, *places)
 
     assert done.returncode == 0, done.stderr[-2_000:]
     assert "Java has ended in the middle of the work, by signal 9" in done.stdout

@@ -19,6 +19,7 @@ from typing import IO
 import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from twophase.core.errors import ConfigurationError, SparkUnavailable
@@ -42,6 +43,10 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n
 """
+
+
+class JobFailed(Exception):
+    """A job of Spark's has failed; its text was taken from Java."""
 
 
 class SessionSettings(msgspec.Struct, frozen=True):
@@ -142,6 +147,7 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
     Raises:
         ConfigurationError: no usable Java, or no `bash` (Spark's launcher is a bash script).
         SparkUnavailable: Java was there, Spark did not start; or Java has ended in the block.
+        JobFailed: in place of an error of Spark's.
     """
     settings = settings or SessionSettings()
     with tempfile.TemporaryDirectory(prefix="twophase-spark-") as folder:
@@ -158,10 +164,24 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
                     f"Spark did not start with Java {java.version}, {java.home}: {error} {shown}"
                 ) from error
             try:
-                with watched():
+                with watched(), _told():
                     yield spark
             finally:
                 _stop(spark)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Take the text of an error of Spark's from Java, while there is one.
+
+    Where no code of twophase stands in it, the line that names the error is taken, and not the whole trace.
+    """
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        text = str(error)
+        lines = [line.removeprefix(": ") for line in text.splitlines() if line.startswith(": ")]
+        raise JobFailed(lines[0] if lines and "TP-" not in text else text) from None
 
 
 @contextlib.contextmanager

@@ -94,7 +94,10 @@ def last_line(error: Exception) -> str:
     """
     if isinstance(error, TwophaseError):
         return f"{error.code}: {error.message}"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    try:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    except Exception:  # noqa: BLE001 -- Spark's errors ask Java for their text, which may have ended
+        lines = []
     ours = [line for line in lines if "TP-" in line]
     chosen = ours[-1].partition("TP-") if ours else None
     if chosen is not None:
