@@ -398,7 +398,9 @@ def test_the_state_is_replaced_as_a_whole(tmp_path: Path, monkeypatch: pytest.Mo
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"format": 2}', '{"format": 1, "carried": 3}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"format": 2}', '{"format": 1, "carried": 3}', '{"format": 1, "acknowledged": {}}']
+)
 def test_a_file_that_is_no_state_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "state").write_text(content)
 

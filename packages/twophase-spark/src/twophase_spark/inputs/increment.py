@@ -98,6 +98,15 @@ class VerifiedPoint(msgspec.Struct, frozen=True):
     since_ms: int = 0
 
 
+class _Known(msgspec.Struct):
+    """The field that each state has.
+
+    A run would replace another file, such as a baseline.
+    """
+
+    verified: msgspec.Raw
+
+
 class Increment(msgspec.Struct, frozen=True):
     """The rows that are new since the verified point.
 
@@ -118,7 +127,9 @@ def read_state(path: Path) -> VerifiedPoint | None:
         ConfigurationError: the file is no such state.
     """
     try:
-        state = msgspec.json.decode(path.read_bytes(), type=VerifiedPoint)
+        content = path.read_bytes()
+        msgspec.json.decode(content, type=_Known)
+        state = msgspec.json.decode(content, type=VerifiedPoint)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
