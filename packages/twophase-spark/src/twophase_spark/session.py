@@ -198,7 +198,7 @@ def watched() -> Iterator[None]:
     except SparkUnavailable:
         raise
     except Exception as error:
-        code = _java_ended(_JAVA_SEEN_SECONDS_MAX if isinstance(error, (Py4JError, OSError)) else 0)
+        code = _java_ended(_JAVA_SEEN_SECONDS_MAX if isinstance(error, (JobFailed, Py4JError, OSError)) else 0)
         if code is None:
             raise
         how = f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -38,7 +38,7 @@ with recursive used(relation, reader) as (
     ) then (select oid from pg_roles where rolname = current_user) else view.relowner end
   from used
   join pg_class view on view.oid = used.relation and view.relkind in ('v', 'm')
-  join pg_rewrite rule on rule.ev_class = view.oid
+  join pg_rewrite rule on rule.ev_class = view.oid and rule.ev_type = '1'
   join pg_depend below on below.classid = cast('pg_rewrite' as regclass) and below.objid = rule.oid
     and below.refclassid = cast('pg_class' as regclass) and below.refobjid <> view.oid
 )
