@@ -14,7 +14,7 @@ class AuditError(TwophaseError):
 
 
 class SparkUnavailable(AuditError):
-    """Spark does not start."""
+    """Spark does not start, or its Java has ended in the middle of the work."""
 
     code = "TP-8001"
     remedy = "Run `twophase spark doctor`; it names what is missing."
