@@ -90,8 +90,8 @@ def _known(known: ShownAddresses) -> Iterator[Finding]:
     if not known.addresses:
         # It forgets them when it stops, and other routes would take a probe for a question about a message.
         found = (
-            "this node probes none: no message that demands an explicit verdict, as twophase's clients do, has brought"
-            " one in the last hour or since the node's start"
+            "this node probes none: in the last hour, or since its start, no message named one and demanded an explicit"
+            " verdict (twophase's clients demand it)"
         )
         yield Finding(Level.OK, "addresses", found)
     elif not failing:
