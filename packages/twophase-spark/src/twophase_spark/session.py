@@ -84,12 +84,6 @@ _UNCOMPILED = {
     "spark.sql.adaptive.enabled": "false",
 }
 _COMPILED = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
-_NAMED_BY_PYSPARK = ("org.apache.spark.sql.functions", "functions", "PythonUtils", "PythonSQLUtils")
-"""Java's classes that PySpark asks for by name at every column.
-
-Java looks for a name without a package in all of Spark's jars, in one package after another: a fifth of the processor
-time of a small audit.
-"""
 
 
 def options_for(rows: int, cores: int) -> dict[str, str]:
@@ -269,16 +263,7 @@ def _build(settings: SessionSettings, directory: Path) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{settings.cores}]").appName(settings.name)
     for name, value in options.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
-    _keep_classes(spark)
-    return spark
-
-
-def _keep_classes(spark: SparkSession) -> None:
-    """Have PySpark ask Java only once for the classes that it names most."""
-    jvm = spark.sparkContext._jvm  # noqa: SLF001 -- PySpark has no public way to its Java
-    for name in _NAMED_BY_PYSPARK:
-        setattr(jvm, name, getattr(jvm, name))
+    return builder.getOrCreate()
 
 
 def _is_here(settings: SessionSettings) -> bool:
