@@ -29,13 +29,13 @@ It is the same whether there is such a table or not.
 """
 
 _HIDDEN_SQL = """
-with recursive used(relation, reader) as (
-  select cast(to_regclass(?) as oid), oid from pg_roles where rolname = current_user
+with recursive used(relation, reader, caller) as (
+  select cast(to_regclass(?) as oid), oid, oid from pg_roles where rolname = current_user
   union
   select below.refobjid, case when exists (
       select 1 from pg_options_to_table(view.reloptions)
       where option_name = 'security_invoker' and cast(option_value as boolean)
-    ) then (select oid from pg_roles where rolname = current_user) else view.relowner end
+    ) then used.caller else view.relowner end, case view.relkind when 'm' then view.relowner else used.caller end
   from used
   join pg_class view on view.oid = used.relation and view.relkind in ('v', 'm')
   join pg_rewrite rule on rule.ev_class = view.oid and rule.ev_type = '1'
@@ -52,7 +52,7 @@ select exists (
 """Asks whether policies apply, as `row_security_active` of PostgreSQL does.
 
 It asks that of the tables below a view, too. A view reads them as its owner; with `security_invoker` it reads them as
-this user, also within another view.
+this user, also within another view. A materialized view was filled by its owner, who is this user then.
 """
 
 
