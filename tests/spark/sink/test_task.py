@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructType
 
 from twophase.core.errors import PublishError, RowGivenUp, RowRefused
 from twophase.core.verdict import Verdict
+from twophase_spark.sink import batch
 from twophase_spark.sink.batch import publish
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Batch, Ledger
@@ -145,3 +146,19 @@ def test_rows_of_a_batch_that_another_run_of_the_query_decided_meanwhile_are_ref
     with pytest.raises(PublishError, match="another run of its query") as refused:
         publish(publishing_to(url), [Written("batch", other.writer, 2)])
     assert refused.value.gid == IN_ORDER[8]
+
+
+def test_what_the_other_run_decided_is_submitted_before_rows_are_refused(
+    url: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other run may have ended right behind its decision."""
+    first, other = (run_of(ledger, "batch") for _ in range(2))
+    ledger.write_down(first.writer, [EARLY])
+    ledger.write_down(other.writer, [LATE])
+    ledger.decide("batch", [first.writer], 1)
+    submitted: list[str] = []
+    monkeypatch.setattr(batch, "_submit", lambda _publishing, _ledger, group: submitted.append(group))
+
+    with pytest.raises(PublishError, match="another run of its query"):
+        publish(publishing_to(url), [Written("batch", other.writer, 1)])
+    assert submitted == ["batch"]

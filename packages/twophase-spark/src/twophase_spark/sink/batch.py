@@ -37,6 +37,7 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
     """
     written = [message for message in messages if isinstance(message, Written)]
     ledger = Ledger(engine_of(publishing.ledger))
+    refused: PublishError | None = None
     if written:
         group = written[0].group
         assert all(one.group == group for one in written), "tasks of one batch"
@@ -49,22 +50,25 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
         if decision is Decision.GIVEN_UP:
             _log.warning("batch %s was given up: its rows are left out", group)
         if decision is Decision.PUBLISHED:
-            _require_counted(ledger, group, [run.writer for run in runs])
+            refused = _not_counted(ledger, group, [run.writer for run in runs])
     for group in ledger.unpublished(publishing.publisher):
         _submit(publishing, ledger, group)
+    if refused is not None:  # now, as the other run may have ended before it submitted what it decided
+        raise refused
 
 
-def _require_counted(ledger: Ledger, group: str, writers: Sequence[int]) -> None:
-    """Refuse rows of a batch that another run of its query has decided meanwhile."""
+def _not_counted(ledger: Ledger, group: str, writers: Sequence[int]) -> PublishError | None:
+    """Return the refusal of rows that another run of the query has left out."""
     left = next(ledger.left_out(group, writers), None)
-    if left is not None:
-        raise PublishError(
-            f"Batch {group} was published meanwhile by another run of its query, and with other rows: these rows are "
-            "not published.",
-            gid=left[0],
-            remedy="Stop the other run. Then begin with a new checkpoint, and a source from before these rows; "
-            "published ones are left out.",
-        )
+    if left is None:
+        return None
+    return PublishError(
+        f"Batch {group} was published meanwhile by another run of its query, and with other rows: these rows are "
+        "not published.",
+        gid=left[0],
+        remedy="Stop the other run. Then begin with a new checkpoint, and a source from before these rows; "
+        "published ones are left out.",
+    )
 
 
 def _submit(publishing: Publishing, ledger: Ledger, group: str) -> None:
