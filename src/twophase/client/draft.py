@@ -217,6 +217,9 @@ def check_url_with(identity: str, check_url: str) -> str:
 
 
 _OPEN_PROGRESSES = frozenset({Progress.PREPARED, Progress.IN_TRANSACTION})
+_ENDED_PROGRESSES = frozenset(
+    {Progress.ROLLED_BACK, Progress.COMMITTED, Progress.SUBMITTED, Progress.BRANCHES_LOST, Progress.UNDECIDED}
+)
 
 
 class Draft:
@@ -266,6 +269,12 @@ class Draft:
 
     def add(self, url: str, payload: Any = None) -> None:
         """Append a branch (`Message.add`)."""
+        if self.progress in _ENDED_PROGRESSES:
+            raise InvalidRequest(
+                f"the branch comes too late: {became(self.progress)}.",
+                gid=self.gid,
+                remedy="Add each branch before the message is sent; a further call needs a Message of its own.",
+            )
         if self.fixed is not None and not (self.options.open and self.progress in _OPEN_PROGRESSES):
             raise InvalidRequest(
                 "branches are fixed at prepare; make the Message with allow_late_branches=True to add some until it is "

@@ -106,7 +106,7 @@ class BaseMessage(Generic[C]):
                 any bytes. Without one the call is a GET.
 
         Raises:
-            InvalidRequest: no address, no JSON, or prepared already without `allow_late_branches`.
+            InvalidRequest: no address, no JSON, prepared already without `allow_late_branches`, or submitted already.
             LimitExceeded: too many branches, or too large.
         """
         self._draft.add(url, payload)

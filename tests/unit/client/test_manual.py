@@ -34,6 +34,14 @@ def test_plain_message_is_only_submitted() -> None:
     assert "query_prepared" not in harness.bodies["submit"]
 
 
+def test_branch_that_is_added_after_the_submit_is_refused() -> None:
+    harness = Harness()
+    under_way = context(harness)
+    harness.play(manual.submit(under_way))
+    with pytest.raises(InvalidRequest, match=r"comes too late: it is submitted.*a Message of its own"):
+        under_way.draft.add("http://b/late")
+
+
 def test_prepare_then_submit_by_hand() -> None:
     harness = Harness()
     under_way = context(harness)

@@ -163,7 +163,7 @@ def test_check_that_is_only_a_path_learns_how_to_write_it() -> None:
 
 def test_transaction_that_is_never_entered_is_warned_of() -> None:
     transaction = Message(SERVER).add("http://b/1").transaction(cast(Any, object()), check="http://a/check")
-    with pytest.warns(ResourceWarning, match="never entered"):
+    with pytest.warns(ResourceWarning, match=r"never entered.*`with .*`async with`"):
         del transaction
 
 
