@@ -23,7 +23,7 @@ from twophase.cli.operating.http_api import (
 )
 from twophase.cli.operating.plain_table import print_table
 from twophase.cli.operating.queues import PAGE_ROWS, DryRunOption, WhyOption
-from twophase.core.queue_operating import ManyLetters, RedriveLetters, RedrivenLetter, RedrivenLetters, ShownLetter
+from twophase.core.queue_operating import ManyLetters, OneGroup, RedriveLetters, RedrivenLetter, RedrivenLetters, ShownLetter
 
 app = typer.Typer(
     name="letters",
@@ -55,12 +55,15 @@ def list_letters(
     json: JsonOption = False,
 ) -> None:
     """List the dead letters of a group, the oldest first."""
-    found = _letters(Api(server), group, position, limit, payload=payload)
+    api = Api(server)
+    found = _letters(api, group, position, limit, payload=payload)
+    if not found.letters:
+        api.get(path_of("groups", group), OneGroup)  # ends the command if there is no such group
     if json:
         print_json(found)
         return
     if not found.letters:
-        echo(f"The group {group} has no dead letters.")
+        echo(f"The group {group} has no dead letters{f' from number {position} on' if position else ''}.")
         return
     rows = [("NUMBER", "TOPIC", "MESSAGE", "AGE", "BYTES", "TAG", "PROPERTIES", "REDRIVEN")]
     print_table([*rows, *(_row(letter, found.now_ms) for letter in found.letters)])
