@@ -93,6 +93,11 @@ def key_of(id_: str, secret: str | bytes) -> SigningKey:
     """
     if not _ID.fullmatch(id_):
         raise ConfigurationError(f"the key id {id_[:64]!r} has other characters than A-Z a-z 0-9 . _ -, or over 64.")
+    if not isinstance(secret, str | bytes | bytearray | memoryview):
+        raise ConfigurationError(
+            f"the key {id_!r} is {type(secret).__name__} instead of text or bytes: is its variable set?",
+            remedy=_KEY_REMEDY,
+        )
     content = secret.encode() if isinstance(secret, str) else bytes(secret)
     if len(content) < SECRET_BYTES_MIN:
         raise ConfigurationError(

@@ -6,6 +6,7 @@ import binascii
 import hmac
 import itertools
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -201,3 +202,9 @@ def test_keys_that_cannot_be_some_are_refused_and_not_shown(keys: dict[str, str 
     assert "short" not in str(raised.value)
     assert "0123456789abcdef" not in repr(known_keys({"k": "0123456789abcdef"}))
     assert known_keys(None) is None
+
+
+@pytest.mark.parametrize("secret", [None, 32, ["0123456789abcdef"]])
+def test_key_of_a_variable_that_is_not_set_is_refused_by_name(secret: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"the key 'now' is .* instead of text or bytes"):
+        known_keys({"now": secret})
