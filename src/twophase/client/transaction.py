@@ -80,8 +80,8 @@ class LocalTransaction:
         """
         if not self._is_entered:
             warnings.warn(
-                "a message's transaction was never entered, so nothing was sent; write `with message.transaction(…)`, or "
-                "`async with` with an async engine.",
+                "a message's transaction was never entered, so nothing was sent; write `with message.transaction(…)`, "
+                "or `async with` with an async engine.",
                 ResourceWarning,
                 stacklevel=2,
                 source=self,

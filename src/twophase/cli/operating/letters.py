@@ -23,7 +23,14 @@ from twophase.cli.operating.http_api import (
 )
 from twophase.cli.operating.plain_table import print_table
 from twophase.cli.operating.queues import PAGE_ROWS, DryRunOption, WhyOption
-from twophase.core.queue_operating import ManyLetters, OneGroup, RedriveLetters, RedrivenLetter, RedrivenLetters, ShownLetter
+from twophase.core.queue_operating import (
+    ManyLetters,
+    OneGroup,
+    RedriveLetters,
+    RedrivenLetter,
+    RedrivenLetters,
+    ShownLetter,
+)
 
 app = typer.Typer(
     name="letters",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from twophase.client.draft import milliseconds
 from twophase.client.queues.consuming import Consuming, Run
 from twophase.client.queues.handlers import (
+    TO_ADD,
     Handler,
     Subscription,
     lease_ms_of,
@@ -135,7 +136,7 @@ class BaseConsumer:
         if self._started:
             raise ConfigurationError("a consumer is started once; make another one.")
         if not self._subscriptions:
-            raise ConfigurationError("the consumer has no handler.")
+            raise ConfigurationError("the consumer has no handler.", remedy=TO_ADD)
         self._started = True
         self._ending()
         self._work().start(self._subscriptions)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, channel_of
 from twophase.client.queues.base_consumer import CONCURRENCY, LEASE_S, STOP_S, WAIT_S, BaseConsumer, stop_s
-from twophase.client.queues.handlers import Handler, handler_of, require_done
+from twophase.client.queues.handlers import Handler, handler_of, require_done, require_topic
 from twophase.client.queues.loops import LoopThread, in_thread
 from twophase.client.queues.messages import Received
 
@@ -82,6 +82,7 @@ class Consumer:
         self, topic: str, *, tags: str | Iterable[str] = "*", concurrency: int | None = None
     ) -> Callable[[F], F]:
         """`AsyncConsumer.handler` for a plain function, which runs in a thread."""
+        require_topic(topic)
 
         def decorate(function: F) -> F:
             self.subscribe(topic, function, tags=tags, concurrency=concurrency)

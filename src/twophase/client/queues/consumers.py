@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from twophase.client.base_client import BaseClient, achannel_of
 from twophase.client.queues.base_consumer import CONCURRENCY, HANDLING, LEASE_S, STOP_S, BaseConsumer, Handling
-from twophase.client.queues.handlers import Handler, handler_of, require_done
+from twophase.client.queues.handlers import Handler, handler_of, require_done, require_topic
 
 if TYPE_CHECKING:
     from twophase.client.channel import AsyncChannel
@@ -90,6 +90,7 @@ class AsyncConsumer(BaseConsumer):
         Raises:
             ConfigurationError: the function cannot be a handler. InvalidRequest: a wrong name.
         """
+        require_topic(topic)
 
         def decorate(function: F) -> F:
             self.subscribe(topic, function, tags=tags, concurrency=concurrency)

@@ -17,6 +17,7 @@ from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.queue_api import LEASE_MS_LEAST, LEASE_MS_MAX
 from twophase.core.queue_message import full_name
 
+TO_ADD: Final = 'Write `@consumer.handler("topic")` above the function.'
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -69,6 +70,13 @@ class Subscription(msgspec.Struct, frozen=True):
     tags: str
     handler: Handler
     concurrency: int
+
+
+def require_topic(topic: object) -> None:
+    """Refuse a function in place of a topic: `@consumer.handler` without brackets."""
+    if not isinstance(topic, str):
+        shown = f"the function {_name(topic)}" if callable(topic) else repr(topic)[:45]
+        raise ConfigurationError(f"handler takes a topic, not {shown}.", remedy=TO_ADD)
 
 
 def handler_of(function: Callable[..., Any], *, is_async: bool) -> Handler:

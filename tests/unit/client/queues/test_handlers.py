@@ -53,6 +53,13 @@ async def ayielding(a: int) -> AsyncIterator[int]:
     yield a
 
 
+@pytest.mark.parametrize("make", [Consumer, AsyncConsumer])
+def test_decorator_without_a_topic_is_refused(make: Any) -> None:
+    """It would register nothing, and the messages would wait without a word."""
+    with pytest.raises(ConfigurationError, match=r"not the function whole\. Write `@consumer\.handler\(\"topic\"\)`"):
+        make("http://localhost:1", "billing").handler(whole)
+
+
 @pytest.mark.parametrize("function", [nothing, three, two, twice, named, unknown, awaited, yielding, ayielding])
 def test_a_function_that_cannot_be_called_with_a_message_is_refused(function: Any) -> None:
     with pytest.raises(ConfigurationError):
