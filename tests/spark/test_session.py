@@ -10,9 +10,7 @@ from pathlib import Path
 import pyspark
 import pyspark.util
 import pytest
-from py4j.java_gateway import JVMView  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
 from tests.spark.cases import Case
 from tests.spark.plant import make_system, plant
@@ -106,21 +104,6 @@ def test_ports_of_java_demand_a_secret_that_no_option_shows(spark: SparkSession)
     assert options["spark.driver.bindAddress"] == "127.0.0.1"
     assert options["spark.ui.enabled"] == "false"
     assert [name for name in options if "secret" in name] == []
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(400)
-def test_columns_are_made_without_a_search_for_java_classes(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Java searches all of Spark's jars for a name without its package."""
-    F.col("a")  # a process's first column asks for the session, once
-    asked: list[str] = []
-    monkeypatch.setattr(JVMView, "__getattr__", lambda _, name: asked.append(name))
-
-    F.filter(F.array(F.col("a"), F.lit(1)), lambda one: (one == 1) & one.isin(1, 2)).alias("b")
-
-    assert asked == []
 
 
 def alone(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
