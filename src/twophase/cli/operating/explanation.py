@@ -206,8 +206,8 @@ def _history(message: ShownMessage, now_ms: int) -> list[str]:
 def _parked(message: ShownMessage) -> list[str]:
     if message.state == "prepared" and not message.check_url:
         return ["It is parked: it has no check-back address, so no producer can be asked, and silence decides nothing."]
-    if by_hand := _parked_by_hand(message):
-        return [f"It is {by_hand.error}."]
+    if park := _operators_park(message):
+        return [f"It is {park.error}."]
     if message.state == "prepared":
         return ["It is parked: it had no check-back address. It got its present one since then."]
     left = [one for one in message.branches if not one.done]
@@ -217,7 +217,7 @@ def _parked(message: ShownMessage) -> list[str]:
     ]
 
 
-def _parked_by_hand(message: ShownMessage) -> ShownAttempt | None:
+def _operators_park(message: ShownMessage) -> ShownAttempt | None:
     """Return the act of an operator that parked a message.
 
     None where something else did.
