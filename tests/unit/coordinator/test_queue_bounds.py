@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, QUICK, Harness
 from tests.unit.coordinator.queueing import GROUP, TOPIC, Queueing, order
 from twophase.coordinator.gauges import KeptGauge
@@ -32,7 +33,7 @@ KEPT = CoordinatorSettings(
     purge_rows=2,
     purge_share=1.0,
 )
-"""Only the tests clean."""
+"""Only the tests clean, once the node has started."""
 BOUNDED = DefineTopic(retention_ms=1_000 * HOUR_MS, retention_bytes=35_000)
 """Four messages of the tests, with their addresses, are more."""
 
@@ -79,9 +80,16 @@ class Rig:
         connection.close()
 
 
+async def started(make_harness: MakeRig, settings: CoordinatorSettings) -> Rig:
+    """Return a rig whose node has done the cleaning with which it starts."""
+    harness = await make_harness(settings)
+    await until(lambda: harness.watcher.steps)
+    return Rig(harness)
+
+
 @pytest.fixture
 async def rig(make_harness: MakeRig) -> Rig:
-    return Rig(await make_harness(KEPT))
+    return await started(make_harness, KEPT)
 
 
 async def test_the_oldest_messages_beyond_the_bound_go_with_their_bodies(rig: Rig) -> None:
@@ -102,7 +110,7 @@ async def test_the_oldest_messages_beyond_the_bound_go_with_their_bodies(rig: Ri
 
 
 async def test_the_cleaning_comes_by_itself(make_harness: MakeRig) -> None:
-    rig = Rig(await make_harness(msgspec.structs.replace(KEPT, retention_interval_ms=24 * HOUR_MS)))
+    rig = await started(make_harness, msgspec.structs.replace(KEPT, retention_interval_ms=24 * HOUR_MS))
     await rig.define(BOUNDED)
     await rig.send(10)
     await rig.do_all()
@@ -150,7 +158,7 @@ async def test_what_a_group_has_begun_to_read_stays_before_its_first_acknowledge
 
 
 async def test_what_history_keeps_stays_as_its_body_would(make_harness: MakeRig) -> None:
-    rig = Rig(await make_harness(msgspec.structs.replace(KEPT, retention_ms=8 * HOUR_MS + HOUR_MS // 2)))
+    rig = await started(make_harness, msgspec.structs.replace(KEPT, retention_ms=8 * HOUR_MS + HOUR_MS // 2))
     await rig.define(BOUNDED)
     await rig.send(10)
     await rig.do_all()
@@ -196,7 +204,7 @@ async def test_a_bound_counts_also_after_a_crash(rig: Rig) -> None:
 async def test_the_server_s_bound_counts_for_topics_with_a_retention_and_none_of_their_own(
     make_harness: MakeRig,
 ) -> None:
-    rig = Rig(await make_harness(msgspec.structs.replace(KEPT, queue_retention_bytes=15_000)))
+    rig = await started(make_harness, msgspec.structs.replace(KEPT, queue_retention_bytes=15_000))
     await rig.define(DefineTopic(retention_ms=1_000 * HOUR_MS))
     await rig.send(10)
     await rig.do_all()
