@@ -10,6 +10,7 @@ import re
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructType
+from sqlalchemy import text
 from typer.testing import CliRunner
 
 from tests.spark.sink.harness import Harness
@@ -53,6 +54,12 @@ def written(harness: Harness, gids: list[str], *, prepared: bool = True, check_a
     return Written(GROUP, writer, len(gids))
 
 
+def forget(harness: Harness, rows: str) -> None:
+    """Delete rows of the ledger."""
+    with harness.engine.begin() as connection:
+        connection.execute(text(f"delete from {rows}"))
+
+
 def test_only_the_run_that_counts_is_submitted(sqlite_scene: Harness) -> None:
     harness = sqlite_scene
     written(harness, GIDS)
@@ -63,6 +70,48 @@ def test_only_the_run_that_counts_is_submitted(sqlite_scene: Harness) -> None:
     harness.until(lambda: len(harness.receiver.counted) == 6, "six")
     assert dict(harness.receiver.counted) == dict.fromkeys(GIDS[:6], 1)
     assert {harness.state(gid) for gid in GIDS[6:]} == {"prepared"}
+
+
+@pytest.mark.parametrize("table", ["message", "writer", "batch"])
+def test_a_ledger_that_lost_rows_of_a_batch_publishes_none_of_it(sqlite_scene: Harness, table: str) -> None:
+    """It crashed without its newest commits, or a standby that lacked them took over."""
+    harness = sqlite_scene
+    publishing = parse(harness.options())
+    kept, lost = written(harness, GIDS[:6]), written(harness, GIDS[6:])
+    condition = f"group_id = '{GROUP}'" if table == "batch" else f"writer = {lost.writer}"
+    forget(harness, f"twophase_spark_{table} where {condition}")
+
+    with pytest.raises(PublishError, match="The ledger has lost rows"):
+        publish(publishing, [kept, lost])
+
+    assert harness.book.decision(GROUP) is Decision.OPEN
+    assert {harness.state(gid) for gid in GIDS} == {"prepared"}
+    publish(publishing, [written(harness, GIDS[:6]), written(harness, GIDS[6:])])
+    harness.until_delivered(10)
+    assert dict(harness.receiver.counted) == dict.fromkeys(GIDS, 1)
+
+
+def test_a_batch_whose_decision_was_lost_before_its_submits_comes_back(
+    sqlite_scene: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    harness = sqlite_scene
+    publishing = parse(harness.options())
+    winner = written(harness, GIDS)
+    decide = Ledger.decide
+
+    def decide_in_vain(ledger: Ledger, group: str, winners: list[int], messages: int) -> Decision:
+        decision = decide(ledger, group, winners, messages)
+        forget(harness, f"barrier where gid = '{group}'")
+        return decision
+
+    monkeypatch.setattr(Ledger, "decide", decide_in_vain)
+
+    with pytest.raises(PublishError, match="no decision any more"):
+        publish(publishing, [winner])
+
+    monkeypatch.undo()
+    publish(publishing, [winner])
+    harness.until_delivered(10)
 
 
 def test_what_an_operator_stopped_before_is_reported_once(sqlite_scene: Harness) -> None:

@@ -32,12 +32,14 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
     Raises:
         RowRefused: two partitions hold the same key; nothing is published.
         ContraryDecision: messages had failed before, by an operator's act; all others are published. Raised once.
-        PublishError: another run of the query published the batch meanwhile, with other rows.
+        PublishError: another run of the query published the batch meanwhile, with other rows; or the ledger has lost
+            rows of the batch.
         LedgerUnavailable, CoordinatorUnreachable: to be run again.
     """
     written = [message for message in messages if isinstance(message, Written)]
     ledger = Ledger(engine_of(publishing.ledger))
     refused: PublishError | None = None
+    decided = ""
     if written:
         group = written[0].group
         assert all(one.group == group for one in written), "tasks of one batch"
@@ -50,9 +52,12 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
         if decision is Decision.GIVEN_UP:
             _log.warning("batch %s was given up: its rows are left out", group)
         if decision is Decision.PUBLISHED:
+            decided = group
             refused = _not_counted(ledger, group, [run.writer for run in runs])
     for group in ledger.unpublished(publishing.publisher):
         _submit(publishing, ledger, group)
+    if decided:
+        ledger.require_published(decided)
     if refused is not None:  # now, as the other run may have ended before it submitted what it decided
         raise refused
 

@@ -26,7 +26,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import begin_producer, verify_producer
 from twophase.barrier.transaction import perform
-from twophase.core.errors import CheckBackCameFirst, RowRefused
+from twophase.core.errors import CheckBackCameFirst, PublishError, RowRefused
 from twophase.core.verdict import Verdict
 from twophase_spark.sink.database import bounded, run, run_many, speaking
 
@@ -170,6 +170,7 @@ class Ledger:
 
         Raises:
             RowRefused: two tasks hold the same key; nothing is decided.
+            PublishError: the ledger has lost messages of these runs; nothing is decided.
         """
         with speaking():
             transaction = open_transaction(self._engine)
@@ -179,8 +180,11 @@ class Ledger:
                 connection: Connection = transaction.handle
                 run_many(connection, "set_won", [{"writer": writer, "group_id": group} for writer in winners])
                 run(connection, "set_count", group_id=group, message_count=messages)
-                if run(connection, "count_duplicates", group_id=group)[0][0]:
+                found, repeated = run(connection, "count_decided", group_id=group)[0]
+                if repeated:
                     raise RowRefused("Rows in different partitions of one batch have the same key.")
+                if found != messages:
+                    raise _lost(f"{found} of the {messages} messages that its tasks wrote", group)
                 transaction.commit(verify_producer(transaction.dialect, DEFAULT_TABLE, group, token))
             except CheckBackCameFirst:
                 transaction.rollback()
@@ -197,6 +201,15 @@ class Ledger:
         """Return the decision on a batch."""
         with speaking(), self._engine.connect() as connection:
             return _decision(connection, group)
+
+    def require_published(self, group: str) -> None:
+        """Refuse to go on from a decision that the ledger has lost since.
+
+        Raises:
+            PublishError: it has. The batch must come back, because its messages may not be submitted.
+        """
+        if self.decision(group) is not Decision.PUBLISHED:
+            raise _lost("no decision any more", group)
 
     def unpublished(self, publisher: str) -> list[str]:
         """Return decided batches whose messages have not all been submitted: oldest first."""
@@ -306,6 +319,15 @@ def _listed(rows: Sequence[Any]) -> list[ListedBatch]:
         )
         for publisher, group, query, number, begun_ms, count, done_ms, given_up_ms, reason, *more in rows
     ]
+
+
+def _lost(left: str, group: str) -> PublishError:
+    return PublishError(
+        f"The ledger has lost rows: of batch {group} it has {left}. It lost commits in a crash, or a standby without "
+        "the newest ones took over.",
+        remedy="Run it again: what is published is left out. Keep synchronous_commit on in the ledger's database, and "
+        "let only a synchronous standby take over.",
+    )
 
 
 def _pages(connection: Connection, writer: int) -> Iterator[list[str]]:
