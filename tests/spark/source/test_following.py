@@ -166,6 +166,22 @@ def test_a_store_that_went_back_is_refused(store: StoreUnderTest) -> None:
         reads.stream(url=store.url).latestOffset({"1": 3, "7": 1}, ALL)
 
 
+@pytest.mark.parametrize("on_gap", ["fail", "report"])
+def test_a_store_that_went_back_after_a_batch_was_planned_is_no_gap(store: StoreUnderTest, on_gap: str) -> None:
+    """A standby that was behind took over.
+
+    It gives the numbers to other messages, which a report of a gap would skip.
+    """
+    finish(store, 1, 1, 9)
+    reader = reads.stream(url=store.url, onGap=on_gap)
+    end = reader.latestOffset({"1": 0}, ALL)
+    remove(store, 1, 6, 9)
+    reach(store, 1, 5)
+
+    with pytest.raises(CannotRead, match="a standby that was behind"):
+        reads.between(reader, {"1": 0}, end)
+
+
 def test_a_batch_is_cut_into_tasks_that_cover_it_once(store: StoreUnderTest) -> None:
     reader = reads.stream(url=store.url, partitions=3)
 

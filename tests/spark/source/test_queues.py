@@ -155,6 +155,8 @@ def test_a_store_whose_queues_went_back_ends_the_stream(store: StoreUnderTest) -
 
     with pytest.raises(CannotRead, match="orders/0"):
         reader.latestOffset({"orders/0": 9}, ALL)
+    with pytest.raises(CannotRead, match="orders/0"):
+        reads.between(reader, {"orders/0": 0}, {"orders/0": 9})
 
 
 @pytest.mark.spark

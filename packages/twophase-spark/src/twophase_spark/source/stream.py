@@ -29,6 +29,7 @@ from twophase_spark.source.options.read_options import EARLIEST, LATEST, REPORT,
 from twophase_spark.source.partitions import gaps
 from twophase_spark.source.partitions.lines import (
     Line,
+    last_of,
     line_of,
     lowest,
     newest,
@@ -188,6 +189,7 @@ def read_stretch(options: ReadOptions, target: pa.Schema, stretch: Stretch) -> I
 
     Raises:
         HistoryGap: rows are gone, and onGap is fail.
+        CannotRead: the store ends before the stretch, so its numbers went back after the batch was planned.
     """
     with snapshot_of(options) as (run, engine):
         reader = Reader(options, target, engine)
@@ -198,6 +200,9 @@ def read_stretch(options: ReadOptions, target: pa.Schema, stretch: Stretch) -> I
             if batch.num_rows:
                 yield batch
         if counted != stretch.last - stretch.first + 1:
+            lasts = [last for one in run(last_of(stretch, engine), {}) for last in one.column("place").to_pylist()]
+            line = (stretch.topic, stretch.node)
+            _require_same_store({line: stretch.last}, {line: max(lasts, default=0)})
             seqs = run(numbers_of(stretch, engine), {})
             found = gaps.holes(stretch, (seq for one in seqs for seq in one.column("place").to_pylist()))
             if options.on_gap != REPORT:
@@ -231,7 +236,7 @@ def _require_same_store(done: dict[Line, int], tops: dict[Line, int]) -> None:
     if behind:
         raise CannotRead(
             f"The checkpoint has read up to {_known(behind)}, and the store only has {_known(tops)}. It is another "
-            "store, or one restored from a backup; follow it with a new checkpoint."
+            "store, one restored from a backup, or a standby that was behind; follow it with a new checkpoint."
         )
 
 

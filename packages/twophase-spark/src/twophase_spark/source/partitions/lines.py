@@ -86,5 +86,12 @@ def numbers_of(stretch: Stretch, engine: str) -> str:
     return select([f"{number} as place"], found.table, found.conditions, "place")
 
 
+def last_of(stretch: Stretch, engine: str) -> str:
+    """Return the statement for the last number of a stretch's line."""
+    if stretch.topic:
+        return select(["next_number as place"], "queue_counter", _of_queue(engine, stretch.topic, stretch.node))
+    return select(["seq as place"], "node", [f"id = {stretch.node}"])
+
+
 def _of_queue(engine: str, topic: str, queue: int) -> tuple[str, str]:
     return f"topic = {literal(engine, topic)}", f"queue = {queue}"
