@@ -123,23 +123,23 @@ class SqlSource:
             # MySQL compares without regard to case and trailing blanks: another message's rows may be among them.
             if gid in branches:
                 branches[gid].append(_branch(*of_branch))
-        return [_found(row, branches[gid]) for gid, row in zip(gids, rows, strict=True)]
+        zone = self._zone if self._engine_name == "mysql" else None
+        return [_found(row, branches[gid], zone) for gid, row in zip(gids, rows, strict=True)]
 
     def _set_zone(self, connection: sqlalchemy.Connection) -> None:
-        """Set the session's time zone as an offset.
+        """Have MySQL read a local time as if it were UTC; `_ms` makes the true time of it.
 
-        MySQL knows zones by their names only where they were loaded; it knows offsets everywhere.
+        MySQL knows zones by their names only where they were loaded, and an offset is right for half of the year.
         """
         if self._zone is not None and self._engine_name == "mysql":
-            offset = datetime.now(UTC).astimezone(self._zone).strftime("%z")
-            connection.execute(sqlalchemy.text("set time_zone = :zone"), {"zone": f"{offset[:3]}:{offset[3:5]}"})
+            connection.execute(sqlalchemy.text("set time_zone = '+00:00'"))
 
     def _statement(self, name: str, *lists: str) -> sqlalchemy.TextClause:
         text = _COMMENT.sub("", (_FOLDER / self._engine_name / f"{name}.sql").read_text())
         return sqlalchemy.text(text).bindparams(*(sqlalchemy.bindparam(one, expanding=True) for one in lists))
 
 
-def _found(row: Any, branches: list[FoundBranch]) -> Found:
+def _found(row: Any, branches: list[FoundBranch], zone: ZoneInfo | None) -> Found:
     gid, trans_type, status, query_prepared, protocol, options, custom_data, interval, created_s, due_s = row
     return Found(
         _text(gid),
@@ -150,8 +150,8 @@ def _found(row: Any, branches: list[FoundBranch]) -> Found:
         _text(protocol),
         _text(options),
         _text(custom_data),
-        _ms(created_s),
-        _ms(due_s),
+        _ms(created_s, zone),
+        _ms(due_s, zone),
         int(interval or 0),
     )
 
@@ -165,6 +165,14 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _ms(seconds: Any) -> int | None:
-    # Zero is what MySQL makes of the date "0000-00-00".
-    return None if not seconds else int(seconds * 1000)
+def _ms(seconds: Any, zone: ZoneInfo | None) -> int | None:
+    """Return a time in milliseconds.
+
+    With `zone` it is a local time there, which was read as UTC. Zero is what MySQL makes of the date "0000-00-00".
+    """
+    if not seconds:
+        return None
+    if zone is None:
+        return int(seconds * 1000)
+    local = datetime.fromtimestamp(float(seconds), UTC).replace(tzinfo=zone)
+    return int(local.timestamp() * 1000)

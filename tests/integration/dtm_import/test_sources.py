@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.request
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.integration.dtm_import.command import report
 from tests.integration.dtm_import.services import Service
-from tests.integration.dtm_import.stores import DtmStore, RedisStore
+from tests.integration.dtm_import.stores import DtmStore, RedisStore, SqlStore
 from twophase import Message
 from twophase.core.lifecycle import State
+from twophase.dtm_import.source import open_source
 from twophase.testing import InProcessCoordinator
 
 
@@ -88,6 +92,23 @@ def test_a_time_zone_that_is_not_the_databases(
     report(sql, coordinator.url, "--apply", "--time-zone", "Asia/Shanghai")
 
     assert coordinator.wait_final("far") is State.SUCCEEDED
+
+
+@pytest.mark.mariadb
+@pytest.mark.postgres
+def test_a_local_time_is_that_of_its_season(sql: SqlStore) -> None:
+    for gid, local in (("summer", "2026-07-01 12:00:00"), ("winter", "2026-01-01 12:00:00")):
+        sql.put(gid, "submitted", [])
+        sql.execute("update trans_global set create_time = %s, next_cron_time = %s where gid = %s", local, local, gid)
+
+    with contextlib.closing(open_source(sql.url, prefix="", zone=ZoneInfo("Europe/Berlin"))) as source:
+        found = {one.gid: (one.created_ms, one.due_ms) for page in source.pages() for one in page}
+
+    summer, winter = (
+        int(datetime.fromisoformat(text).timestamp() * 1000)
+        for text in ("2026-07-01T12:00+02:00", "2026-01-01T12:00+01:00")
+    )
+    assert found == {"summer": (summer, summer), "winter": (winter, winter)}
 
 
 def test_subscribers_of_a_topic_keep_their_ids(
