@@ -54,6 +54,13 @@ class PostgresStandby(PostgresServer):
             connection.execute("select pg_reload_conf()")
             self._until(connection, "select count(*) = 1 from pg_stat_replication where sync_state = 'sync'")
 
+    def cut_off(self) -> None:
+        """Let it receive nothing more of the primary. Returns when that is so."""
+        with self._session(self.address) as connection:
+            connection.execute("alter system set primary_conninfo = ''")
+            connection.execute("select pg_reload_conf()")
+            self._until(connection, "select not exists (select 1 from pg_stat_wal_receiver)")
+
     def promote(self) -> None:
         """Make it the primary. Returns when it takes writes."""
         with self._session(self.address) as connection:

@@ -76,10 +76,10 @@ class Observer(Protocol):
         It does so at the start, or again after it was fenced.
         """
 
-    def fenced(self, node: int, epoch: int) -> None:
-        """Another node has fenced this node.
+    def fenced(self, node: int, epoch: int, what: str) -> None:
+        """This node was fenced; `what` says why.
 
-        It forgets everything, and takes a slot anew.
+        Another node has fenced it, or the store has lost what it wrote. It forgets everything, and takes a slot anew.
         """
 
     def adopted(self, messages: int) -> None:

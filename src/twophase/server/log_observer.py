@@ -106,11 +106,9 @@ class LogObserver:
         """This node has taken a node slot of a shared store."""
         _log.info("this node has a slot on the shared store", node=node, epoch=epoch)
 
-    def fenced(self, node: int, epoch: int) -> None:
-        """Another node has fenced this node."""
-        _log.error(
-            "fenced: this node was silent for a lease; it forgets everything and rejoins", node=node, epoch=epoch
-        )
+    def fenced(self, node: int, epoch: int, what: str) -> None:
+        """This node was fenced: by another node, or as the store lost what it wrote."""
+        _log.error("fenced: this node forgets everything and rejoins", node=node, epoch=epoch, what=what)
 
     def adopted(self, messages: int) -> None:
         """This node has adopted messages of nodes that are gone."""
@@ -206,10 +204,10 @@ class CountedAndLogged:
         self._metrics.joined()
         self._log.joined(node, epoch)
 
-    def fenced(self, node: int, epoch: int) -> None:
+    def fenced(self, node: int, epoch: int, what: str) -> None:
         """Another node has fenced this node."""
         self._metrics.fenced()
-        self._log.fenced(node, epoch)
+        self._log.fenced(node, epoch, what)
 
     def adopted(self, messages: int) -> None:
         """This node has adopted messages of nodes that are gone."""

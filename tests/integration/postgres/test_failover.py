@@ -7,9 +7,11 @@ No node believes a standby that is behind, and a host that does not answer hides
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
 from pathlib import Path
 
+import psycopg
 import pytest
 from asyncpg.exceptions import ReadOnlySQLTransactionError
 
@@ -25,6 +27,7 @@ from tests.support.fake_coordinator import get
 from tests.support.hurry import in_a_hurry
 from tests.support.items import flush, prepare
 from tests.support.server_process import BranchService, serving
+from tests.support.waiting import until
 from twophase.core.errors import StoreError
 from twophase.server.app import EXIT_CLEAN
 from twophase.stores.postgres import PostgresStore
@@ -36,6 +39,11 @@ pytestmark = pytest.mark.postgres
 def _of_all(database: Database, *ports: int) -> str:
     hosts = ",".join(f"{database.host}:{port}" for port in ports)
     return f"postgresql://{database.user}:{database.password}@{hosts}/{database.name}"
+
+
+def _gids(database: Database) -> set[str]:
+    with psycopg.connect(database.dsn) as connection:
+        return {gid for (gid,) in connection.execute("select gid from message")}
 
 
 async def test_a_promoted_standby_is_used_again_and_nothing_acknowledged_is_lost(
@@ -59,6 +67,30 @@ async def test_a_promoted_standby_is_used_again_and_nothing_acknowledged_is_lost
                 code, errors = await server.terminate()
                 assert code == EXIT_CLEAN
                 assert "Traceback" not in errors
+
+
+async def test_what_a_promoted_standby_lacks_is_reported_by_the_node_that_wrote_it(tmp_path: Path) -> None:
+    message = {"trans_type": "msg", "steps": [{"action": "http://127.0.0.1:9/in"}], "payloads": ["{}"]}
+    with running(PostgresServer()) as primary:
+        database = primary.create_database(f"test_{secrets.token_hex(6)}")
+        with running(PostgresStandby(primary)) as standby:
+            survivor = standby.database(database.name)
+            async with serving(tmp_path, "--store", _of_all(database, database.port, survivor.port)) as server:
+                await server.post("prepare", gid="kept", **message)
+                await until(lambda: "kept" in _gids(survivor))
+                await asyncio.to_thread(standby.cut_off)
+                assert (await server.post("prepare", gid="lost", **message)).status == 200
+                await asyncio.to_thread(primary.crash)
+                await asyncio.to_thread(standby.promote)
+
+                async def is_fenced() -> bool:
+                    return b"twophase_fenced_total 1" in (await server.ask(get("/metrics"))).body
+
+                await until(is_fenced)
+                assert (await server.state("kept"), await server.state("lost")) == ("prepared", None)
+                _, errors = await server.terminate()
+    [fenced] = [json.loads(line) for line in errors.splitlines() if '"fenced: ' in line]
+    assert "the database has lost flushes" in fenced["what"]
 
 
 async def test_a_standby_that_is_behind_is_never_asked(

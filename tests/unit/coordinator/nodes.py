@@ -27,7 +27,7 @@ class Noted(Watcher):
         """The code of each heartbeat, adoption or return that failed."""
         self.adopted_messages = 0
 
-    def fenced(self, node: int, epoch: int) -> None:
+    def fenced(self, node: int, epoch: int, what: str) -> None:
         self.told.append("fenced")
 
     def joined(self, node: int, epoch: int) -> None:

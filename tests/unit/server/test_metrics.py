@@ -99,7 +99,7 @@ def test_what_an_operator_must_see_is_counted_and_logged(metrics: Metrics, obser
         observer.alerted("failed", "http://alerts", "refused")
         observer.incident("g", "contrary")
         observer.joined(1, 2)
-        observer.fenced(1, 2)
+        observer.fenced(1, 2, "taken")
         observer.adopted(5)
         observer.heartbeat_failed("TP-4009", "gone")
         observer.topics_failed("TP-4009", "gone")

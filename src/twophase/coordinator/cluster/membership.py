@@ -151,7 +151,7 @@ class Membership:
     def fenced(self, error: StoreFenced) -> None:
         """Stop at once, then find another node slot: the store has fenced this node."""
         if self._rejoining is None:
-            self._observer.fenced(*self._store.slot)
+            self._observer.fenced(*self._store.slot, error.message)
             self._work.halt()
             self._rejoining = asyncio.get_running_loop().create_task(self._begin_anew(error), name="twophase rejoin")
 
