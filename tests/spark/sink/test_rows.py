@@ -183,6 +183,19 @@ def test_numbers_that_are_a_maps_keys_are_the_text_of_what_they_equal(column: pa
     assert request == said({"id": 1}, "http://b/in", json)[1]
 
 
+def test_a_time_of_a_zone_that_had_no_standard_time_yet_is_written_in_utc() -> None:
+    noons = [datetime(year, 7, 1, 12, tzinfo=UTC) for year in (1890, 2026)]
+    kind = pa.timestamp("us", "Europe/Berlin")
+    columns = [pa.array([1, 2]), pa.array(noons, kind), pa.array([[noon] for noon in noons], pa.list_(kind))]
+    batch = pa.RecordBatch.from_arrays(columns, ["id", "at", "all"])
+
+    found = [request for _, request in encoder(batch, payloadColumns="at,all").encode(batch)]
+
+    texts = [f'{{"at":"{at}","all":["{at}"]}}' for at in ("1890-07-01T12:00:00Z", "2026-07-01T14:00:00+02:00")]
+    wanted = [said({"id": row}, "http://b/in", text.encode())[1] for row, text in enumerate(texts, 1)]
+    assert found == wanted
+
+
 @pytest.mark.parametrize(
     "odd",
     [

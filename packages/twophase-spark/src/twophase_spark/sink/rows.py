@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 from urllib.parse import quote
@@ -113,6 +114,7 @@ class RowEncoder:
         self._names = [name for name in types if name in needed]
         written = dict.fromkeys([*in_json, *PLACEHOLDER.findall(publishing.url_template)])
         self._floats = [name for name in written if _contains(types[name], (FloatType, DoubleType))]
+        self._times = {name for name in written if _contains(types[name], (TimestampType,))}
         self._maps = [name for name in written if _contains_map_of_numbers(types[name])]
         self._url = _url_of(publishing)
         self._payload = _payload_of(publishing)
@@ -139,7 +141,7 @@ class RowEncoder:
     def _encoded(self, batch: pa.RecordBatch) -> list[Encoded]:
         publishing = self._publishing
         gids = gids_of(publishing, batch)
-        columns = {name: _taken(name, batch.column(name)) for name in self._names}
+        columns = {name: _taken(name, batch.column(name), has_times=name in self._times) for name in self._names}
         for name in self._floats:
             for value in columns[name]:
                 _require_finite(name, value)
@@ -183,13 +185,14 @@ def _parts_of_request(check_url: str, options: Options) -> tuple[bytes, bytes, b
     return before_url, before_payload, rest
 
 
-def _taken(name: str, column: pa.Array) -> list[Any]:
+def _taken(name: str, column: pa.Array, *, has_times: bool = False) -> list[Any]:
     """Return the values of a column as Python has them.
 
     Python has no time after the year 9999 and no struct as a map's key.
     """
     try:
-        return _values(column)
+        values = _values(column)
+        return [_with_whole_minutes(value) for value in values] if has_times else values
     except (TypeError, ValueError, OverflowError, KeyError, pa.ArrowException) as error:
         raise RowRefused(
             f"Column {name!r} cannot be taken over in a row, {type(error).__name__}: a time outside the years 1 to "
@@ -279,6 +282,21 @@ def _contains_map_of_numbers(kind: DataType) -> bool:
             kind.valueType
         )
     return False
+
+
+def _with_whole_minutes(value: Any) -> Any:
+    """Return the same with times that ISO 8601 can write.
+
+    A zone's local mean time, of the years before its standard time, is off UTC by seconds too. It is written in UTC.
+    """
+    if isinstance(value, datetime):
+        offset = value.utcoffset()
+        return value.astimezone(UTC) if offset and offset.seconds % 60 else value
+    if isinstance(value, dict):
+        return {_with_whole_minutes(key): _with_whole_minutes(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_whole_minutes(part) for part in value]
+    return value
 
 
 def _with_plain_keys(value: Any) -> Any:
