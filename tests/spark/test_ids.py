@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 
@@ -94,7 +95,11 @@ def test_ids_are_found_again_on_postgresql(postgres_database: ServerDatabase) ->
         "char(9)": "'tp01'",
         "varchar(9)": "'tp01'",
         "text": "'7'",
+        "narrower": "'tp01'",
     }
+    with psycopg.connect(postgres_database.dsn) as bank:
+        bank.execute("create domain wide as varchar(9)")
+        bank.execute("create domain narrower as wide")
     _find_again(postgres_database.sqlalchemy_url("psycopg"), kinds)
 
 

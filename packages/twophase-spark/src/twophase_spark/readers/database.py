@@ -166,9 +166,10 @@ class Database:
             found = self.rows(sql, (name, column))
         elif self._location.engine == "postgresql":
             found = self.rows(
-                "select b.typname from pg_attribute a join pg_type t on t.oid = a.atttypid "
-                "join pg_type b on b.oid = case when t.typtype = 'd' then t.typbasetype else t.oid end "
-                "where a.attrelid = to_regclass(?) and a.attname = lower(?) and not a.attisdropped",
+                "with recursive below as (select a.atttypid as type from pg_attribute a "
+                "where a.attrelid = to_regclass(?) and a.attname = lower(?) and not a.attisdropped "
+                "union all select t.typbasetype from below join pg_type t on t.oid = below.type and t.typtype = 'd') "
+                "select t.typname from below join pg_type t on t.oid = below.type and t.typtype <> 'd'",
                 (table.lower(), column),
             )
         else:
