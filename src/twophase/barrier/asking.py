@@ -25,6 +25,7 @@ from twophase.barrier.shelter import give_back
 from twophase.barrier.transaction import Row, Steps, aperform, perform, say
 from twophase.core import failpoint
 from twophase.core.errors import (
+    AutocommitRefused,
     BarrierError,
     BarrierTableUnusable,
     BranchesLost,
@@ -231,7 +232,7 @@ def _answer_for(error: Exception, gid: str) -> CheckBackAnswer:
     if fault is Fault.BUSY:
         return CheckBackAnswer(Verdict.IN_PROGRESS, evidence=f"the row is held ({code})")
     _log.error("check-back of %s cannot be answered: %s", gid, code)
-    if isinstance(error, BarrierError):
+    if isinstance(error, BarrierError | AutocommitRefused):  # of the engine, not of the database
         return _unknown(f"{error.code}: {error.message}")
     if fault is Fault.TABLE_UNUSABLE:
         return _unknown(

@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy
 
 from tests.support.business_databases import SPEND, Bank, begin, new_gid, run, verify
+from twophase.barrier.asking import check_back
 from twophase.barrier.open import ask_engine, open_transaction
 from twophase.barrier.producer import read_identity, write_branches
 from twophase.barrier.transaction import Statement, perform
@@ -25,6 +26,7 @@ from twophase.core.errors import (
     OpenTransaction,
     TransactionLost,
 )
+from twophase.core.verdict import Verdict
 
 DATABASE_ERRORS = (Exception,)
 
@@ -104,6 +106,13 @@ def test_an_open_transaction_is_refused(bank_and_way: tuple[Bank, str]) -> None:
 def test_a_plain_connection_in_autocommit_is_refused(bank: Bank) -> None:
     with bank.plain(autocommit=True) as connection, pytest.raises(AutocommitRefused):
         open_transaction(connection)
+
+
+def test_a_check_back_on_a_connection_in_autocommit_names_the_cause(bank: Bank) -> None:
+    with bank.plain(autocommit=True) as connection:
+        answer = check_back(connection, new_gid())
+    assert answer.verdict is Verdict.UNKNOWN
+    assert answer.evidence.startswith(AutocommitRefused.code)
 
 
 @pytest.mark.parametrize("way", ["engine", "connection", "session"])

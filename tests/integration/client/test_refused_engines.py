@@ -13,11 +13,18 @@ from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from tests.integration.client.banks import CHECK, Bank
+from tests.integration.client.banks import CHECK, Bank, BusinessHandle
 from tests.integration.client.ledgers import TRANSFER, SqliteLedger
 from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncClient, Client, Message, Progress
-from twophase.errors import AutocommitRefused, BarrierTableMissing, OpenTransaction, UnsafeDatabase, UnsupportedEngine
+from twophase.errors import (
+    AutocommitRefused,
+    BarrierTableMissing,
+    CommittedDespiteError,
+    OpenTransaction,
+    UnsafeDatabase,
+    UnsupportedEngine,
+)
 
 
 def message_for(coordinator: RecordingCoordinator) -> Message:
@@ -103,6 +110,22 @@ def test_psycopg_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoor
 def test_pymysql_in_autocommit_is_refused(bank: Bank, coordinator: RecordingCoordinator) -> None:
     bank.engine.autocommit(True)
     refuse(coordinator, bank.engine, AutocommitRefused)
+
+
+@pytest.mark.kinds(where=lambda kind: kind.database == "mysql" and kind.name.endswith((" engine", " session")))
+async def test_autocommit_that_a_block_switches_on_does_not_stay_in_the_pool(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def switch(business: BusinessHandle) -> None:
+        await business.execute(TRANSFER)
+        await business.execute("set autocommit = 1")
+
+    with pytest.raises(CommittedDespiteError):
+        await bank.transact(message_for(coordinator), switch)
+    following = message_for(coordinator)
+    await bank.transact(following, lambda business: business.execute(TRANSFER))
+    assert following.submitted
+    assert bank.ledger.balance() == 40
 
 
 def test_sqlite3_in_autocommit_is_refused(sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator) -> None:

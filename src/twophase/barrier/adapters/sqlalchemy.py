@@ -22,7 +22,7 @@ from twophase.barrier.adapters.sqlalchemy_commit import (
 )
 from twophase.barrier.adapters.sqlalchemy_sharing import claim, require_outside, require_unshared
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
-from twophase.barrier.dialect import SQLITE, Dialect, dialect_named
+from twophase.barrier.dialect import MYSQL, SQLITE, Dialect, dialect_named
 from twophase.barrier.transaction import Row, Statement, Steps
 from twophase.core.errors import AutocommitRefused, BarrierError, OpenTransaction, TransactionLost, UnsupportedEngine
 
@@ -71,6 +71,16 @@ def _commits_by_itself(connection: Connection) -> bool:
     return bool(getattr(raw, "autocommit", False))
 
 
+def _is_spoilt(connection: Connection) -> bool:
+    """Return True where a `set autocommit = 1` outlives the transaction.
+
+    A pool's rollback does not undo it. Every later user of the pooled connection would be refused, a check-back too.
+    """
+    if connection.closed or connection.invalidated or dialect_of(connection) is not MYSQL:
+        return False
+    return _commits_by_itself(connection)
+
+
 def _restore(connection: Connection) -> None:
     """Put back the settings of a connection whose transaction ends now."""
     try:
@@ -113,8 +123,15 @@ class ConnectionTransaction:
     The Connection is taken from an Engine, or is an idle one of the application's.
     """
 
-    def __init__(self, bind: Engine | Connection, lock_timeout_ms: int | None = None) -> None:
+    def __init__(
+        self, bind: Engine | Connection, lock_timeout_ms: int | None = None, *, is_pooled: bool = False
+    ) -> None:
         """Open it.
+
+        Arguments:
+            bind: what it is opened on.
+            lock_timeout_ms: the longest wait for SQLite's write lock.
+            is_pooled: the Connection was taken from its pool for this transaction, as one of an Engine always is.
 
         Raises:
             OpenTransaction: the Connection is in a transaction, which includes one begun by any statement before;
@@ -127,6 +144,7 @@ class ConnectionTransaction:
             raise OpenTransaction
         require_unshared(bind)
         self._owned = isinstance(bind, Engine)
+        self._is_pooled = is_pooled or self._owned
         self._connection = bind.connect() if isinstance(bind, Engine) else bind
         self.handle: Any = self._connection
         self._unclear = False
@@ -168,6 +186,7 @@ class ConnectionTransaction:
         try:
             if not self._unclear and not self._connection.closed and not self._connection.invalidated:
                 self._restore()
+                self._unclear = self._is_pooled and _is_spoilt(self._connection)
         except Exception:  # noqa: BLE001 -- a session whose settings cannot be put back is not given back
             self._unclear = True
         if self._unclear and not self._connection.closed:
@@ -251,6 +270,8 @@ class SessionTransaction:
         is_unclear, self._unclear = self._unclear and self._is_cut_off(), True
         try:
             self._settings.restore()
+            if isinstance(self._bind, Engine) and _is_spoilt(self._connection):
+                self._connection.invalidate()
             self._session.rollback()
             self._unclear = is_unclear
         except Exception:  # noqa: BLE001 -- a dead connection: the database rolls back

@@ -71,7 +71,7 @@ async def open_on(
         require_unshared(bind.sync_engine)
     connection = await bind.connect() if isinstance(bind, AsyncEngine) else bind
     try:
-        inner = await _opened(connection, lambda sync: ConnectionTransaction(sync, lock_timeout_ms))
+        inner = await _opened(connection, lambda sync: ConnectionTransaction(sync, lock_timeout_ms, is_pooled=owned))
     except BaseException:
         if owned:
             await finish(connection.close())
