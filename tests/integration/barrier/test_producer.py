@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy
+from sqlalchemy.orm import Session, registry
 
 from tests.support.business_databases import SPEND, Bank, begin, new_gid, run, verify
 from twophase.barrier.asking import check_back
@@ -111,8 +112,7 @@ def test_a_plain_connection_in_autocommit_is_refused(bank: Bank) -> None:
 def test_a_check_back_on_a_connection_in_autocommit_names_the_cause(bank: Bank) -> None:
     with bank.plain(autocommit=True) as connection:
         answer = check_back(connection, new_gid())
-    assert answer.verdict is Verdict.UNKNOWN
-    assert answer.evidence.startswith(AutocommitRefused.code)
+    assert (answer.verdict, answer.evidence[:7]) == (Verdict.UNKNOWN, AutocommitRefused.code)
 
 
 @pytest.mark.parametrize("way", ["engine", "connection", "session"])
@@ -124,6 +124,28 @@ def test_an_autocommit_engine_is_refused(bank: Bank, way: str) -> None:
 def test_an_engine_with_autocommit_option_is_refused(bank: Bank) -> None:
     with bank.engine() as engine, pytest.raises(AutocommitRefused):
         open_transaction(engine.execution_options(isolation_level="AUTOCOMMIT"))
+
+
+def test_a_session_that_gets_no_connection_keeps_its_objects(bank: Bank) -> None:
+    class Account:
+        pass
+
+    table = sqlalchemy.Table(
+        "account", sqlalchemy.MetaData(), sqlalchemy.Column("id", sqlalchemy.String(8), primary_key=True)
+    )
+    registry().map_imperatively(Account, table)
+
+    def unreachable(*_: object) -> None:
+        raise ConnectionRefusedError
+
+    with bank.engine() as engine, Session(engine, expire_on_commit=False) as session:
+        account = session.get(Account, "A")
+        session.commit()
+        engine.dispose()
+        sqlalchemy.event.listen(engine, "do_connect", unreachable)
+        with pytest.raises(ConnectionRefusedError):
+            open_transaction(session)
+        assert account in session
 
 
 def test_a_swallowed_statement_error_never_passes_for_a_commit(bank_and_way: tuple[Bank, str]) -> None:

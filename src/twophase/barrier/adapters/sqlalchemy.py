@@ -78,7 +78,10 @@ def _is_spoilt(connection: Connection) -> bool:
     """
     if connection.closed or connection.invalidated or dialect_of(connection) is not MYSQL:
         return False
-    return _commits_by_itself(connection)
+    try:
+        return _commits_by_itself(connection)
+    except Exception:  # noqa: BLE001 -- of a driver that asks the server: the connection is dead
+        return False
 
 
 def _restore(connection: Connection) -> None:
@@ -226,9 +229,11 @@ class SessionTransaction:
         self._bind = bind
         self._unclear = False
         self._settings = SqliteSettings(lambda sql: _run_below(self._connection, sql))
+        self._is_pooled = False
         self._root = session.begin()
         try:
             self._connection = session.connection()
+            self._is_pooled = isinstance(bind, Engine)
             claim(self._connection)
             _restored_at_its_end(self._connection, self.dialect)
             if self.dialect is SQLITE:
@@ -270,7 +275,7 @@ class SessionTransaction:
         is_unclear, self._unclear = self._unclear and self._is_cut_off(), True
         try:
             self._settings.restore()
-            if isinstance(self._bind, Engine) and _is_spoilt(self._connection):
+            if self._is_pooled and _is_spoilt(self._connection):
                 self._connection.invalidate()
             self._session.rollback()
             self._unclear = is_unclear
