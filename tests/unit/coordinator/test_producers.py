@@ -155,6 +155,22 @@ async def test_an_answer_of_unknown_to_no_question_is_no_try(make_harness: MakeH
     assert [question.asked for question in client.questions] == [0, 1]
 
 
+async def test_answers_of_unknown_at_the_same_time_are_one_try(make_harness: MakeHarness) -> None:
+    harness = await make_harness(msgspec.structs.replace(SETTINGS, producer_checks_max=3))
+    queueing, client = Queueing(harness), Asked("a")
+    queueing.queues.attach(client)
+    id_ = await queueing.half(order("1"))
+    for answers in range(2):
+        harness.clock.advance(61_000)
+        await asked(harness, client, answers + 1)
+        await asyncio.gather(*(queueing.end(id_, Decision.UNKNOWN, checked=True) for _ in range(20)))
+
+    assert harness.watcher.parked_messages == []
+    harness.clock.advance(61_000)
+    await asked(harness, client, 3)
+    assert [question.asked for question in client.questions] == [0, 1, 2]
+
+
 async def test_a_message_answered_unknown_too_often_is_parked_with_an_alert_and_never_given_up(
     make_harness: MakeHarness,
 ) -> None:

@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, unquote
 import msgspec
 
 from twophase.coordinator.runtime import Runtime
-from twophase.coordinator.state.active_message import ActiveMessage
+from twophase.coordinator.state.active_message import ActiveMessage, Owner
 from twophase.coordinator.state.active_set import ActiveSet
 from twophase.coordinator.state.machine import StateMachine
 from twophase.core.lifecycle import State
@@ -102,6 +102,8 @@ class Producers:
         """By gid, in the order of their times."""
         self._questions: dict[str, int] = {}
         """The number of those that a client has, by client id."""
+        self._unknown: set[tuple[str, str]] = set()
+        """Answers "unknown" that are being stored, by gid and caller."""
         self._waiting: dict[str, dict[str, None]] = {}
         """The gids of messages by the name whose clients are away or busy.
 
@@ -176,6 +178,22 @@ class Producers:
         """Return True while a client has the message's question, and time to answer it."""
         asked = self._asked.get(gid)
         return asked is not None and asked.until_ms >= self._clock.now_ms()
+
+    def begin_unknown(self, gid: str, caller: Owner | None) -> bool:
+        """Take an answer "unknown", which `end_unknown` ends.
+
+        Returns False for one that counts as no try: no question is open, or an answer to it is being stored. Another
+        caller's stands in no one's way: it may be another owner's.
+        """
+        answer = (gid, _name_of(caller))
+        if answer in self._unknown or not self.is_asked(gid):
+            return False
+        self._unknown.add(answer)
+        return True
+
+    def end_unknown(self, gid: str, caller: Owner | None) -> None:
+        """End what `begin_unknown` began: it was stored, or refused."""
+        self._unknown.discard((gid, _name_of(caller)))
 
     def answered(self, gid: str) -> int | None:
         """Note an answer or a decision; the client takes another question.
@@ -275,6 +293,10 @@ def names_in(check_url: str) -> tuple[str, str]:
     """Return the name of the producers, and the client that is asked first."""
     name, _, query = check_url[len(PRODUCER_PREFIX) :].partition("?")
     return unquote(name), dict(parse_qsl(query)).get("client", "")
+
+
+def _name_of(caller: Owner | None) -> str:
+    return "" if caller is None else caller.name
 
 
 def _queue_message(active: ActiveMessage) -> QueueMessage:

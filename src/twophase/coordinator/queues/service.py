@@ -261,14 +261,17 @@ class Queues:
             # Another owner's is refused below, whatever its topic is.
             if row is not None and not (_is_of_another(row, caller) or is_of_topic(decode(row.body), *topic)):
                 raise UnknownMessage(f"no message {transaction_id!r} found in {topic[1]!r}.", gid=transaction_id)
-        if decision is Decision.UNKNOWN and not self._producers.is_asked(transaction_id):
-            return  # no question is open, so this answer counts as no try
+        if decision is Decision.UNKNOWN and not self._producers.begin_unknown(transaction_id, caller):
+            return  # no question is open, or one such answer is being stored, so this one counts as no try
         try:
             state = await self._decide(transaction_id, decision, checked=checked, caller=caller)
         except ContentConflict:  # it is another owner's
             if decision is Decision.UNKNOWN:
                 return  # the answer must not tell another owner that a question is open
             raise
+        finally:
+            if decision is Decision.UNKNOWN:
+                self._producers.end_unknown(transaction_id, caller)
         took_ms = self._producers.answered(transaction_id)
         if checked and took_ms is not None:
             self._runtime.observer.check_back_answered(_VERDICTS[decision].value, took_ms / 1000)
@@ -282,12 +285,9 @@ class Queues:
         """Return the state behind the decision; ABSENT where there is no such message."""
         if not gid.startswith(GID_PREFIX):
             return State.ABSENT
-        by = DecidedBy.CHECK_BACK if checked else DecidedBy.SUBMIT
-        if decision is Decision.ROLLBACK and not checked:
-            by = DecidedBy.ABORT
-        reason = f"the producer answered {decision.value}" if checked else ""
-        event = _EVENTS[decision]
-        answered = decision is Decision.UNKNOWN
+        by = DecidedBy.ABORT if decision is Decision.ROLLBACK else DecidedBy.SUBMIT
+        by, reason = (DecidedBy.CHECK_BACK, f"the producer answered {decision.value}") if checked else (by, "")
+        event, answered = _EVENTS[decision], decision is Decision.UNKNOWN
         reply = await self._handle(
             gid, lambda on_reply: Trigger(event, None, on_reply, by, reason, owner=caller, answered=answered)
         )
