@@ -75,6 +75,12 @@ def test_no_server_is_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 2
 
 
+def test_a_watch_ends_where_no_server_can_ever_answer() -> None:
+    done = runner.invoke(app, ["status", "--watch", "--server", "localhost:36789"])
+
+    assert (done.exit_code, done.output.count("not an http:// or https:// address")) == (2, 1)
+
+
 NOWHERE = ("--server", "http://127.0.0.1:9")
 
 

@@ -97,7 +97,7 @@ def test_without_a_server_the_remedy_says_how_to_start_it(arguments: tuple[str, 
 def test_an_address_that_is_none_is_refused() -> None:
     done = _run("localhost:36789", "list")
 
-    assert (done.returncode, "not an http:// or https:// address" in done.stderr) == (3, True)
+    assert (done.returncode, "not an http:// or https:// address" in done.stderr) == (2, True)
 
 
 async def test_something_else_than_a_server_is_distinguished(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ NO_TLS: Final = "No TLS connection:"
 """Begins the sentence about a server that is not trusted, or speaks no TLS."""
 HOPS_MAX: Final = 3
 EXIT_REFUSED: Final = 1
+EXIT_WRONG_OPTIONS: Final = 2
 EXIT_UNREACHABLE: Final = 3
 _TIMEOUT_S: Final = 30.0
 _FOR_DTM: Final = " FAILURE"
@@ -73,10 +74,10 @@ class Api:
         if not server.startswith(("http://", "https://")):
             self._fail(
                 f"--server: {server!r} is not an http:// or https:// address; such as {DEFAULT_SERVER}.",
-                EXIT_UNREACHABLE,
+                EXIT_WRONG_OPTIONS,
             )
         if "@" in urlsplit(server).netloc:
-            self._fail("--server: an address with a user name or password in it is not understood.", EXIT_UNREACHABLE)
+            self._fail("--server: an address with a user name or password in it is not understood.", EXIT_WRONG_OPTIONS)
         self._server = server.rstrip("/")
         try:
             sent = authorization_of()
@@ -87,7 +88,7 @@ class Api:
                 ssl_context=context_of(self._server),
             )
         except HttpError as error:
-            self._fail(f"--server: {server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_UNREACHABLE)
+            self._fail(f"--server: {server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_WRONG_OPTIONS)
 
     def get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
         """GET `path`, and read the answer as `answer`.

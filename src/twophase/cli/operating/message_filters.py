@@ -11,9 +11,12 @@ import msgspec
 import typer
 
 from twophase.cli.console import echo
+from twophase.core.lifecycle import STORED
 
 UNFINISHED: Final = frozenset({"prepared", "submitted"})
 """The states in which an operator can act on a message."""
+_STATES: Final = frozenset({*map(str, STORED), "succeed"})
+"""The states of a message, and dtm's word for one that has succeeded."""
 _AGO: Final = re.compile(r"(\d{1,6})(s|m|h|d)")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 TIME_HELP: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
@@ -59,8 +62,12 @@ class Filters(msgspec.Struct, frozen=True):
     ) -> Filters:
         """Make the filters from the options.
 
-        The process ends with a sentence when a time cannot be read.
+        The process ends with a sentence when a state or a time cannot be read.
         """
+        for state in (one for text in states or () for one in text.split(",")):
+            if state not in _STATES:
+                echo(f"--state: {state!r} is no state of a message: prepared, submitted, succeeded, failed.", err=True)
+                raise typer.Exit(2)
         query = {
             "state": ",".join(states or ()),
             "gid": gid_prefix,
