@@ -23,6 +23,7 @@ RESERVED_PARAMETERS: Final = frozenset({"gid", "branch_id", "op", "trans_type", 
 DESTINATION_REFUSED: Final = "destination_refused: "
 """The first word of the reason why an address that could be called is not."""
 _SHOWN_MAX: Final = 200
+_MISSPELLED_SCHEME: Final = re.compile("(https?|grpcs?)(?::/|//)/*", re.IGNORECASE)
 _SEPARATOR: Final = re.compile("[&;]")  # some servers still separate parameters by semicolons
 
 
@@ -81,8 +82,18 @@ def why_no_scheme(url: str) -> str:
     """
     shown = url[:_SHOWN_MAX]
     if url[:1].isalnum() or url.startswith("["):
-        return f"{shown!r} has no scheme; write http://{shown}"
+        return f"{shown!r} has no scheme; write {with_scheme(shown)}"
     return f"{shown!r} has no scheme and no host"
+
+
+def with_scheme(text: str) -> str:
+    """Return the address that a text without `://` probably means.
+
+    >>> with_scheme("b/in"), with_scheme("https//b/in"), with_scheme("http:/b/in"), with_scheme("http:8080/in")
+    ('http://b/in', 'https://b/in', 'http://b/in', 'http://http:8080/in')
+    """
+    misspelled = _MISSPELLED_SCHEME.match(text)
+    return f"{misspelled[1].lower()}://{text[misspelled.end() :]}" if misspelled else f"http://{text}"
 
 
 def parameters_of(url: str) -> list[str]:

@@ -15,6 +15,7 @@ from twophase.client.transport.wire import (
     TransportFailure,
     answer_of,
 )
+from twophase.core.address import with_scheme
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
 from twophase.http_client.address import Address, parse_address
@@ -50,7 +51,7 @@ def address_of(server: str) -> Address:
     try:
         address = parse_address(server)
     except HttpError as error:
-        remedy = _REMEDY if "://" in server or not server else f"Write http://{shown}."
+        remedy = _REMEDY if "://" in server or not server else f"Write {with_scheme(shown)}."
         raise ConfigurationError(
             f"server {shown!r} is not an http:// or https:// address ({error}).", remedy=remedy
         ) from error
