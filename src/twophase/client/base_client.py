@@ -83,7 +83,9 @@ class BaseClient(Generic[C]):
         """
         if not as_seconds(timeout) > 0:
             raise ConfigurationError("timeout must be above zero.")
-        retry = retry or RetryPolicy()
+        retry = RetryPolicy() if retry is None else retry
+        if not isinstance(retry, RetryPolicy):
+            raise ConfigurationError(f"retry must be a RetryPolicy, such as RetryPolicy(total=30), not {retry!r}.")
         trust = _trust(url, ca, client_certificate, client_key, has_context=ssl_context is not None)
         self._channel: C = cast(
             "C",

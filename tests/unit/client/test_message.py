@@ -156,6 +156,11 @@ def test_server_without_a_scheme_learns_how_to_write_it() -> None:
         AsyncClient("ftp://x")
 
 
+def test_a_retry_that_is_no_policy_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"RetryPolicy\(total=30\), not 5"):
+        Client(SERVER, retry=5)  # type: ignore[arg-type]
+
+
 def test_check_that_is_only_a_path_learns_how_to_write_it() -> None:
     with pytest.raises(InvalidRequest, match=r"full http://host:port/path that the coordinator can reach"):
         Message(SERVER).add("http://b/1").prepare("/twophase/check")

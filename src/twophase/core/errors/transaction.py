@@ -153,7 +153,10 @@ class BarrierTableMissing(BarrierError):
 
     code = "TP-6001"
     fate = Fate.NOT_STARTED
-    remedy = "Run `twophase barrier install URL` once for this database."
+    remedy = (
+        "Run `twophase barrier install URL` once for this database, or `python manage.py migrate` where the Django app "
+        "`twophase.integrations.django` is installed."
+    )
 
 
 class WrongDatabase(BarrierError):
