@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from twophase.barrier.dialect import validate_table
 from twophase.barrier.open import is_async, is_outside, refuse_url
@@ -18,6 +18,9 @@ from twophase.core.signature import known_keys
 
 _REFUSAL: Final = 400
 """The least HTTP status that says no."""
+_CONNECTION_FIRST: Final = "Write the connection as its first argument, and what the framework gives behind it."
+_PLAIN: Final = {one.__name__: one for one in (bool, bytes, dict, float, int, list, set, str, tuple)}
+"""Types of which no connection is."""
 _BARE: Final = "branch takes an engine: write `@branch(engine)`, and put it below the route."
 
 
@@ -25,7 +28,8 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
     """True when a decorated function is an `async def`, as its engine must be async.
 
     Raises:
-        FunctionRefused: one is async and the other is not, or the function yields.
+        FunctionRefused: one is async and the other is not, the function yields, or its first argument is plainly not
+            for a connection.
         UnsupportedEngine: the engine is a URL.
     """
     refuse_url(engine)
@@ -33,6 +37,7 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
         raise FunctionRefused(_BARE)
     if _yields(function):
         raise FunctionRefused(f"{_named(function)} is a generator function: calling it does not run it.")
+    _require_connection_first(function)
     asynchronous = inspect.iscoroutinefunction(function)
     if asynchronous is not is_async(engine):
         kinds = ("a plain function", "a blocking one") if is_async(engine) else ("an `async def`", "an async one")
@@ -63,6 +68,26 @@ def _yields(function: Callable[..., object]) -> bool:
     wrapped = inspect.unwrap(function)
     called = wrapped if inspect.isroutine(wrapped) else getattr(wrapped, "__call__", wrapped)  # noqa: B004 -- its code
     return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
+
+
+def _require_connection_first(function: Callable[..., object]) -> None:
+    """Refuse a function whose first argument is not for the connection."""
+    parameters = list(inspect.signature(function).parameters.values())
+    first = parameters[0] if parameters else None
+    if first is None or first.kind in {first.KEYWORD_ONLY, first.VAR_KEYWORD}:
+        raise FunctionRefused(
+            f"{_named(function)} takes no argument for the transaction's connection.", remedy=_CONNECTION_FIRST
+        )
+    annotation = first.annotation
+    if isinstance(annotation, str):  # `from __future__ import annotations` left it as text
+        names = getattr(inspect.unwrap(function), "__globals__", {})
+        annotation = names.get(annotation, _PLAIN.get(annotation.partition("[")[0]))
+    type_: Any = get_origin(annotation) or annotation
+    if type_ in _PLAIN.values() or hasattr(type_, "__dataclass_fields__") or hasattr(type_, "model_fields"):
+        raise FunctionRefused(
+            f"{_named(function)} takes {first.name!r}, of {_named(type_)}, in the place of the connection.",
+            remedy=_CONNECTION_FIRST,
+        )
 
 
 def call_inside(function: Callable[..., Any], values: Sequence[Any], named: Mapping[str, Any], connection: Any) -> Any:

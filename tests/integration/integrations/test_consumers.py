@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sqlite3
 import sys
 import threading
@@ -25,6 +26,7 @@ from sqlalchemy import NullPool, create_engine
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.integration.integrations import consumers, test_django
+from tests.integration.integrations.consumers import Wish
 from tests.integration.integrations.test_fastapi import branch_query
 from twophase.barrier import install
 from twophase.barrier.bounded_cleaning import CleanedSome
@@ -250,6 +252,43 @@ def test_a_function_that_yields_is_refused_where_the_route_is_made(integration: 
     for engine in (create_engine("sqlite://"), create_async_engine("sqlite+aiosqlite://")):
         with pytest.raises(FunctionRefused, match="generator function"):
             integration.branch(engine)(function)
+
+
+def _bare() -> None: ...
+
+
+def _named_only(*, connection: Any) -> None: ...
+
+
+def _payload(transfer: dict[str, Any]) -> None: ...
+
+
+def _body(wish: Wish) -> None: ...
+
+
+@pytest.mark.parametrize("integration", [on_fastapi, on_flask, on_django], ids=["fastapi", "flask", "django"])
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (_bare, "no argument"),
+        (_named_only, "no argument"),
+        (_payload, "'transfer', of dict"),
+        (_body, "'wish', of Wish"),
+    ],
+)
+def test_a_function_without_a_place_for_the_connection_is_refused(integration: Any, function: Any, why: str) -> None:
+    with pytest.raises(FunctionRefused, match=why):
+        integration.branch(create_engine("sqlite://"))(function)
+
+
+@pytest.mark.parametrize("annotation", [Any, object, "Connection", "of_elsewhere.Session", inspect.Parameter.empty])
+def test_a_first_argument_that_may_be_a_connection_is_taken(annotation: Any) -> None:
+    def effect(connection, request): ...  # type: ignore[no-untyped-def]
+
+    if annotation is not inspect.Parameter.empty:
+        effect.__annotations__["connection"] = annotation
+    for integration in (on_fastapi, on_flask, on_django):
+        assert integration.branch(create_engine("sqlite://"))(effect).__name__ == "effect"
 
 
 def test_on_fastapi_a_function_may_take_the_request_itself(tmp_path: Path) -> None:
