@@ -131,8 +131,14 @@ class ChangeableTopics(Topics):
         """
         await self._store_is_asked.acquire()
         self._changing = asyncio.create_task(self._change_now(name, change, act, actor))
-        self._changing.add_done_callback(lambda _: self._store_is_asked.release())
+        self._changing.add_done_callback(self._changed)
         await asyncio.shield(self._changing)
+
+    def _changed(self, changing: asyncio.Task[None]) -> None:
+        """Let the next change begin; a refusal is taken note of, as its caller may have gone."""
+        self._store_is_asked.release()
+        if not changing.cancelled():
+            changing.exception()
 
     async def _change_now(self, name: str, change: NewSubscribers, act: str, actor: Actor) -> None:
         """Change the present topic; again when another change came in between.

@@ -7,6 +7,7 @@ messages.
 from __future__ import annotations
 
 import asyncio
+import gc
 import binascii
 from pathlib import Path
 from typing import Any
@@ -423,6 +424,34 @@ async def test_a_change_whose_caller_has_gone_is_known_here(harness: Harness, mo
     await harness.until_state("g", State.SUCCEEDED)
     assert (changing.cancelled(), waiting.cancelled()) == (True, True)
     assert ids(harness) == [("01-01", ONE), ("01-02", TWO)], "who still waited has changed nothing"
+
+
+async def test_a_refusal_whose_caller_has_gone_is_no_error_of_the_event_loop(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: noted.append(context))
+    topics = harness.coordinator.topics
+    asked, goes_on = asyncio.Event(), asyncio.Event()
+    read = topics._read
+
+    async def slow() -> Any:
+        asked.set()
+        await goes_on.wait()
+        return await read()
+
+    monkeypatch.setattr(topics, "_read", slow)
+    deleting = asyncio.create_task(topics.delete("rates"))
+    await asked.wait()
+    deleting.cancel()
+    await asyncio.wait([deleting])
+    goes_on.set()
+    async with topics._store_is_asked:
+        pass
+    topics._changing = None
+    gc.collect()
+
+    assert noted == []
 
 
 async def test_a_change_that_is_always_too_late_is_refused_in_the_end(
