@@ -135,7 +135,10 @@ class ChangeableTopics(Topics):
         await asyncio.shield(self._changing)
 
     def _changed(self, changing: asyncio.Task[None]) -> None:
-        """Let the next change begin; a refusal is taken note of, as its caller may have gone."""
+        """Let the next change begin.
+
+        A refusal is taken note of here, because its caller may have gone.
+        """
         self._store_is_asked.release()
         if not changing.cancelled():
             changing.exception()

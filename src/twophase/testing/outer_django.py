@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import connections, transaction
 
-from twophase.barrier.adapters.django import DjangoTransaction
+from twophase.barrier.adapters.django import OUTERMOST, DjangoTransaction
 from twophase.barrier.adapters.django_elsewhere import Elsewhere
 from twophase.barrier.dialect import dialect_named
 from twophase.barrier.transaction import AsyncTransaction, Row, Statement
@@ -50,7 +50,7 @@ class DjangoOuter:
         Inside an `atomic` of the application, it would be refused in production, too.
         """
         if len(self.connection.atomic_blocks) != self._depth:
-            raise OpenTransaction
+            raise OpenTransaction(remedy=f"{OUTERMOST} but the test's own.")
 
     def open(self, engine: Any, lock_timeout_ms: int | None) -> DjangoTransaction:
         """See `Outer`."""

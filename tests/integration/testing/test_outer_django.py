@@ -101,6 +101,13 @@ class Orders(TestCase):
         with self.message.transaction("bank", check=CHECK), pytest.raises(OpenTransaction):
             open_transaction("bank")
 
+    def test_the_refusal_says_what_to_do_and_not_what_the_test_does_already(self) -> None:
+        with transaction.atomic(using="bank"), pytest.raises(OpenTransaction) as refused:
+            open_transaction("bank")
+
+        assert "non_atomic_requests" in str(refused.value)
+        assert "outer_transaction" not in str(refused.value)
+
     def question(self) -> dict[str, str]:
         """Return the coordinator's question; its address names the database."""
         name = self.coordinator.last("prepare")["query_prepared"].partition("barrier=")[2]

@@ -510,6 +510,16 @@ def test_the_stop_that_decided_it_is_named_once() -> None:
     assert "Parked by eve" in happened
 
 
+def test_a_stop_after_calls_leaves_a_committed_transaction() -> None:
+    down = [called("01", "error", 0, "connect")]
+    stopped = message("failed", decided_by="operator", reason="stopped by eve", log=down)
+    undecided = message("failed", decided_by="operator", reason="stopped by eve", log=[asked("error")])
+    plain = message("failed", decided_by="operator", reason="stopped by eve", log=down, check_url="")
+
+    told = ["transaction is committed" in " ".join(explain(one, NOW).happened) for one in (stopped, undecided, plain)]
+    assert told == [True, False, False]
+
+
 @pytest.mark.parametrize("state", ["prepared", "submitted", "succeeded"])
 def test_a_stop_that_was_refused_is_not_told_as_one(state: str) -> None:
     refused = message(state, log=[acted("stop", "stopped by eve: cancelled")])

@@ -7,8 +7,8 @@ messages.
 from __future__ import annotations
 
 import asyncio
-import gc
 import binascii
+import gc
 from pathlib import Path
 from typing import Any
 

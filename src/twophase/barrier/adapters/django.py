@@ -20,10 +20,9 @@ from twophase.barrier.placeholders import pyformat
 from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import OpenTransaction, TransactionLost, UnsupportedEngine
 
-_OUTERMOST: Final = (
+OUTERMOST: Final = (
     "Make the block the outermost transaction of its alias: put `@transaction.non_atomic_requests` on a view under "
-    "ATOMIC_REQUESTS, and open no `atomic` around the block; in a test that rolls everything back, "
-    "twophase.testing.outer_transaction."
+    "ATOMIC_REQUESTS, and open no `atomic` around the block"
 )
 
 
@@ -68,7 +67,9 @@ class DjangoTransaction:
         connection: BaseDatabaseWrapper = connections[alias]
         dialect = _dialect_of(connection)
         if connection.in_atomic_block:
-            raise OpenTransaction(remedy=_OUTERMOST)
+            raise OpenTransaction(
+                remedy=f"{OUTERMOST}; in a test that rolls everything back, twophase.testing.outer_transaction."
+            )
         if not connection.get_autocommit():
             raise OpenTransaction(remedy="Switch autocommit on again, in DATABASES or with `set_autocommit(True)`.")
         self.dialect = dialect

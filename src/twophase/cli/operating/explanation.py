@@ -157,10 +157,20 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
     # The stop that decided it is named already.
     others = [one for one in message.log if one.result != "stop" or one.error != message.reason]
     history = _history(msgspec.structs.replace(message, log=others), now_ms)
-    happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *history]
+    happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *_kept(message), *history]
     then = ["Nothing: it is final. If the operation should happen after all, send a new message with a new gid."]
     called = "the rest of its branches are not called" if done else "its branches are not called"
     return Explanation(f"{message.gid} has failed: {called}.", happened, [], then)
+
+
+def _kept(message: ShownMessage) -> Iterable[str]:
+    """Return what a stop of a submitted message leaves.
+
+    Branches are called only after the commit.
+    """
+    called = any(branch.done for branch in message.branches) or any(one.kind == "branch" for one in message.log)
+    if message.decided_by == "operator" and message.check_url and called:
+        yield "Its branches were being called, so its local transaction is committed, and stays that way."
 
 
 _RESTS: Final = "Nothing happens by itself: a parked message waits for a person."
