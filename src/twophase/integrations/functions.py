@@ -71,8 +71,11 @@ def _yields(function: Callable[..., object]) -> bool:
 
 
 def _require_connection_first(function: Callable[..., object]) -> None:
-    """Refuse a function whose first argument is not for the connection."""
-    parameters = list(inspect.signature(function).parameters.values())
+    """Refuse a function whose first argument is not for the connection.
+
+    A wrapper is judged by what it takes itself: it may pass on something else.
+    """
+    parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
     first = parameters[0] if parameters else None
     if first is None or first.kind in {first.KEYWORD_ONLY, first.VAR_KEYWORD}:
         raise FunctionRefused(
@@ -80,7 +83,7 @@ def _require_connection_first(function: Callable[..., object]) -> None:
         )
     annotation = first.annotation
     if isinstance(annotation, str):  # `from __future__ import annotations` left it as text
-        names = getattr(inspect.unwrap(function), "__globals__", {})
+        names = getattr(function, "__globals__", {})
         annotation = names.get(annotation, _PLAIN.get(annotation.partition("[")[0]))
     type_: Any = get_origin(annotation) or annotation
     if type_ in _PLAIN.values() or hasattr(type_, "__dataclass_fields__") or hasattr(type_, "model_fields"):

@@ -291,6 +291,15 @@ def test_a_first_argument_that_may_be_a_connection_is_taken(annotation: Any) -> 
         assert integration.branch(create_engine("sqlite://"))(effect).__name__ == "effect"
 
 
+@pytest.mark.parametrize("integration", [on_flask, on_django], ids=["flask", "django"])
+def test_a_wrapper_that_takes_the_connection_is_judged_by_itself(integration: Any) -> None:
+    @functools.wraps(_body)
+    def wrapper(connection: Any) -> None:
+        _body(Wish(pieces=connection.pieces))
+
+    assert integration.branch(create_engine("sqlite://"))(wrapper).__name__ == "_body"
+
+
 def test_on_fastapi_a_function_may_take_the_request_itself(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}", poolclass=NullPool)
     install(engine)
