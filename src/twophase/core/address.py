@@ -23,7 +23,7 @@ RESERVED_PARAMETERS: Final = frozenset({"gid", "branch_id", "op", "trans_type", 
 DESTINATION_REFUSED: Final = "destination_refused: "
 """The first word of the reason why an address that could be called is not."""
 _SHOWN_MAX: Final = 200
-_MISSPELLED_SCHEME: Final = re.compile("(https?|grpcs?)(?::/|//)/*", re.IGNORECASE)
+_MISSPELLED_SCHEME: Final = re.compile("(https?|grpcs?)(?::/|//)/*(?=[^/])", re.IGNORECASE)
 _SEPARATOR: Final = re.compile("[&;]")  # some servers still separate parameters by semicolons
 
 

@@ -332,7 +332,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         view: Callable[..., Any]
-        asynchronous = is_coroutine_branch(engine, function)
+        asynchronous = is_coroutine_branch(engine, function, follow_wrapped=True)
         signature, request_of = _signature(function)
         if asynchronous:
 

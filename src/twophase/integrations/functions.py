@@ -24,8 +24,11 @@ _PLAIN: Final = {one.__name__: one for one in (bool, bytes, dict, float, int, li
 _BARE: Final = "branch takes an engine: write `@branch(engine)`, and put it below the route."
 
 
-def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
+def is_coroutine_branch(engine: Any, function: Callable[..., object], *, follow_wrapped: bool = False) -> bool:
     """True when a decorated function is an `async def`, as its engine must be async.
+
+    Arguments:
+        follow_wrapped: the framework injects what a wrapped function takes, whatever its wrapper takes.
 
     Raises:
         FunctionRefused: one is async and the other is not, the function yields, or its first argument is plainly not
@@ -37,7 +40,7 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object]) -> bool:
         raise FunctionRefused(_BARE)
     if _yields(function):
         raise FunctionRefused(f"{_named(function)} is a generator function: calling it does not run it.")
-    _require_connection_first(function)
+    _require_connection_first(function, follow_wrapped=follow_wrapped)
     asynchronous = inspect.iscoroutinefunction(function)
     if asynchronous is not is_async(engine):
         kinds = ("a plain function", "a blocking one") if is_async(engine) else ("an `async def`", "an async one")
@@ -70,12 +73,12 @@ def _yields(function: Callable[..., object]) -> bool:
     return inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called)
 
 
-def _require_connection_first(function: Callable[..., object]) -> None:
-    """Refuse a function whose first argument is not for the connection.
-
-    A wrapper is judged by what it takes itself: it may pass on something else.
-    """
-    parameters = list(inspect.signature(function, follow_wrapped=False).parameters.values())
+def _require_connection_first(function: Callable[..., object], *, follow_wrapped: bool) -> None:
+    """Refuse a function whose first argument is not for the connection."""
+    try:
+        parameters = list(inspect.signature(function, follow_wrapped=follow_wrapped).parameters.values())
+    except (NameError, TypeError, ValueError):
+        return  # Python does not know what it takes
     first = parameters[0] if parameters else None
     if first is None or first.kind in {first.KEYWORD_ONLY, first.VAR_KEYWORD}:
         raise FunctionRefused(
@@ -83,7 +86,7 @@ def _require_connection_first(function: Callable[..., object]) -> None:
         )
     annotation = first.annotation
     if isinstance(annotation, str):  # `from __future__ import annotations` left it as text
-        names = getattr(function, "__globals__", {})
+        names = getattr(inspect.unwrap(function) if follow_wrapped else function, "__globals__", {})
         annotation = names.get(annotation, _PLAIN.get(annotation.partition("[")[0]))
     type_: Any = get_origin(annotation) or annotation
     if type_ in _PLAIN.values() or hasattr(type_, "__dataclass_fields__") or hasattr(type_, "model_fields"):

@@ -300,6 +300,17 @@ def test_a_wrapper_that_takes_the_connection_is_judged_by_itself(integration: An
     assert integration.branch(create_engine("sqlite://"))(wrapper).__name__ == "_body"
 
 
+def test_on_fastapi_a_wrapper_is_judged_by_what_it_wraps() -> None:
+    """FastAPI injects what the wrapped function takes."""
+
+    @functools.wraps(_payload)
+    def wrapper(_connection: Any, *args: Any, **injected: Any) -> None:
+        _payload(*args, **injected)
+
+    with pytest.raises(FunctionRefused, match="'transfer', of dict"):
+        on_fastapi.branch(create_engine("sqlite://"))(wrapper)
+
+
 def test_on_fastapi_a_function_may_take_the_request_itself(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}", poolclass=NullPool)
     install(engine)

@@ -114,6 +114,24 @@ def test_a_batch_whose_decision_was_lost_before_its_submits_comes_back(
     harness.until_delivered(10)
 
 
+@pytest.mark.parametrize("others", [0, 6])
+def test_a_batch_whose_decision_was_lost_while_it_came_back_is_not_published_in_part(
+    sqlite_scene: Harness, others: int
+) -> None:
+    """A task that met the decision recorded nothing."""
+    harness = sqlite_scene
+    publishing = parse(harness.options())
+    met = Written(GROUP, 0, 0)
+    rest = [written(harness, GIDS[:others])] if others else []
+    if not rest:
+        harness.book.begin_run(GROUP)
+
+    with pytest.raises(PublishError, match="no decision any more"):
+        publish(publishing, [met, *rest])
+
+    assert harness.book.decision(GROUP) is Decision.OPEN
+
+
 def test_what_an_operator_stopped_before_is_reported_once(sqlite_scene: Harness) -> None:
     harness = sqlite_scene
     winner = written(harness, GIDS)

@@ -65,7 +65,7 @@ class Filters(msgspec.Struct, frozen=True):
         The process ends with a sentence when a state or a time cannot be read.
         """
         for state in (one for text in states or () for one in text.split(",")):
-            if state not in _STATES:
+            if state and state not in _STATES:
                 echo(f"--state: {state!r} is no state of a message: prepared, submitted, succeeded, failed.", err=True)
                 raise typer.Exit(2)
         query = {

@@ -47,6 +47,8 @@ def publish(publishing: Publishing, messages: Sequence[WriterCommitMessage | Non
         _reach("spark.before_decision")
         decision = ledger.decision(group)
         if decision is Decision.OPEN:
+            if len(runs) < len(written):
+                ledger.require_published(group)  # a task met a decision, and recorded nothing
             decision = ledger.decide(group, [run.writer for run in runs], sum(run.messages for run in runs))
         _reach("spark.after_decision")
         if decision is Decision.GIVEN_UP:
