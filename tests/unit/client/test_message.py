@@ -156,6 +156,15 @@ def test_server_without_a_scheme_learns_how_to_write_it() -> None:
         AsyncClient("ftp://x")
 
 
+@pytest.mark.parametrize("server", ["eve:hunter2@b:1", "http//eve:hunter2@b:1", "ftp://eve:hunter2@b:1"])
+def test_a_server_that_cannot_be_is_shown_without_its_password(server: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Client(server)
+
+    assert "hunter2" not in str(refused.value)
+    assert "b:1" in str(refused.value)
+
+
 def test_a_retry_that_is_no_policy_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"RetryPolicy\(total=30\), not 5"):
         Client(SERVER, retry=5)  # type: ignore[arg-type]

@@ -47,11 +47,13 @@ def address_of(server: str) -> Address:
     >>> address_of("http://localhost:36789/behind").path, address_of("http://localhost:36789/api/dtmsvr/").path
     ('/behind', '')
     """
-    shown = without_credentials(server)
+    has_scheme = "://" in server
+    meant = without_credentials(server if has_scheme else with_scheme(server))
+    shown = meant.partition("://")[2] if "@" in server and not has_scheme else without_credentials(server)
     try:
         address = parse_address(server)
     except HttpError as error:
-        remedy = _REMEDY if "://" in server or not server else f"Write {with_scheme(shown)}."
+        remedy = _REMEDY if has_scheme or not server else f"Write {meant}."
         raise ConfigurationError(
             f"server {shown!r} is not an http:// or https:// address ({error}).", remedy=remedy
         ) from error
