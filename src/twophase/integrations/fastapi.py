@@ -325,7 +325,7 @@ def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None,
         as_sent: as `check_router`.
 
     Raises:
-        FunctionRefused: the function is async and the engine is not, or the other way round.
+        FunctionRefused: the function is async and the engine is not or the other way round, or takes no connection.
         ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
     validate_branch(engine, table, keys)

@@ -205,7 +205,7 @@ class CountedAndLogged:
         self._log.joined(node, epoch)
 
     def fenced(self, node: int, epoch: int, what: str) -> None:
-        """Another node has fenced this node."""
+        """This node was fenced: by another node, or as the store lost what it wrote."""
         self._metrics.fenced()
         self._log.fenced(node, epoch, what)
 

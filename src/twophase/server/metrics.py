@@ -212,7 +212,7 @@ class Metrics(Collector):
         self._joined += 1
 
     def fenced(self) -> None:
-        """Another node has fenced this node."""
+        """This node was fenced: by another node, or as the store lost what it wrote."""
         self._fenced += 1
 
     def adopted(self, messages: int) -> None:
@@ -289,7 +289,7 @@ class Metrics(Collector):
         for name, text, number in (
             ("parked", "Messages parked: not retried until they are redriven.", self._parked),
             ("joined", "Node slots taken on a shared store, the first included.", self._joined),
-            ("fenced", "Epochs of this node that another node has ended.", self._fenced),
+            ("fenced", "Epochs of this node that another node has ended, or a failover.", self._fenced),
             ("adopted", "Messages taken over from nodes that are gone.", self._adopted),
             ("moved", "Due prepared messages that had gone to another node.", self._moved),
             ("overdue", "Messages due for long that nothing would have tried.", self._overdue),

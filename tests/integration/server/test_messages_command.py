@@ -362,6 +362,7 @@ async def test_what_is_typed_wrong_is_reported_with_what_would_be_right(terminal
     assert "Name messages, or use --all" in await terminal.type("messages", "redrive", code=2)
     assert "Name messages, or use --all" in await terminal.type("messages", "redrive", "g", "--all", code=2)
     assert "is no time" in await terminal.type("messages", "list", "--created-after", "yesterday", code=2)
+    await terminal.type("messages", "list", "--state", "", code=0)
     assert "prepared, submitted, succeeded, failed" in await terminal.type("messages", "list", "--state", "x", code=2)
 
 

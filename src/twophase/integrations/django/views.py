@@ -223,7 +223,7 @@ def branch(
         as_sent: as `check_view`.
 
     Raises:
-        FunctionRefused: the function is async and the engine is not, or the other way round.
+        FunctionRefused: the function is async and the engine is not or the other way round, or takes no connection.
         ConfigurationError: the table's name cannot be one, or a key cannot be one.
     """
     validate_branch(engine, table, keys)
