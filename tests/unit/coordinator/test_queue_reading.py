@@ -44,6 +44,8 @@ async def test_a_poll_that_finds_nothing_among_many_ends_in_time_and_others_go_o
 
     async def slow(*asked: Any) -> Any:
         nonlocal pages
+        if asked[2] == 0:  # the other group begins at the first entry
+            return await page(*asked)
         pages += 1
         harness.clock.advance(1_500)
         return await page(*asked)
