@@ -393,9 +393,11 @@ async def test_what_a_consumer_takes_while_a_reset_fails_is_given_out(
     receiving = asyncio.ensure_future(queueing.receiving())
     await asyncio.wait_for(reading.wait(), PATIENCE_S)
     harness.store.failures.append(StoreUnavailable("no space"))
+    harness.store.open.clear()
     resetting = asyncio.ensure_future(operator(queueing).reset(GROUP, ResetRequest(topic=TOPIC, to="earliest"), ACT))
     await until(lambda: not queueing.queues.serving.served())
     going_on.set()
+    harness.store.open.set()
 
     with pytest.raises(StoreUnavailable):
         await resetting
