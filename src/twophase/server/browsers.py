@@ -33,6 +33,8 @@ _BROWSER: Final = b"mozilla/"
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
 _ORIGIN: Final = re.compile(rb"[a-z][a-z0-9+.-]*://" + _HOST.pattern)
 _SHOWN_MAX: Final = 100
+_ADDRESSES_MAX: Final = 32
+"""The most addresses of which a client of gRPC may send all."""
 
 
 def names_in(text: str) -> tuple[str, ...]:
@@ -114,6 +116,26 @@ class BrowserGuard:
         if host is None:
             return InvalidRequest("Host: it is missing.") if needs_host else None
         return self.why_not_host(host)
+
+    def why_not_authority(self, authority: bytes) -> TwophaseError | None:
+        """Return the refusal of a call of gRPC to this name.
+
+        A client that was given the IP addresses of several servers may send all of them to each. No page can: its
+        browser would look for one name.
+
+        >>> guard = BrowserGuard(hosts=["10.0.0.1"])
+        >>> guard.why_not_authority(b"10.0.0.1:8081,10.0.0.2:8081")
+        >>> guard.why_not_authority(b"10.0.0.1:8081,evil.example:8081").code
+        'TP-1000'
+        >>> guard.why_not_authority(b"10.0.0.2:8081,10.0.0.3:8081").code
+        'TP-1007'
+        """
+        parts = authority.split(b",", _ADDRESSES_MAX)
+        found = [_HOST.fullmatch(part) for part in parts]
+        if len(parts) == 1 or not all(one is not None and _address_of(_plain(one[1].decode())) for one in found):
+            return self.why_not_host(authority)
+        errors = [self.why_not_host(part) for part in parts]
+        return None if None in errors else WrongHost(f"this server has none of the addresses {_shown(authority)}.")
 
     def why_not_host(self, authority: bytes) -> TwophaseError | None:
         """Return the refusal of a request to this name, with or without a port."""

@@ -98,7 +98,7 @@ class GrpcListener:
         error = self._browsers.why_not(fields, needs_host=False)
         for name, value in fields:
             if error is None and name == b":authority":
-                error = self._browsers.why_not_host(value)
+                error = self._browsers.why_not_authority(value)
         return error
 
     def forget(self) -> None:
