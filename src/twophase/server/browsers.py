@@ -32,6 +32,7 @@ _BROWSER: Final = b"mozilla/"
 """Begins the `User-Agent` of every browser."""
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~-]+)(?::[0-9]{0,5})?")
 _ORIGIN: Final = re.compile(rb"[a-z][a-z0-9+.-]*://" + _HOST.pattern)
+_BETWEEN: Final = re.compile(rb"[,;]")
 _SHOWN_MAX: Final = 100
 _ADDRESSES_MAX: Final = 32
 """The most addresses of which a client of gRPC may send all."""
@@ -125,12 +126,13 @@ class BrowserGuard:
 
         >>> guard = BrowserGuard(hosts=["10.0.0.1"])
         >>> guard.why_not_authority(b"10.0.0.1:8081,10.0.0.2:8081")
+        >>> guard.why_not_authority(b"10.0.0.2:8081;10.0.0.1:8081")
         >>> guard.why_not_authority(b"10.0.0.1:8081,evil.example:8081").code
         'TP-1000'
         >>> guard.why_not_authority(b"10.0.0.2:8081,10.0.0.3:8081").code
         'TP-1007'
         """
-        parts = authority.split(b",", _ADDRESSES_MAX)
+        parts = _BETWEEN.split(authority, _ADDRESSES_MAX)
         found = [_HOST.fullmatch(part) for part in parts]
         if len(parts) == 1 or not all(one is not None and _address_of(_plain(one[1].decode())) for one in found):
             return self.why_not_host(authority)

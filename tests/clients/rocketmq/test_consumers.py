@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.clients.rocketmq.conftest import Start
-from tests.clients.rocketmq.programs import Failed, Program
+from tests.clients.rocketmq.languages import Command
+from tests.clients.rocketmq.programs import Failed, Program, program
 from tests.clients.rocketmq.serving import Serving
 from twophase.rocketmq_wire.codes import Code
 
@@ -30,6 +33,19 @@ async def test_a_push_consumer_gets_messages_and_those_that_failed_again(server:
     assert (await program.until("consumed", "push", 4))[-1]["body"] == "three"
     await program.do("stop", name="push")
     await program.do("stop", name="producer")
+
+
+@pytest.mark.parametrize("command", ["python", "java", "go"], indirect=True)  # Node.js's client takes one address
+async def test_a_client_of_several_addresses_finds_the_server_at_one_of_them(
+    server: Serving, command: Command, tmp_path: Path
+) -> None:
+    await server.start()
+    async with program(command, f"127.0.0.1:1;{server.address}", tmp_path) as client:
+        await client.do("producer", name="producer", topics=[TOPIC])
+        await client.do("send", name="producer", topic=TOPIC, body="one")
+        await client.do("push", name="push", group="billing", topic=TOPIC)
+        (found,) = await client.until("consumed", "push", 1)
+    assert found["body"] == "one"
 
 
 async def test_a_message_that_keeps_failing_becomes_a_dead_letter(server: Serving, start: Start) -> None:

@@ -171,7 +171,7 @@ def _dialled(endpoints: Endpoints, client: Client) -> Endpoints:
     """
     addresses = endpoints.addresses
     if not addresses or not endpoints.scheme:
-        return Endpoints(Scheme.DOMAIN_NAME, (_host_and_port(client.authority.partition(",")[0]),))
+        return Endpoints(Scheme.DOMAIN_NAME, (_host_and_port(client.authority.replace(";", ",").partition(",")[0]),))
     if any(len(host) > _HOST_CHARACTERS_MAX for host, _ in addresses):
         raise Refused(Code.BAD_REQUEST, "endpoints: a host is too long.")
     return endpoints

@@ -171,18 +171,19 @@ async def test_the_name_that_javas_client_has_for_an_ip_address_is_served(server
     await wire.close()
 
 
-async def test_a_client_that_names_the_addresses_of_several_nodes_is_served(server: Serving) -> None:
-    """Python's client does, when it is given several.
+@pytest.mark.parametrize("between", [",", ";"])
+async def test_a_client_that_names_the_addresses_of_several_nodes_is_served(server: Serving, between: str) -> None:
+    """Python's client and Go's do, when they are given several.
 
     A name among them is refused, because another server may have it.
     """
-    wire = await _named(server, f"127.0.0.9:8081,{server.address}")
+    wire = await _named(server, f"127.0.0.9:8081{between}{server.address}")
     assert await wire.code("SendMessage", messages=[message()]) == Code.OK
     (queue,) = (await wire.ask("QueryRoute", topic=resource(TOPIC))).message_queues
     assert queue.broker.endpoints.addresses[0].host == "127.0.0.9"
     await wire.close()
 
-    wire = await _named(server, f"evil.example:8081,{server.address}")
+    wire = await _named(server, f"evil.example:8081{between}{server.address}")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await wire.code("SendMessage", messages=[message()])
     assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
