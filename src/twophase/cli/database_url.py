@@ -11,7 +11,7 @@ import sqlalchemy
 from sqlalchemy.exc import ArgumentError
 
 from twophase.barrier.fault import code_of
-from twophase.core.credentials import is_reference, secret_of
+from twophase.core.credentials import is_reference, secret_of, shown
 from twophase.core.database_drivers import extra_of, with_driver
 from twophase.core.errors import ConfigurationError
 
@@ -37,9 +37,10 @@ def read_url(text: str) -> sqlalchemy.URL:
     """
     given, text = text, secret_of(text)
     if "://" not in text:
-        what = f"What {given} holds is no URL" if is_reference(given) else f"{text!r} is no URL"
+        hidden = is_reference(given) or shown(text) != text
+        what = f"What {given} holds is no URL" if is_reference(given) else f"{shown(text)!r} is no URL"
         raise ConfigurationError(
-            f"{what}; write sqlite:///{'FILE' if is_reference(given) else text}.",
+            f"{what}; write sqlite:///{'FILE' if hidden else text}.",
             remedy="Other databases: postgresql://user:password@host/name, mysql://user:password@host/name.",
         )
     remedy = "Write sqlite:///file, postgresql://user:password@host/name or mysql://user:password@host/name."

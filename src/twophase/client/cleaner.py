@@ -24,6 +24,7 @@ from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
 from twophase.barrier.transaction import aperform, perform
 from twophase.client.horizons import Frozen, agree
+from twophase.core.address import shown_address
 from twophase.core.bearer import authorization_of
 from twophase.core.errors import ConfigurationError, TwophaseError
 
@@ -72,7 +73,7 @@ class BarrierCleaner:
             (coordinator for coordinator in coordinators if not coordinator.startswith(("http://", "https://"))), None
         )
         if wrong is not None:
-            raise ConfigurationError(f"coordinators: {wrong!r} is not an http:// or https:// address.")
+            raise ConfigurationError(f"coordinators: {shown_address(wrong)!r} is not an http:// or https:// address.")
         if any(hasattr(engine, name) for name in ("cursor", "in_transaction", "is_in_transaction")):
             raise ConfigurationError("engine: give an engine, a pool or an alias; a connection has work of its own.")
         keep_ms = keep // timedelta(milliseconds=1)

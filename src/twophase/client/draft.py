@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from twophase.client.payload import payload_bytes
 from twophase.core import limits
-from twophase.core.address import IDENTITY_PARAMETER, why_no_scheme, why_reserved
+from twophase.core.address import IDENTITY_PARAMETER, shown_address, why_no_scheme, why_reserved
 from twophase.core.errors import InvalidRequest, MessageUsedTwice
 from twophase.core.headers import why_no_header
 from twophase.core.limits import require
@@ -195,7 +195,8 @@ def checked_url(name: str, url: str, *, identities_max: int = 0) -> str:
         raise InvalidRequest(f"{name}: {why_no_scheme(url)}.", remedy=_URL_REMEDIES.get(name))
     if not url.isascii() or not url.isprintable() or " " in url or "://" not in url:
         raise InvalidRequest(
-            f"{name} {url!r} is not an address; write scheme://…, percent-encoded.", remedy=_URL_REMEDIES.get(name)
+            f"{name} {shown_address(url)!r} is not an address; write scheme://…, percent-encoded.",
+            remedy=_URL_REMEDIES.get(name),
         )
     require(limits.URL_BYTES_MAX, len(url))
     if "?" in url and (why_not := why_reserved(url, identities_max=identities_max)):

@@ -13,6 +13,7 @@ import re
 from typing import Final
 from urllib.parse import unquote_plus
 
+from twophase.core.credentials import without_credentials
 from twophase.core.errors import DestinationRefused, InvalidRequest
 
 TOPIC_PREFIX: Final = "topic://"
@@ -24,6 +25,9 @@ DESTINATION_REFUSED: Final = "destination_refused: "
 """The first word of the reason why an address that could be called is not."""
 _SHOWN_MAX: Final = 200
 _MISSPELLED_SCHEME: Final = re.compile("(https?|grpcs?)(?::/|//)/*(?=[^/])", re.IGNORECASE)
+_UP_TO_HOST: Final = re.compile(r"\W*(?:\w[\w+.-]*:///*|(?:https?|grpcs?)(?::/|//)/*)?", re.IGNORECASE)
+_LOGIN: Final = re.compile(r"[^/?#]*@|[^/?#\s@:\[]*:(?!\d+(?:[/?#\s]|$)).*@", re.DOTALL)
+_HIDDEN_LOGIN: Final = "***@"
 _SEPARATOR: Final = re.compile("[&;]")  # some servers still separate parameters by semicolons
 
 
@@ -80,20 +84,37 @@ def why_no_scheme(url: str) -> str:
     >>> why_no_scheme("localhost:1/in"), why_no_scheme("/in")
     ("'localhost:1/in' has no scheme; write http://localhost:1/in", "'/in' has no scheme and no host")
     """
-    shown = url[:_SHOWN_MAX]
+    shown = shown_address(url)[:_SHOWN_MAX]
     if url[:1].isalnum() or url.startswith("["):
         return f"{shown!r} has no scheme; write {with_scheme(shown)}"
     return f"{shown!r} has no scheme and no host"
 
 
+def shown_address(text: str) -> str:
+    """Return an address without its login and passwords, as an error may show it.
+
+    It may be one that is refused: without a scheme, or with a blank in it.
+
+    >>> [shown_address(f"{scheme}eve:se/cr et@b/in") for scheme in ("", "http//", "http://")]
+    ['***@b/in', 'http//***@b/in', 'http://***@b/in']
+    """
+    found = _UP_TO_HOST.match(text)
+    begin = found.end() if found else 0
+    login = _LOGIN.match(text, begin)
+    return without_credentials(f"{text[:begin]}{_HIDDEN_LOGIN}{text[login.end() :]}" if login else text)
+
+
 def with_scheme(text: str) -> str:
     """Return the address that a text without `://` probably means.
+
+    A login that `shown_address` left out stays out.
 
     >>> with_scheme("b/in"), with_scheme("https//b/in"), with_scheme("http:/b/in"), with_scheme("http:8080/in")
     ('http://b/in', 'https://b/in', 'http://b/in', 'http://http:8080/in')
     """
     misspelled = _MISSPELLED_SCHEME.match(text)
-    return f"{misspelled[1].lower()}://{text[misspelled.end() :]}" if misspelled else f"http://{text}"
+    scheme = misspelled[1].lower() if misspelled else "http"
+    return f"{scheme}://{text[misspelled.end() if misspelled else 0 :].removeprefix(_HIDDEN_LOGIN)}"
 
 
 def parameters_of(url: str) -> list[str]:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from twophase.core.address import DESTINATION_REFUSED
+from twophase.core.address import DESTINATION_REFUSED, shown_address
 from twophase.core.signature import SigningKey
 from twophase.core.trust import Trust
 from twophase.http_client.address import parse_address
@@ -131,16 +131,16 @@ def _prefix(url: str) -> tuple[str, str]:
     scheme, _, rest = url.partition("://")
     scheme = scheme.lower()
     if scheme not in _SCHEMES:
-        raise ValueError(f"{url!r} has no scheme that can be called; {_REMEDY}")
+        raise ValueError(f"{shown_address(url)!r} has no scheme that can be called; {_REMEDY}")
     try:
         address = parse_address(f"{'https' if scheme == 'https' else 'http'}://{rest}")
         parts = urlsplit(url)
     except (HttpError, ValueError) as error:
-        raise ValueError(f"{url!r} is not an address: {error}; {_REMEDY}") from error
+        raise ValueError(f"{shown_address(url)!r} is not an address: {error}; {_REMEDY}") from error
     if scheme.startswith("grpc") and parts.port is None:
-        raise ValueError(f"{url!r} has no port, which a gRPC address needs; {_REMEDY}")
+        raise ValueError(f"{shown_address(url)!r} has no port, which a gRPC address needs; {_REMEDY}")
     if parts.query or parts.fragment or _is_ambiguous(parts.path):
-        raise ValueError(f"{url!r} has a query, a fragment or a path with '..'; {_REMEDY}")
+        raise ValueError(f"{shown_address(url)!r} has a query, a fragment or a path with '..'; {_REMEDY}")
     return f"{scheme}://{address.key.partition('://')[2]}", parts.path
 
 

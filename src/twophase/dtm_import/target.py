@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from twophase.core.credentials import without_credentials
+from twophase.core.address import shown_address
 from twophase.core.errors import ConfigurationError, CoordinatorUnreachable
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.takeover import (
@@ -69,13 +69,11 @@ class Target:
 
     def __init__(self, server: str, *, never_taken: bool = False, authorization: str | None = None) -> None:
         if not server.startswith(("http://", "https://")):
-            raise ConfigurationError(
-                f"--server: {without_credentials(server)!r} is not an http:// or https:// address."
-            )
+            raise ConfigurationError(f"--server: {shown_address(server)!r} is not an http:// or https:// address.")
         self._server = server.rstrip("/")
         self._never_taken = never_taken
         self._patience_s = PATIENCE_S
-        self.shown = without_credentials(self._server)
+        self.shown = shown_address(self._server)
         try:
             headers = () if authorization is None else (("authorization", authorization),)
             self._client = BlockingClient(

@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from twophase import Message
+from twophase.cli.database_url import read_url
+from twophase.client.cleaner import BarrierCleaner
 from twophase.client.draft import check_url_with
+from twophase.client.transport.grpc_wire import GrpcTarget
 from twophase.core.address import RESERVED_PARAMETERS, parameters_of, refused_address, why_no_scheme, why_reserved
-from twophase.core.errors import InvalidRequest
+from twophase.core.errors import ConfigurationError, InvalidRequest
+from twophase.dtm_import.target import Target
+from twophase.server.destinations import AllowedDestination, allow_list_of
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED_PARAMETERS))
@@ -107,3 +112,51 @@ def test_an_address_without_a_scheme_is_shown_as_it_is_probably_meant(url: str, 
 def test_an_address_that_the_operator_does_not_allow_has_an_error_of_its_own(why_not: str, code: str) -> None:
     error = refused_address("url: ", why_not, "g")
     assert (error.code, error.message, error.gid) == (code, f"url: {why_not}", "g")
+
+
+_WITH_A_LOGIN = [
+    "eve:hunter2@bank/in",
+    "http//eve:hunter2@bank/in",
+    "http:/eve:hunter2@bank/in",
+    "http:eve:hunter2@bank/in",
+    "//eve:hunter2@bank/in",
+    "eve:/hunter2@bank/in",
+    "eve:a hunter2@bank/in",
+    "eve:8080@hunter2@bank/in",
+    f"eve:{'hunter2' * 100}@bank/in",
+    "bank/in?password=hunter2",
+]
+
+
+@pytest.mark.parametrize("url", _WITH_A_LOGIN)
+def test_an_address_without_a_scheme_is_shown_without_its_login(url: str) -> None:
+    text = why_no_scheme(url)
+
+    assert "hunter2" not in text
+    assert "eve" not in text
+    assert "bank/in" in text
+
+
+@pytest.mark.parametrize("url", ["host:8080/in?mail=a@b", "[::1]:80/in?to=a@b", "host/in/a@b"])
+def test_an_at_sign_behind_the_host_is_no_login(url: str) -> None:
+    assert why_no_scheme(url) == f"{url!r} has no scheme; write http://{url}"
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda: Message("http://localhost:1").add("http://eve:a hunter2@bank/in", {}),
+        lambda: GrpcTarget("grpc://eve:hunter2@bank/in"),
+        lambda: GrpcTarget("grpc://eve:hunter2@bank"),
+        lambda: BarrierCleaner(object(), ["eve:hunter2@bank"]),
+        lambda: Target("eve:hunter2@bank"),
+        lambda: allow_list_of((AllowedDestination(name="bank", url="eve:hunter2@bank"),)),
+        lambda: allow_list_of((AllowedDestination(name="bank", url="http://eve:hunter2@bank"),)),
+        lambda: read_url("eve:hunter2@bank/in"),
+    ],
+)
+def test_no_refusal_of_an_address_shows_a_login(refuse: Callable[[], object]) -> None:
+    with pytest.raises((InvalidRequest, ConfigurationError)) as refused:
+        refuse()
+
+    assert "hunter2" not in str(refused.value)

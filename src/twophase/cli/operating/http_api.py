@@ -18,6 +18,7 @@ import msgspec
 import typer
 
 from twophase.cli.console import echo, echo_json
+from twophase.core.address import shown_address
 from twophase.core.bearer import authorization_of
 from twophase.core.errors import QueuesElsewhere
 from twophase.core.shell import argument
@@ -73,7 +74,7 @@ class Api:
         self._hops = hops
         if not server.startswith(("http://", "https://")):
             self._fail(
-                f"--server: {server!r} is not an http:// or https:// address; such as {DEFAULT_SERVER}.",
+                f"--server: {shown_address(server)!r} is not an http:// or https:// address; such as {DEFAULT_SERVER}.",
                 EXIT_WRONG_OPTIONS,
             )
         if "@" in urlsplit(server).netloc:
@@ -88,7 +89,10 @@ class Api:
                 ssl_context=context_of(self._server),
             )
         except HttpError as error:
-            self._fail(f"--server: {server!r} is no address: {error}; such as {DEFAULT_SERVER}.", EXIT_WRONG_OPTIONS)
+            self._fail(
+                f"--server: {shown_address(server)!r} is no address: {error}; such as {DEFAULT_SERVER}.",
+                EXIT_WRONG_OPTIONS,
+            )
 
     def get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
         """GET `path`, and read the answer as `answer`.

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from twophase.client.transport.wire import Disconnected, HttpAnswer, NotTrusted, Operation, Reply, TransportFailure
+from twophase.core.address import shown_address
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.limits import BODY_BYTES_MAX, require
 from twophase.core.message import Message
@@ -64,11 +65,15 @@ class GrpcTarget:
         authority = rest.removesuffix("/")
         try:
             if any(sign in authority for sign in "/?#"):
-                raise ConfigurationError(f"server {server!r} has a path, which gRPC does not have.", remedy=_REMEDY)
+                raise ConfigurationError(
+                    f"server {shown_address(server)!r} has a path, which gRPC does not have.", remedy=_REMEDY
+                )
             address = parse_address(f"http://{authority}")
         except HttpError as error:
             what = str(error).partition(": ")[2]
-            raise ConfigurationError(f"server {server!r} is no address: {what}.", remedy=_REMEDY) from error
+            raise ConfigurationError(
+                f"server {shown_address(server)!r} is no address: {what}.", remedy=_REMEDY
+            ) from error
         named = authority.rpartition(":")[2].isdecimal() and not authority.endswith("]")
         host = f"[{address.host}]" if ":" in address.host else address.host
         self.tls = scheme == "grpcs"

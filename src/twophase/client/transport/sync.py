@@ -15,8 +15,7 @@ from twophase.client.transport.wire import (
     TransportFailure,
     answer_of,
 )
-from twophase.core.address import with_scheme
-from twophase.core.credentials import without_credentials
+from twophase.core.address import shown_address, with_scheme
 from twophase.core.errors import ConfigurationError
 from twophase.http_client.address import Address, parse_address
 from twophase.http_client.blocking import BlockingClient
@@ -47,13 +46,11 @@ def address_of(server: str) -> Address:
     >>> address_of("http://localhost:36789/behind").path, address_of("http://localhost:36789/api/dtmsvr/").path
     ('/behind', '')
     """
-    has_scheme = "://" in server
-    meant = without_credentials(server if has_scheme else with_scheme(server))
-    shown = meant.partition("://")[2] if "@" in server and not has_scheme else without_credentials(server)
+    shown = shown_address(server)
     try:
         address = parse_address(server)
     except HttpError as error:
-        remedy = _REMEDY if has_scheme or not server else f"Write {meant}."
+        remedy = _REMEDY if "://" in server or not server else f"Write {with_scheme(shown)}."
         raise ConfigurationError(
             f"server {shown!r} is not an http:// or https:// address ({error}).", remedy=remedy
         ) from error
