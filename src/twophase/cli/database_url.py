@@ -76,12 +76,20 @@ def sqlite_file(url: sqlalchemy.URL) -> Path | None:
     """Return the whole path of a SQLite URL's file; None for other databases.
 
     Raises:
-        ConfigurationError: there is no folder for it.
+        ConfigurationError: there is no folder for it, or this user may not look into it.
     """
     if url.get_backend_name() != "sqlite" or (url.database or "").startswith("file:"):
         return None
     path = Path(url.database or "").absolute()
-    if not path.parent.is_dir():
+    try:
+        has_folder = path.parent.is_dir()
+        path.exists()
+    except OSError as error:
+        raise ConfigurationError(
+            f"{path} cannot be looked at: {error.strerror}.",
+            remedy="Run this as a user who may, such as the service's.",
+        ) from error
+    if not has_folder:
         raise ConfigurationError(
             f"There is no folder {path.parent}.",
             remedy="Create it first, or check the slashes: sqlite:///relative.db, sqlite:////absolute/file.db.",

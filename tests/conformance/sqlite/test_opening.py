@@ -5,6 +5,8 @@ A refused file stays as it was.
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import time
 from pathlib import Path
@@ -13,8 +15,16 @@ from typing import Any
 import pytest
 
 from tests.support.items import flush, prepare
-from twophase.core.errors import ConfigurationError, NotAStore, SchemaTooNew, StoreCorrupt, UnsafeDurability
+from twophase.core.errors import (
+    ConfigurationError,
+    NotAStore,
+    SchemaTooNew,
+    StoreCorrupt,
+    StoreReadOnly,
+    UnsafeDurability,
+)
 from twophase.stores.sqlite import SqliteStore, connection, schema
+from twophase.stores.sqlite.store import version_of
 
 
 async def _make(path: Path, messages: int = 0) -> None:
@@ -150,6 +160,45 @@ async def test_a_file_replaced_while_it_is_served_takes_no_more_writes(tmp_path:
     (tmp_path / "moved.db").rename(path)
     await flush(store, prepare("g"))
     await store.stop()
+
+
+async def test_a_folder_that_is_closed_to_the_server_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    store = SqliteStore(path)
+    await store.start()
+    _close_to_this_user(tmp_path, monkeypatch)
+
+    with pytest.raises(StoreReadOnly, match="may not look into its folder"):
+        await flush(store, prepare("g"))
+
+    monkeypatch.undo()
+    await flush(store, prepare("g"))
+    await store.stop()
+
+
+async def test_a_start_in_a_folder_that_is_closed_to_the_server_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _close_to_this_user(tmp_path, monkeypatch)
+
+    with pytest.raises(StoreReadOnly, match=r"store\.db: the server's user may not look into its folder"):
+        await SqliteStore(tmp_path / "store.db").start()
+    with pytest.raises(StoreReadOnly):
+        version_of(tmp_path / "store.db")
+
+
+def _close_to_this_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a folder as it is to a user without rights; root always has them."""
+    stat = os.stat
+
+    def refuse(path: Any, *args: Any, **options: Any) -> os.stat_result:
+        if Path(path).parent == folder:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return stat(path, *args, **options)
+
+    monkeypatch.setattr(os, "stat", refuse)
 
 
 async def test_a_removed_log_takes_no_more_writes(tmp_path: Path) -> None:

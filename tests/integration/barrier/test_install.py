@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -219,6 +220,18 @@ def test_a_sqlite_file_without_its_folder_is_refused_plainly(tmp_path: Path) -> 
     result = CliRunner().invoke(app, ["install", f"sqlite:///{tmp_path}/nosuch/shop.db"])
     assert result.exit_code == 2
     assert f"There is no folder {tmp_path}/nosuch." in result.output
+
+
+def test_a_sqlite_file_that_this_user_may_not_see_is_refused_plainly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)  # root, who runs some tests, may see everything
+    result = CliRunner().invoke(app, ["install", f"sqlite:///{tmp_path}/shop.db"])
+    assert result.exit_code == 2
+    assert f"{tmp_path}/shop.db cannot be looked at: Permission denied. Run this as a user who may" in result.output
 
 
 def test_a_sqlite_file_is_reported_by_its_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

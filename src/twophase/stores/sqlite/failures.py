@@ -29,6 +29,17 @@ def reported(path: Path, doing: str) -> Iterator[None]:
         raise store_error(error, path, doing) from error
 
 
+@contextmanager
+def looked_at(path: Path) -> Iterator[None]:
+    """Turn the system's errors about a file's state into a `StoreError`."""
+    try:
+        yield
+    except PermissionError as error:
+        raise StoreReadOnly(f"{path}: the server's user may not look into its folder.") from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be looked at: {error.strerror}.") from error
+
+
 def store_error(error: sqlite3.Error, path: Path, doing: str) -> StoreError:
     """Return the error to raise from `error`.
 

@@ -25,7 +25,7 @@ from twophase.stores.rows import Attempt, HistoryRow, LiveRow, NodeSeen, Subscri
 from twophase.stores.search import Found, Search
 from twophase.stores.sqlite import auditing, purge, queue_acts, queueing, reader, schema, searching
 from twophase.stores.sqlite.connection import open_reader
-from twophase.stores.sqlite.failures import OPENING, reported
+from twophase.stores.sqlite.failures import OPENING, looked_at, reported
 from twophase.stores.sqlite.file_lock import FileLock
 from twophase.stores.sqlite.queueing import Old
 from twophase.stores.sqlite.worker_thread import WorkerThread
@@ -92,7 +92,8 @@ class SqliteStore:
         Also raises ConfigurationError: the folder is missing, or the path is a folder.
         """
         assert self._writer is None, "a store is started once"
-        _check_directory(self._path)
+        with looked_at(self._path):
+            _check_directory(self._path)
         self._lock = FileLock(self._path.with_name(self._path.name + "-lock"))
         self._writer = Writer(self._path, self._clock)
         self._write_thread, self._read_thread = (
@@ -390,8 +391,9 @@ def version_of(path: str | os.PathLike[str]) -> int:
         ConfigurationError, StoreError: as `SqliteStore.start`.
     """
     file = _file(path)
-    if not file.exists():
-        return 0
+    with looked_at(file):
+        if not file.exists():
+            return 0
     with reported(file, OPENING), closing(open_reader(file)) as connection:
         return schema.identify(connection, file)
 

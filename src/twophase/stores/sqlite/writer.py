@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 
 from twophase.core.audit_log import AuditEntry, TokensSeen
-from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced
+from twophase.core.errors import StoreCorrupt, StoreError, StoreFenced, StoreReadOnly
 from twophase.core.hooks import Clock
 from twophase.stores.batch import Batch, Finish, FlushResult, Forgotten, NotApplied
 from twophase.stores.rows import Subscriber
@@ -404,6 +404,8 @@ class Writer:
                         break
                 else:
                     return
+            except PermissionError as error:
+                raise StoreReadOnly(f"{path}: the server's user may not look into its folder any more.") from error
             except OSError:
                 pass
             raise StoreCorrupt(f"{path} was moved, replaced or removed while this server used it.")
@@ -411,6 +413,8 @@ class Writer:
     def _check_file(self, path: str) -> None:
         try:
             same = _identity(path) == self._files[path]
+        except PermissionError as error:
+            raise StoreReadOnly(f"{path}: the server's user may not look into its folder any more.") from error
         except OSError:
             same = False
         if not same:
