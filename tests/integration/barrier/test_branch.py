@@ -250,6 +250,21 @@ def test_a_swallowed_error_is_never_confirmed(postgres_bank: Bank) -> None:
     assert postgres_bank.balance() == 100
 
 
+@pytest.mark.parametrize("option", [{"stream_results": True}, {"yield_per": 10}], ids=lambda option: next(iter(option)))
+def test_a_function_that_streams_its_rows_takes_effect(bank: Bank, option: dict[str, Any]) -> None:
+    """An option of a Connection stays, and a server's cursor takes no update."""
+
+    def read(connection: Connection) -> int:
+        spend(connection)
+        accounts = connection.execution_options(**option).execute(text("select id from account"))
+        return len(accounts.fetchall())
+
+    call = call_of(new_gid())
+    with bank.engine() as engine:
+        assert [once(engine, call, read) for _ in range(2)] == [1, None]
+    assert bank.balance() == 70
+
+
 def test_a_missing_table_says_what_to_run(bank: Bank) -> None:
     bank.query("drop table barrier")
     with bank.engine() as engine, pytest.raises(BarrierTableMissing, match="twophase barrier install"):

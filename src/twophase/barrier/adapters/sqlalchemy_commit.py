@@ -42,9 +42,18 @@ It is neither aborted nor in the middle of a statement.
 """
 
 
+_OPTIONS: Final = {
+    ALLOWED: True,  # a block may be open around another one
+    # Given with each call, because a statement's own options yield to those of its Connection. A cursor of the server
+    # takes no statement that writes.
+    "stream_results": False,
+    "yield_per": None,
+}
+
+
 @functools.cache
 def _text(sql: str) -> TextClause:
-    return sqlalchemy.text(sql).execution_options(**{ALLOWED: True})  # a block may be open around another one
+    return sqlalchemy.text(sql)
 
 
 def execute(connection: Connection, statement: Statement) -> list[Row]:
@@ -53,7 +62,7 @@ def execute(connection: Connection, statement: Statement) -> list[Row]:
     Its parameters are in no error's text, because branches' payloads are among them.
     """
     try:
-        result = connection.execute(_text(statement.sql), statement.parameters)
+        result = connection.execute(_text(statement.sql), statement.parameters, execution_options=_OPTIONS)
         return list(result.fetchall()) if result.returns_rows else []
     except StatementError as error:
         error.hide_parameters = True
