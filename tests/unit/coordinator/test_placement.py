@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from twophase.coordinator.queues import NodeAddress
-from twophase.coordinator.queues.placement import Announced, candidates, next_incarnation, owner_of
+from twophase.coordinator.queues.placement import Announced, candidates, next_announced, owner_of
 from twophase.stores.rows import NodeSeen
 
 NOW_MS = 100_000
@@ -62,5 +62,24 @@ def test_only_the_topics_of_a_node_that_comes_or_goes_move() -> None:
 def test_a_node_that_starts_anew_at_its_address_has_another_incarnation_in_whatever_slot() -> None:
     former = [seen(1, "a:1", incarnation=4, held=False), seen(2, "b:1", incarnation=7), seen(3, "a:1", incarnation=2)]
 
-    assert next_incarnation({"mq": "a:1"}, former) == 5
-    assert next_incarnation({"mq": "c:1"}, former) == 0
+    assert next_announced({"mq": "a:1"}, 2, former).incarnation == 5
+    assert next_announced({"mq": "c:1"}, 2, former).incarnation == 0
+
+
+def test_a_node_has_another_incarnation_also_when_others_have_taken_its_slots() -> None:
+    slots = {1: "", 2: ""}
+
+    def start(address: str, slot: int) -> int:
+        nodes = [NodeSeen(node, 1, node != slot, NOW_MS, told) for node, told in slots.items()]
+        told = next_announced({"mq": address, "http": f"http://{address}"}, slot, nodes)
+        slots[slot] = msgspec.json.encode(told).decode()
+        return told.incarnation
+
+    assert [start("a:1", 1), start("b:1", 2)] == [0, 0]
+    assert [start("b:1", 1), start("a:1", 2)] == [1, 1]  # both have stopped, and b is the first to start
+    assert [start("a:1", 1), start("c:1", 2), start("c:1", 1)] == [2, 0, 1]
+    assert [start("b:1", 1), start("a:1", 2)] == [2, 3]
+    for number in range(100):
+        start(f"d-{number}:1", 1)
+    assert len(slots[1]) < 400
+    assert start("d-99:1", 2) == 1

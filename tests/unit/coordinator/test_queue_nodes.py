@@ -101,6 +101,22 @@ async def test_an_act_at_another_node_than_the_owner_names_the_owner(nodes: Node
     await ack(owner, one)
 
 
+async def test_a_node_that_stopped_and_starts_anew_has_another_incarnation(nodes: Nodes) -> None:
+    """Clients of the other one know by it that their streams to this one broke."""
+    await announced(nodes)
+    slot = nodes.b.store.slot[0]
+    await nodes.b.coordinator.stop()
+    again = Node(nodes.shared, nodes.clock)
+    await again.coordinator.start()
+    await until(lambda: again.coordinator.queues._moving._announced is not None)  # that it has no address yet
+    await again.coordinator.queues.announce({"test": "node-2:1"})
+
+    assert again.store.slot[0] == slot
+    found = {one.addresses["test"]: one.incarnation for one in await nodes.a.coordinator.queues._owners.look()}
+    assert found == {"node-1:1": 0, "node-2:1": 1}
+    await again.coordinator.stop()
+
+
 async def test_a_receipt_of_a_dead_owner_is_stale_at_the_next(nodes: Nodes) -> None:
     owner, other = await placed(nodes)
     await send(owner, "1")

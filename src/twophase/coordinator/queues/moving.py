@@ -25,7 +25,7 @@ from twophase.coordinator.background import Background, end, rest
 from twophase.coordinator.dispatch.producers import Producers
 from twophase.coordinator.queues.contract import NodeAddress
 from twophase.coordinator.queues.definitions import Definitions
-from twophase.coordinator.queues.placement import Announced, better_for_halves, next_incarnation, owner_of
+from twophase.coordinator.queues.placement import Announced, better_for_halves, next_announced, owner_of
 from twophase.coordinator.queues.serving import Serving
 from twophase.coordinator.queues.topic_owners import LOOK_S, TopicOwners
 from twophase.coordinator.runtime import Runtime
@@ -120,11 +120,8 @@ class Moving:
             if self._announced == now:
                 return
             slot, addresses = now
-            told = ""
-            if addresses:
-                incarnation = next_incarnation(addresses, await self._store.nodes())
-                told = msgspec.json.encode(Announced(addresses, incarnation)).decode()
-            await self._store.announce(told)
+            told = next_announced(addresses, slot[0], await self._store.nodes())
+            await self._store.announce(msgspec.json.encode(told).decode() if told != Announced() else "")
             self._announced = slot, addresses
             await self._owners.look()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -16,16 +17,22 @@ from twophase.coordinator.queues.contract import HTTP, NodeAddress
 from twophase.stores.rows import NodeSeen
 
 
-class Announced(msgspec.Struct, frozen=True):
+_FORMER_MAX: Final = 16
+_MARK_BYTES: Final = 4
+
+
+class Announced(msgspec.Struct, frozen=True, omit_defaults=True):
     """The text of `NodeSeen.served_at`.
 
     Arguments:
         addresses: `host:port` by the name of a wire format; an empty host is of a node that does not know its name.
         incarnation: another number after each start at these addresses.
+        former: the incarnations that other nodes announced in this slot before, by marks of their addresses.
     """
 
     addresses: dict[str, str] = {}
     incarnation: int = 0
+    former: dict[str, int] = {}
 
 
 def announced(text: str) -> Announced:
@@ -36,7 +43,7 @@ def announced(text: str) -> Announced:
     >>> announced('{"addresses": {"rocketmq": "10.0.0.5:8081"}}').addresses
     {'rocketmq': '10.0.0.5:8081'}
     >>> announced("")
-    Announced(addresses={}, incarnation=0)
+    Announced(addresses={}, incarnation=0, former={})
     """
     try:
         return msgspec.json.decode(text, type=Announced) if text else Announced()
@@ -44,14 +51,27 @@ def announced(text: str) -> Announced:
         return Announced()
 
 
-def next_incarnation(addresses: Mapping[str, str], nodes: Sequence[NodeSeen]) -> int:
-    """Return a number that no node at one of these addresses has announced last."""
-    former = [one for one in map(announced, [node.served_at for node in nodes]) if _meet(one.addresses, addresses)]
-    return max([one.incarnation for one in former], default=-1) + 1
+def next_announced(addresses: Mapping[str, str], own: int, nodes: Sequence[NodeSeen]) -> Announced:
+    """Return what a node announces at these addresses, with an incarnation that none there has announced last.
+
+    A slot goes from node to node, so what others announced in it is kept: they may look for it after their next start.
+    """
+    marks = _marks(addresses)
+    told = {node.node: _incarnations(announced(node.served_at)) for node in nodes}
+    last = max([one[mark] for one in told.values() for mark in marks & one.keys()], default=-1)
+    others = [(mark, number) for mark, number in told.get(own, {}).items() if mark not in marks]
+    return Announced(dict(addresses), last + 1, dict(others[-_FORMER_MAX:]))
 
 
-def _meet(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    return any(other.get(wire) == address for wire, address in one.items())
+def _incarnations(told: Announced) -> dict[str, int]:
+    """Return the incarnations that are known from one slot, by marks; the newest stand last."""
+    return told.former | dict.fromkeys(_marks(told.addresses), told.incarnation)
+
+
+def _marks(addresses: Mapping[str, str]) -> set[str]:
+    """Return short marks of addresses: a node's row is written by each of its flushes."""
+    named = [f"{wire} {address}" for wire, address in sorted(addresses.items())]
+    return {hashlib.blake2b(one.encode(), digest_size=_MARK_BYTES).hexdigest() for one in named}
 
 
 def candidates(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple[NodeAddress, ...]:
