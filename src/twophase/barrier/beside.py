@@ -79,16 +79,21 @@ class Block:
     def __exit__(
         self, kind: type[BaseException] | None, seen: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the block; raises OutsideTransaction, as `end` returns it."""
-        outside = self.end(seen)
+        """End a branch's block; raises OutsideTransaction, as `end` returns it.
+
+        A branch's error becomes an answer. So a framework ends its dependencies as after a success, and one of them
+        may commit its session.
+        """
+        outside = self.end(seen, keep_unwritten=seen is not None)
         if outside is not None:
             raise outside
 
-    def end(self, seen: BaseException | None) -> OutsideTransaction | None:
-        """Allow everything again.
+    def end(self, seen: BaseException | None, *, keep_unwritten: bool = False) -> OutsideTransaction | None:
+        """Allow everything again, except to write refused changes of a session.
 
         Arguments:
             seen: what the code raised.
+            keep_unwritten: refuse later what sessions hold although the code raised.
 
         Returns:
             The error of a block that ended well, and left or closed a session with unwritten changes. They would be
@@ -102,9 +107,10 @@ class Block:
             self._elsewhere.release()
         sessions, self.sessions = self.sessions, {}
         outside = None if seen is not None else self.lost
-        if seen is None and outside is None and sessions:
+        if sessions and (keep_unwritten or seen is None):
             from twophase.barrier.adapters import sqlalchemy_beside  # noqa: PLC0415 -- an extra
 
-            outside = sqlalchemy_beside.unwritten(self.handle, sessions.values())
+            unwritten = sqlalchemy_beside.keep_unwritten(self.handle, sessions.values())
+            outside = (outside or unwritten) if seen is None else None
         self.handle = None
         return outside

@@ -95,7 +95,57 @@ def test_a_branchs_global_session_of_flask_is_refused(engine: Engine, file: Path
 
     answers = [app.test_client().post("/in", query_string=branch_query("g")) for _ in range(2)]
     assert [(one.status_code, one.get_json()["code"]) for one in answers] == [(500, "TP-5014")] * 2
-    assert rows(file)[1] == 0
+    assert rows(file) == (0, 0)
+
+
+class Work:
+    """A unit of work, in which FastAPI's injection does not show a session."""
+
+    def __init__(self, db: Annotated[Session, Depends(session)]) -> None:
+        self.db = db
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_what_a_branch_that_failed_left_in_a_session_is_not_committed_behind_its_answer(
+    engine: Engine, file: Path, refuses: bool
+) -> None:
+    """The dependency sees no error, because the branch has answered it.
+
+    Each call would leave another row.
+    """
+    app = FastAPI()
+    app.dependency_overrides = {engine_of: lambda: engine}
+
+    @app.post("/in")
+    @on_fastapi.branch(engine)
+    def receive(_connection: Connection, work: Annotated[Work, Depends()]) -> None:
+        work.db.add(Order())
+        if refuses:
+            raise on_fastapi.BranchRefused("no stock")
+
+    with TestClient(app) as client:
+        for _ in range(2):
+            with pytest.raises(OutsideTransaction, match=r"changes of Order that were refused when their block ended"):
+                client.post("/in", params=branch_query("g"))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        answer = client.post("/in", params=branch_query("g"))
+    assert answer.status_code == (409 if refuses else 500)
+    assert rows(file) == (0, 0)
+
+
+def test_a_session_whose_changes_were_refused_is_as_new_after_a_rollback(engine: Engine, file: Path) -> None:
+    with Session(engine) as db:
+        with pytest.raises(OutsideTransaction, match="the block ended while"):
+            once(engine, branch_query("g"), lambda _: db.add(Order()))
+        db.add(Order())
+        with pytest.raises(OutsideTransaction, match="were refused"):
+            db.commit()
+        db.rollback()
+        db.add(Order())
+        db.commit()
+        db.add(Order())
+        db.commit()
+    assert rows(file) == (2, 0)
 
 
 def test_a_producers_injected_session_of_fastapi_is_refused(engine: Engine, file: Path) -> None:

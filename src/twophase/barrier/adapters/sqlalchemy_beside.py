@@ -2,7 +2,8 @@
 
 They are seen by listeners to every Engine and every Session, which are added with the first block. A statement that
 writes is refused before it is executed. What a session still holds when the block ends is refused then: it would be
-written behind the commit, or never. So is what one on the block's connection holds when it is closed.
+written behind the commit, or never. So is what one on the block's connection holds when it is closed. What was refused
+stays refused: a dependency of a framework may commit its session behind the branch's answer, with each call again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _ALLOW: Final = (
     f"Where a write may stay although the block fails, such as a log, give its engine or connection the execution "
     f"option {ALLOWED}=True."
 )
+_KEPT: Final = "_twophase_kept"
+"""The attribute of a Session with the objects whose changes may not be written."""
 _adding: Final = threading.Lock()
 _added: Final[set[str]] = set()
 """The parts of SQLAlchemy that have the listeners: `core`, `orm`."""
@@ -48,6 +51,7 @@ def watch() -> None:
 
             event.listen(Session, "after_transaction_create", _after_transaction_create)
             event.listen(Session, "transient_to_pending", _transient_to_pending)
+            event.listen(Session, "before_flush", _before_flush)
             _added.add("orm")
 
 
@@ -105,30 +109,62 @@ def _close(session: Any, block: Block) -> None:
     """
     vars(session).pop("close", None)
     if block.is_open and block.lost is None and id(sys.exc_info()[1]) in (id(None), block.handled):
-        block.lost = unwritten(block.handle, [session], "a Session was closed that")
+        block.lost = unwritten(block.handle, session, "a Session was closed that")
     session.close()
 
 
-def unwritten(
-    handle: Any, sessions: Iterable[Any], when: str = "the block ended while a Session"
-) -> OutsideTransaction | None:
-    """Return the error for sessions that hold unwritten changes."""
+def keep_unwritten(handle: Any, sessions: Iterable[Any]) -> OutsideTransaction | None:
+    """Refuse the unwritten changes of sessions, now and later.
+
+    They can be dropped, by `rollback` or `expunge`.
+
+    Returns:
+        The error for the first of them; None without any.
+    """
+    first: OutsideTransaction | None = None
     for session in sessions:
-        changed = [*session.new, *session.deleted, *(one for one in session.dirty if session.is_modified(one))]
-        bind = _bind_of(session, changed)
-        if not changed or (bind is not None and bind.get_execution_options().get(ALLOWED)):
-            continue
-        what = f"{when} held changes of {_classes(changed)} that were not written"
-        if isinstance(bind, Connection) and _is_inside(handle, bind):
-            return OutsideTransaction(
-                f"{what}.", remedy="Call `flush()` or `commit()` of the Session at the end of the block."
-            )
-        return OutsideTransaction(
-            f"{what}, and it is outside the transaction.",
-            remedy="Use a Session on what the block or function is given, `Session(connection)`, and flush it. "
-            f"{_ALLOW}",
+        error = unwritten(handle, session)
+        if error is not None:
+            vars(session)[_KEPT] = _changed(session)
+            first = first or error
+    return first
+
+
+def _before_flush(session: Any, _context: Any, _instances: Any) -> None:
+    """Refuse to write what a block has refused; raises OutsideTransaction."""
+    kept = vars(session).get(_KEPT)
+    if kept is None:
+        return
+    ids = {id(one) for one in kept}
+    still = [one for one in _changed(session) if id(one) in ids]
+    if still:
+        raise OutsideTransaction(
+            f"the Session holds changes of {_classes(still)} that were refused when their block ended.",
+            remedy="Call `rollback()` or `expunge()` of the Session, which drops them. Write in the next block on what "
+            "it is given.",
         )
-    return None
+    del vars(session)[_KEPT]
+
+
+def unwritten(handle: Any, session: Any, when: str = "the block ended while a Session") -> OutsideTransaction | None:
+    """Return the error for a session that holds unwritten changes."""
+    changed = _changed(session)
+    bind = _bind_of(session, changed)
+    if not changed or (bind is not None and bind.get_execution_options().get(ALLOWED)):
+        return None
+    what = f"{when} held changes of {_classes(changed)} that were not written"
+    if isinstance(bind, Connection) and _is_inside(handle, bind):
+        return OutsideTransaction(
+            f"{what}.", remedy="Call `flush()` or `commit()` of the Session at the end of the block."
+        )
+    return OutsideTransaction(
+        f"{what}, and it is outside the transaction.",
+        remedy=f"Use a Session on what the block or function is given, `Session(connection)`, and flush it. {_ALLOW}",
+    )
+
+
+def _changed(session: Any) -> list[Any]:
+    return [*session.new, *session.deleted, *(one for one in session.dirty if session.is_modified(one))]
 
 
 def _bind_of(session: Any, changed: list[Any]) -> Any:
