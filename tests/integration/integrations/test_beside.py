@@ -148,6 +148,25 @@ def test_a_session_whose_changes_were_refused_is_as_new_after_a_rollback(engine:
     assert rows(file) == (2, 0)
 
 
+def test_a_row_whose_change_was_refused_can_be_changed_after_a_rollback(engine: Engine) -> None:
+    with Session(engine) as db:
+        order = Order()
+        db.add(order)
+        db.commit()
+        first = order.id
+        db.commit()
+
+        def receive(_connection: Connection) -> None:
+            order.id += 10
+
+        with pytest.raises(OutsideTransaction, match="the block ended while"):
+            once(engine, branch_query("g"), receive)
+        db.rollback()
+        order.id = first + 20
+        db.commit()
+        assert db.query(Order.id).all() == [(first + 20,)]
+
+
 def test_a_producers_injected_session_of_fastapi_is_refused(engine: Engine, file: Path) -> None:
     """The dependency commits when the request has ended well, which it has not."""
     app = FastAPI()

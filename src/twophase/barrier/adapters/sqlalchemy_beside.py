@@ -52,6 +52,7 @@ def watch() -> None:
             event.listen(Session, "after_transaction_create", _after_transaction_create)
             event.listen(Session, "transient_to_pending", _transient_to_pending)
             event.listen(Session, "before_flush", _before_flush)
+            event.listen(Session, "after_soft_rollback", _after_soft_rollback)
             _added.add("orm")
 
 
@@ -135,8 +136,7 @@ def _before_flush(session: Any, _context: Any, _instances: Any) -> None:
     kept = vars(session).get(_KEPT)
     if kept is None:
         return
-    ids = {id(one) for one in kept}
-    still = [one for one in _changed(session) if id(one) in ids]
+    still = _still_changed(session, kept)
     if still:
         raise OutsideTransaction(
             f"the Session holds changes of {_classes(still)} that were refused when their block ended.",
@@ -144,6 +144,18 @@ def _before_flush(session: Any, _context: Any, _instances: Any) -> None:
             "it is given.",
         )
     del vars(session)[_KEPT]
+
+
+def _after_soft_rollback(session: Any, _previous: Any) -> None:
+    """Allow what is changed anew behind a rollback."""
+    kept = vars(session).get(_KEPT)
+    if kept is not None and not _still_changed(session, kept):
+        del vars(session)[_KEPT]
+
+
+def _still_changed(session: Any, kept: list[Any]) -> list[Any]:
+    ids = {id(one) for one in kept}
+    return [one for one in _changed(session) if id(one) in ids]
 
 
 def unwritten(handle: Any, session: Any, when: str = "the block ended while a Session") -> OutsideTransaction | None:

@@ -16,7 +16,6 @@ import msgspec
 from twophase.coordinator.queues.contract import HTTP, NodeAddress
 from twophase.stores.rows import NodeSeen
 
-
 _FORMER_MAX: Final = 16
 _MARK_BYTES: Final = 4
 
@@ -52,9 +51,10 @@ def announced(text: str) -> Announced:
 
 
 def next_announced(addresses: Mapping[str, str], own: int, nodes: Sequence[NodeSeen]) -> Announced:
-    """Return what a node announces at these addresses, with an incarnation that none there has announced last.
+    """Return what a node announces at these addresses.
 
-    A slot goes from node to node, so what others announced in it is kept: they may look for it after their next start.
+    No node at one of them has announced this incarnation last. A slot goes from node to node, so what others announced
+    in it is kept: they may look for it after their next start.
     """
     marks = _marks(addresses)
     told = {node.node: _incarnations(announced(node.served_at)) for node in nodes}
@@ -64,7 +64,7 @@ def next_announced(addresses: Mapping[str, str], own: int, nodes: Sequence[NodeS
 
 
 def _incarnations(told: Announced) -> dict[str, int]:
-    """Return the incarnations that are known from one slot, by marks; the newest stand last."""
+    """Return the incarnations known from one slot, by marks; the newest is last."""
     return told.former | dict.fromkeys(_marks(told.addresses), told.incarnation)
 
 
