@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import sys
+import types
 from typing import Any, Final
 
 from twophase.barrier.outer import outer_of
@@ -55,6 +56,13 @@ _ASYNC: Final = frozenset(
 )
 
 
+_SESSION_MAKERS: Final = (
+    ("sqlalchemy.orm", "sessionmaker"),
+    ("sqlalchemy.ext.asyncio", "async_sessionmaker"),
+    ("sqlalchemy.ext.asyncio", "async_scoped_session"),
+)
+"""Classes that give out sessions and are taken for none, by module and name."""
+_FUNCTIONS: Final = frozenset({types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial})
 _ENGINES: Final = frozenset({_Kind.ENGINE, _Kind.ASYNC_ENGINE})
 
 
@@ -120,18 +128,36 @@ def _below(value: Any) -> Any:
     return value
 
 
-def refuse_url(engine: Any) -> None:
-    """Refuse a URL, which types cannot distinguish from a Django alias.
+def refuse_no_engine(engine: Any) -> None:
+    """Refuse what is plainly no engine, such as a URL or a maker of sessions.
 
-    A route calls it when it is made; otherwise the error would appear only after a crash, at the first check-back.
+    A route calls it when it is made; otherwise the error would appear only after a crash, at the first check-back. An
+    object of another type passes: a proxy may have no engine behind it yet.
 
     Raises:
-        UnsupportedEngine: it is a URL.
+        UnsupportedEngine: it is a URL, None, a class, a function, a maker of sessions, or the blocking side of an
+            async engine.
     """
-    # Not isinstance, which opens a proxy (`flask.current_app`'s database) before there is anything behind it.
-    if issubclass(type(engine), str) and "://" in engine:
-        # Not shown: it may hold a password.
+    class_: Any = type(engine)  # not isinstance, which opens a proxy (`flask.current_app`'s database)
+    # Types cannot distinguish a URL from a Django alias. It is not shown: it may hold a password.
+    if issubclass(class_, str) and "://" in engine:
         raise UnsupportedEngine("A URL is not an engine; give `sqlalchemy.create_engine(url)`.")
+    if engine is None or class_ in _FUNCTIONS or issubclass(class_, type):
+        what = "None" if engine is None else "A class" if issubclass(class_, type) else "A function"
+        raise UnsupportedEngine(f"{what} is not an engine; give the engine itself.")
+    if _is_of(class_, *_SESSION_MAKERS):
+        raise UnsupportedEngine(f"{class_.__name__} makes sessions and is not an engine; give the engine they use.")
+    if _kind_of(class_) is _Kind.ENGINE and engine.dialect.is_async:
+        raise UnsupportedEngine("This Engine is inside an AsyncEngine; give the AsyncEngine itself.")
+
+
+def _is_of(class_: type, *names: tuple[str, str]) -> bool:
+    """Return True for a class that derives from one of these, by module and name.
+
+    No module is imported.
+    """
+    loaded = [getattr(sys.modules.get(module), name, None) for module, name in names]
+    return issubclass(class_, tuple(one for one in loaded if one is not None))
 
 
 def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> SyncTransaction:
@@ -172,7 +198,7 @@ def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> Sync
             from twophase.barrier.adapters.pymysql import PymysqlTransaction  # noqa: PLC0415 -- an extra
 
             return PymysqlTransaction(engine)
-    refuse_url(engine)
+    refuse_no_engine(engine)
     if isinstance(engine, str) and "django.db" in sys.modules:
         from twophase.barrier.adapters.django import DjangoTransaction  # noqa: PLC0415 -- an extra
 

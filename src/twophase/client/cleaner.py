@@ -21,7 +21,7 @@ from twophase.barrier.asking import LOCK_TIMEOUT_MS
 from twophase.barrier.bounded_cleaning import Agree, Alone, CleanedSome, Rest, clean_some
 from twophase.barrier.cleaning import KEEP_LEAST_MS, KEEP_MS
 from twophase.barrier.dialect import DEFAULT_TABLE, validate_table
-from twophase.barrier.open import aopen_transaction, is_async, open_transaction
+from twophase.barrier.open import aopen_transaction, is_async, open_transaction, refuse_no_engine
 from twophase.barrier.transaction import aperform, perform
 from twophase.client.horizons import Frozen, agree
 from twophase.core.address import shown_address
@@ -66,7 +66,9 @@ class BarrierCleaner:
 
         Raises:
             ConfigurationError: no coordinator, one that is no http address, too short a `keep`, or a wrong table.
+            UnsupportedEngine: a URL, or plainly no engine.
         """
+        refuse_no_engine(engine)
         if isinstance(coordinators, str) or not coordinators:
             raise ConfigurationError("coordinators: name every coordinator that uses this table, as a list.")
         wrong = next(

@@ -57,7 +57,7 @@ from twophase.barrier.http_answer import (
     asheltered,
     sheltered,
 )
-from twophase.barrier.open import is_async, refuse_url
+from twophase.barrier.open import is_async, refuse_no_engine
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, encoded_path, http_call
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import FunctionRefused, StoreError, Unavailable
@@ -133,9 +133,9 @@ def check_router(
     Raises:
         ConfigurationError: the table's name cannot be one, a key cannot be one, or `lock_timeout` is less than a
             millisecond.
-        UnsupportedEngine: the engine is a URL.
+        UnsupportedEngine: the engine is a URL, or plainly none, such as a maker of sessions.
     """
-    refuse_url(engine)
+    refuse_no_engine(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     router = APIRouter()
 

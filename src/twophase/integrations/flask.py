@@ -33,7 +33,7 @@ from twophase.barrier.branch_answer import Framework, aanswer_branch, answer_bra
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.effect import await_end, require_answered, require_blocking
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_check_back, sheltered
-from twophase.barrier.open import refuse_url
+from twophase.barrier.open import refuse_no_engine
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import StoreError, Unavailable
@@ -110,9 +110,9 @@ def check_blueprint(
     Raises:
         ConfigurationError: the table's name cannot be one, a key cannot be one, or `lock_timeout` is less than a
             millisecond.
-        UnsupportedEngine: the engine is a URL.
+        UnsupportedEngine: the engine is a URL, or plainly none, such as a maker of sessions.
     """
-    refuse_url(engine)
+    refuse_no_engine(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     blueprint = Blueprint("twophase", __name__)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, get_origin
 
 from twophase.barrier.dialect import validate_table
-from twophase.barrier.open import is_async, is_outside, refuse_url
+from twophase.barrier.open import is_async, is_outside, refuse_no_engine
 from twophase.barrier.signing import Keys
 from twophase.core.errors import FunctionRefused, OutsideTransaction
 from twophase.core.signature import known_keys
@@ -33,9 +33,9 @@ def is_coroutine_branch(engine: Any, function: Callable[..., object], *, follow_
     Raises:
         FunctionRefused: one is async and the other is not, the function yields, or its first argument is plainly not
             for a connection.
-        UnsupportedEngine: the engine is a URL.
+        UnsupportedEngine: the engine is a URL, or plainly none, such as a maker of sessions.
     """
-    refuse_url(engine)
+    refuse_no_engine(engine)
     if not callable(function):
         raise FunctionRefused(_BARE)
     if _yields(function):

@@ -40,7 +40,7 @@ from twophase.barrier.http_answer import (
     asheltered,
     sheltered,
 )
-from twophase.barrier.open import is_async, refuse_url
+from twophase.barrier.open import is_async, refuse_no_engine
 from twophase.barrier.parameters import one_value
 from twophase.barrier.signing import Keys, ReceivedCall, accept, grpc_call
 from twophase.core.errors import CallNotSigned, FunctionRefused
@@ -151,9 +151,9 @@ def check_handler(
     Raises:
         ConfigurationError: the table's name cannot be one, a key cannot be one, or `lock_timeout` is less than a
             millisecond.
-        UnsupportedEngine: the engine is a URL.
+        UnsupportedEngine: the engine is a URL, or plainly none, such as a maker of sessions.
     """
-    refuse_url(engine)
+    refuse_no_engine(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     return _Check(method, engine, policy, asynchronous=False)
 
@@ -168,7 +168,7 @@ def acheck_handler(
     keys: Keys | None = None,
 ) -> grpc.GenericRpcHandler:
     """`check_handler` for a `grpc.aio.server`; a blocking engine is asked in a thread."""
-    refuse_url(engine)
+    refuse_no_engine(engine)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
     return _Check(method, engine, policy, asynchronous=True)
 

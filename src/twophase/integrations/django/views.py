@@ -19,7 +19,7 @@ from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch_answer import aanswer_branch, answer_branch
 from twophase.barrier.dialect import DEFAULT_TABLE
 from twophase.barrier.http_answer import CheckBackPolicy, HttpReply, answer_check_back, sheltered
-from twophase.barrier.open import refuse_url
+from twophase.barrier.open import refuse_no_engine
 from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, http_call, path_of_wsgi
 from twophase.core.signature import SigningKey, known_keys
 from twophase.integrations.django.failures import DjangoFailures
@@ -67,9 +67,9 @@ def check_view(
     Raises:
         ConfigurationError: the table's name cannot be one, a key cannot be one, or `lock_timeout` is less than a
             millisecond.
-        UnsupportedEngine: the engine is a URL.
+        UnsupportedEngine: the engine is a URL, or plainly none, such as a maker of sessions.
     """
-    refuse_url(alias)
+    refuse_no_engine(alias)
     policy = CheckBackPolicy.of(table, lock_timeout, require_identity=require_identity, keys=keys)
 
     @transaction.non_atomic_requests(using=alias)
