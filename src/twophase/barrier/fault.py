@@ -65,6 +65,28 @@ _MYSQL = {
 }
 _TIMEOUTS = {"SQLSTATE 57014", "MySQL error 1969", "MySQL error 3024"}
 """The codes of a statement that took too long, whatever it waited for."""
+_GONE = {
+    "SQLSTATE 57P01",  # admin_shutdown
+    "SQLSTATE 57P02",  # crash_shutdown
+    "SQLSTATE 57P03",  # cannot_connect_now
+    "SQLSTATE 57P05",  # idle_session_timeout
+    "SQLSTATE 25P03",  # idle_in_transaction_session_timeout
+    "SQLSTATE 25P04",  # transaction_timeout
+    "MySQL error 0",  # PyMySQL: the connection is closed
+    "MySQL error 1053",  # server shutdown in progress
+    "MySQL error 1927",  # MariaDB: connection was killed
+    "MySQL error 2006",  # server has gone away
+    "MySQL error 2013",  # lost connection during query
+    "MySQL error 2055",  # the same, with the system's error
+    "MySQL error 4031",  # MySQL: disconnected because of inactivity
+}
+"""The codes of a statement whose connection has ended."""
+_CONNECTION_EXCEPTION = "SQLSTATE 08"
+_CLOSED = ("connection is closed", "has been released back to the pool")
+"""Texts of psycopg and asyncpg without a code.
+
+asyncpg's pool takes a connection back that the server closes.
+"""
 _SQLITE_PRIMARY = {5: Fault.BUSY, 6: Fault.BUSY}  # SQLITE_BUSY, SQLITE_LOCKED, with all their extended codes
 _SQLITE_EXTENDED = {2067: Fault.DUPLICATE, 1555: Fault.DUPLICATE}  # SQLITE_CONSTRAINT_UNIQUE, _PRIMARYKEY
 _SQLITE_MISSING = ("no such table", "no such column", "has no column named", "unknown database")
@@ -159,6 +181,29 @@ def timed_out(error: BaseException) -> bool:
     One that met a lock or a deadlock is another kind.
     """
     return code_of(error) in _TIMEOUTS
+
+
+def connection_ended(error: BaseException) -> bool:
+    """Recognise a statement whose connection has ended, as far as its library says so.
+
+    >>> connection_ended(ConnectionResetError()), connection_ended(ValueError())
+    (True, False)
+    """
+    code = code_of(error)
+    return (
+        code in _GONE
+        or code.startswith(_CONNECTION_EXCEPTION)
+        or any(
+            # SQLAlchemy says it of every driver.
+            getattr(one, "connection_invalidated", False) is True
+            or isinstance(one, ConnectionError)
+            or (
+                type(one).__name__ in ("InterfaceError", "OperationalError")
+                and any(words in str(one) for words in _CLOSED)
+            )
+            for one in _chain(error)
+        )
+    )
 
 
 def described(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
-from twophase.barrier.fault import code_of
+from twophase.barrier.fault import code_of, connection_ended
 from twophase.barrier.first_look import refusal_of, require_table, table_missing
 from twophase.barrier.primary import require_primary
 from twophase.barrier.transaction import Row, Steps, say
@@ -246,6 +246,12 @@ def verify_row(
                 f"The last look at the barrier row is not allowed ({code_of(error)}).",
                 gid=gid,
                 remedy="Grant select, insert and update on the barrier table to the user of this transaction.",
+            ) from error
+        if connection_ended(error):
+            raise TransactionLost(
+                f"The connection to the database ended before COMMIT ({code_of(error)}).",
+                gid=gid,
+                remedy="Look for the reason in the database's log, or in a pooler or network in between.",
             ) from error
         raise TransactionLost(gid=gid) from error
     if not rows:

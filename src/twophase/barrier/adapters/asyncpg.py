@@ -44,7 +44,7 @@ class AsyncpgTransaction:
         self._ended = True
 
     async def rollback(self) -> None:
-        if self._ended or self._connection.is_closed():
+        if self._ended or self._is_closed():
             return
         was_unclear, self._unclear = self._unclear, True  # also where a cancellation cuts this off
         with contextlib.suppress(PostgresError, InterfaceError, OSError):
@@ -53,8 +53,18 @@ class AsyncpgTransaction:
             await self._transaction.rollback()
             self._unclear = was_unclear
 
+    def _is_closed(self) -> bool:
+        """Return True where the connection has ended.
+
+        A pool has then taken it back, and asyncpg refuses every call about it.
+        """
+        try:
+            return bool(self._connection.is_closed())
+        except InterfaceError:
+            return True
+
     async def close(self) -> None:
-        if self._unclear:
+        if self._unclear and not self._is_closed():
             self._connection.terminate()
         if self._pool is not None:
             await self._pool.release(self._connection)
