@@ -1,6 +1,6 @@
-"""The barrier is asked without another connection of the pool.
+"""The application holds a pool's connection itself.
 
-The application holds the pool's only connection itself.
+The barrier is asked without another one, and what dies there is replaced.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import create_engine, event, text
+from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -20,6 +20,7 @@ from twophase import AsyncMessage, Message, Progress
 RECEIVER = "http://bank-b/transfer-in"
 ENGINES = pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
 ASYNC_ENGINES = pytest.mark.kinds(where=lambda kind: kind.name.endswith("async engine"))
+MARIADB = pytest.mark.kinds(where=lambda kind: kind.name == "mysql engine")
 POSTGRES = pytest.mark.kinds(where=lambda kind: kind.name == "postgresql engine")
 
 
@@ -101,6 +102,31 @@ def test_a_block_whose_rollback_failed_is_not_committed(bank: Bank, coordinator:
         fail_on_the_only_connection(bank, message, of="session", rollback_fails=True)
     assert bank.ledger.balance() == 100
     assert (message.state, coordinator.operations) == (Progress.ROLLED_BACK, ["prepare", "abort"])
+
+
+@MARIADB
+def test_a_connection_that_dies_before_its_settings_are_put_back_is_replaced(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    """SQLAlchemy begins a transaction with that statement, and keeps it for open."""
+    ledger = bank.ledger
+
+    def die_once(connection: Connection, _cursor: object, statement: str, *_: object) -> None:
+        if "set session wait_timeout = cast" in statement:
+            event.remove(connection, "before_cursor_execute", die_once)
+            for (number,) in ledger.run(
+                "select id from information_schema.processlist where db = database() and id <> connection_id()"
+            ):
+                ledger.run(f"kill {number}")
+
+    with bank.engine.connect() as connection:
+        event.listen(connection, "before_cursor_execute", die_once)
+        for _ in range(2):
+            with Message(coordinator.url).add(RECEIVER).transaction(connection, CHECK):
+                connection.execute(text(TRANSFER))
+        assert not connection.in_transaction()
+    assert ledger.balance() == 40
+    assert coordinator.operations == ["prepare", "submit"] * 2
 
 
 def _fails(_: object) -> None:

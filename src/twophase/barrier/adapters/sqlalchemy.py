@@ -194,6 +194,8 @@ class ConnectionTransaction:
             self._unclear = True
         if self._unclear and not self._connection.closed:
             self._connection.invalidate()
+            with suppress(Exception):  # of a listener
+                self._connection.rollback()  # SQLAlchemy keeps the transaction of a discarded connection open
         if self._owned:
             self._connection.close()
 
