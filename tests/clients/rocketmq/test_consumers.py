@@ -150,6 +150,9 @@ async def test_a_delayed_message_is_taken_back(server: Serving, start: Start) ->
     again = await program.do("recall", name="producer", topic=TOPIC, handle=receipt["recall_handle"])
     assert again["message_id"] == receipt["message_id"], "the first answer may have been lost"
 
+    with pytest.raises(Failed, match="no message 'queue-unknown'"):  # so it is with one that is kept no longer
+        await program.do("recall", name="producer", topic=TOPIC, handle=f"queue-unknown:{receipt['message_id']}")
+
 
 @pytest.mark.parametrize("command", ["go"], indirect=True)  # instead of the recall that this client does not have
 async def test_a_delayed_message_is_stopped_by_an_operator(server: Serving, start: Start) -> None:

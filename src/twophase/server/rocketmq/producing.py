@@ -126,8 +126,8 @@ class Producing:
         client.caller.require_gid(transaction_id)
         try:
             await self._queues.recall(topic.namespace, topic.name, transaction_id, client.caller.owner)
-        except UnknownMessage as error:
-            raise Refused(Code.MESSAGE_NOT_FOUND, error.message) from error
+        except UnknownMessage as error:  # Python's client takes MESSAGE_NOT_FOUND for a success
+            raise Refused(Code.NOT_FOUND, error.message) from error
         except StateConflict as error:
             raise Refused(Code.BAD_REQUEST, error.message) from error
         return encode_recalled(message_id)

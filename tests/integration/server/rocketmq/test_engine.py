@@ -145,7 +145,7 @@ async def test_a_recall_tells_nothing_about_another_owners_message(tmp_path: Pat
         gid = (await shop.ask("SendMessage", messages=[message()])).entries[0].transaction_id
         asked = {"topic": kind("Resource")(name=TOPIC), "recall_handle": f"{gid}:01AB"}
         assert await shop.code("RecallMessage", **asked) == Code.BAD_REQUEST
-        assert await eve.code("RecallMessage", **asked) == Code.MESSAGE_NOT_FOUND
+        assert await eve.code("RecallMessage", **asked) == Code.NOT_FOUND
         await shop.close()
         await eve.close()
 
