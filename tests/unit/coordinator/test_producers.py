@@ -88,6 +88,34 @@ async def test_one_that_does_not_answer_is_followed_by_another(harness: Harness,
     assert await harness.state(id_) is State.FAILED
 
 
+async def test_all_messages_of_one_that_does_not_answer_go_to_another_at_once(
+    harness: Harness, queueing: Queueing
+) -> None:
+    silent, other = Asked("a"), Asked("b")
+    queueing.queues.attach(silent)
+    queueing.queues.attach(other)
+    for number in range(10):
+        await queueing.half(order(f"{number}"), client_id="a")
+    harness.clock.advance(1_100)
+    await asked(harness, silent, 10)
+
+    harness.clock.advance(harness.settings.producer_answer_ms + 100)
+
+    await asked(harness, other, 10)
+    assert len(silent.questions) == 10
+
+
+async def test_each_of_several_is_asked_before_one_that_did_not_answer(harness: Harness, queueing: Queueing) -> None:
+    clients = [Asked(id_) for id_ in "abc"]
+    for client in clients:
+        queueing.queues.attach(client)
+    await queueing.half(order("1"), client_id="a")
+    harness.clock.advance(1_100)
+    for turn, client in [(1, one) for one in clients] + [(2, one) for one in clients]:
+        await asked(harness, client, turn)
+        harness.clock.advance(harness.settings.producer_answer_ms + 100)
+
+
 async def test_nobody_there_is_no_try_and_the_next_to_attach_is_asked_at_once(
     harness: Harness, queueing: Queueing
 ) -> None:

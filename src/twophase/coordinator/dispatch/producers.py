@@ -34,6 +34,9 @@ _AWAY_MS: Final = 30_000
 """Pause before a message whose producers are away is looked at again."""
 _WAITING_MAX: Final = 100_000
 """Messages that are remembered for an attach; others wait for their time."""
+_SILENT_MAX: Final = 4_096
+"""Messages of which it is remembered who did not answer."""
+_SILENT_OF_ONE_MAX: Final = 16
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -104,6 +107,8 @@ class Producers:
         """The number of those that a client has, by client id."""
         self._unknown: set[tuple[str, str]] = set()
         """Answers "unknown" that are being stored, by gid and caller."""
+        self._silent: dict[str, tuple[str, ...]] = {}
+        """The clients that did not answer in time, by gid, the last one last."""
         self._waiting: dict[str, dict[str, None]] = {}
         """The gids of messages by the name whose clients are away or busy.
 
@@ -147,9 +152,9 @@ class Producers:
         name, preferred = names_in(active.message.check_url)
         now_ms = self._clock.now_ms()
         self._forget(active.message.gid)
-        before = self._take_back(active.message.gid)
+        self._give_up(active.message.gid)
         question = Question(_queue_message(active), active.message.gid, active.attempts)
-        for client in self._in_turn(name, preferred, before, now_ms):
+        for client in self._in_turn(name, preferred, active.message.gid, now_ms):
             if client.ask(question):
                 until_ms = now_ms + self._settings.producer_answer_ms
                 self._asked[active.message.gid] = _Asked(name, client, until_ms)
@@ -201,6 +206,7 @@ class Producers:
         Returns how long the message's question was with a client, in milliseconds; None for no question.
         """
         self._forget(gid)
+        self._silent.pop(gid, None)
         asked = self._take_back(gid)
         if asked is None:
             return None
@@ -240,10 +246,10 @@ class Producers:
             if not self._waiting[name]:
                 del self._waiting[name]
 
-    def _in_turn(self, name: str, preferred: str, before: _Asked | None, now_ms: int) -> list[Client]:
+    def _in_turn(self, name: str, preferred: str, gid: str, now_ms: int) -> list[Client]:
         """Return the clients that may be asked.
 
-        The message's own is first, and the one that did not answer is last.
+        The message's own is first, and those that did not answer are last, in the order in which they were asked.
         """
         clients = self._clients.get(name)
         if not clients:
@@ -251,8 +257,8 @@ class Producers:
         self._expire(now_ms)
         asked_max = self._settings.producer_asked_max
         free = [one.client for id_, one in clients.items() if self._questions.get(id_, 0) < asked_max]
-        silent = before.client.client_id if before is not None else ""
-        return sorted(free, key=lambda one: (one.client_id == silent, one.client_id != preferred))
+        silent = {id_: turn for turn, id_ in enumerate(self._silent.get(gid, ()), 1)}
+        return sorted(free, key=lambda one: (silent.get(one.client_id, 0), one.client_id != preferred))
 
     def _take_back(self, gid: str) -> _Asked | None:
         """Count a message's question no longer; return it, if a client has it."""
@@ -264,6 +270,20 @@ class Producers:
                 del self._questions[id_]
         return asked
 
+    def _give_up(self, gid: str) -> None:
+        """Count a message's question no longer, if a client has it.
+
+        That client is asked about the message after all others from now on.
+        """
+        asked = self._take_back(gid)
+        if asked is None:
+            return
+        id_ = asked.client.client_id
+        before = [one for one in self._silent.pop(gid, ()) if one != id_]
+        self._silent[gid] = (*before[1 - _SILENT_OF_ONE_MAX :], id_)
+        if len(self._silent) > _SILENT_MAX:
+            del self._silent[next(iter(self._silent))]
+
     def _expire(self, now_ms: int) -> None:
         """Take back the questions whose time is over, the oldest first.
 
@@ -274,7 +294,7 @@ class Producers:
             gid = next(iter(self._asked))
             if now_ms <= self._asked[gid].until_ms <= last_ms:
                 return
-            self._take_back(gid)
+            self._give_up(gid)
 
     def _ask_waiting(self, name: str) -> None:
         """Ask about messages that waited, as far as the name's clients are free."""
