@@ -510,6 +510,44 @@ def test_the_stop_that_decided_it_is_named_once() -> None:
     assert "Parked by eve" in happened
 
 
+def test_a_stop_that_was_refused_before_the_one_that_decided_is_not_told_as_one() -> None:
+    refused = ShownAttempt(NOW - 3_000, "operator", result="stop", error="stopped by eve")
+    decided = ShownAttempt(NOW - 2_000, "operator", result="stop", error="stopped by eve")
+    reason = "stopped by eve; the producer, asked first, answered unknown"
+    stopped = message("failed", decided_by="operator", reason=reason, finished_ms=NOW - 1_000, log=[refused, decided])
+
+    happened = explain(stopped, NOW).happened
+
+    assert happened[0].startswith("A stop was asked for, and has not stopped it: 'stopped by eve', at ")
+    assert happened[1].startswith("An operator decided it at ")
+    assert " ".join(happened).count("topped by eve") == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("succeed", ["Branch 01", "The producer submitted", "Parked by", "Redriven by", "Every branch", "Incident at"]),
+        ("failed", ["Branch 01", "Parked by", "Redriven by", "It was decided", "No branch was called", "Incident at"]),
+        ("submitted", ["Branch 01", "The producer submitted", "Parked by", "Redriven by", "Incident at"]),
+    ],
+)
+def test_what_happened_is_told_in_its_order(state: str, told: list[str]) -> None:
+    log = [
+        ShownAttempt(
+            NOW - 9_000, "operator", "01", "http://b", result="redirect", error="redirected by eve; now http://c"
+        ),
+        ShownAttempt(NOW - 7_000, "operator", result="park", error="parked by eve"),
+        ShownAttempt(NOW - 6_000, "operator", result="redrive", error="redriven by eve"),
+        ShownAttempt(NOW - 1_000, "incident", error="abort arrived when the message was final"),
+    ]
+    by = "" if state == "failed" else "submit"
+    shown = message(state, decided_by=by, decided_ms=NOW - 8_000, finished_ms=NOW - 5_000, log=log)
+
+    happened = explain(shown, NOW).happened
+
+    assert [text[: len(begin)] for text, begin in zip(happened, told, strict=True)] == told
+
+
 def test_a_stop_after_calls_leaves_a_committed_transaction() -> None:
     down = [called("01", "error", 0, "connect")]
     stopped = message("failed", decided_by="operator", reason="stopped by eve", log=down)

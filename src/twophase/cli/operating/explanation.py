@@ -91,7 +91,10 @@ def span(ms: int) -> str:
 
 
 def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
-    happened = [f"The producer prepared it at {clock(message.created_ms, now_ms)}.", *_history(message, now_ms)]
+    happened = [
+        f"The producer prepared it at {clock(message.created_ms, now_ms)}.",
+        *_in_order(_history(message, now_ms)),
+    ]
     if message.check_back_durability:
         happened.append(
             "It uses check-back durability: it may have been submitted, and its branches may be in progress. That is "
@@ -107,7 +110,8 @@ def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
 
 
 def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
-    happened = [_decided(message, now_ms), *_progress(message), *_history(message, now_ms)]
+    happened = _in_order([(message.decided_ms, _decided(message, now_ms)), *_history(message, now_ms)])
+    happened += _progress(message)
     left = [one for one in message.branches if not one.done]
     headline = f"{message.gid} is submitted: {_count(left)} of {len(message.branches)} yet to succeed."
     if message.parked:
@@ -127,11 +131,13 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
 
 def _succeeded(message: ShownMessage, now_ms: int) -> Explanation:
     took = f"{span(message.finished_ms - message.created_ms)} after it first arrived"
-    happened = [
-        _decided(message, now_ms),
-        f"Every branch had succeeded at {clock(message.finished_ms, now_ms)}, {took}.",
-        *_history(message, now_ms),
-    ]
+    happened = _in_order(
+        [
+            (message.decided_ms, _decided(message, now_ms)),
+            *_history(message, now_ms),
+            (message.finished_ms, f"Every branch had succeeded at {clock(message.finished_ms, now_ms)}, {took}."),
+        ]
+    )
     headline = f"{message.gid} has succeeded: {_count(message.branches)} delivered."
     return Explanation(headline, happened, [], ["Nothing: it is final."])
 
@@ -155,12 +161,26 @@ def _failed(message: ShownMessage, now_ms: int) -> Explanation:
     else:
         effect = "No branch was called."
     # The stop that decided it is named already.
-    others = [one for one in message.log if one.result != "stop" or one.error != message.reason]
+    deciding = _deciding_stop(message)
+    others = [one for one in message.log if one is not deciding]
     history = _history(msgspec.structs.replace(message, log=others), now_ms)
-    happened = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *_kept(message), *history]
+    ended = [f"{who} at {clock(message.finished_ms, now_ms)}: {why}.", effect, *_kept(message)]
+    happened = _in_order([*history, *[(message.finished_ms, text) for text in ended]])
     then = ["Nothing: it is final. If the operation should happen after all, send a new message with a new gid."]
     called = "the rest of its branches are not called" if done else "its branches are not called"
     return Explanation(f"{message.gid} has failed: {called}.", happened, [], then)
+
+
+def _deciding_stop(message: ShownMessage) -> ShownAttempt | None:
+    """Return the stop that decided a failed message, if one did.
+
+    Stops before it may have been refused, and were recorded in the same words.
+    """
+    if message.decided_by != "operator":
+        return None
+    stops = [one for one in message.log if one.kind == "operator" and one.result == "stop"]
+    stops = [one for one in stops if f"{message.reason};".startswith(f"{one.error};")]
+    return next((one for one in reversed(stops) if one.at_ms <= message.finished_ms), stops[-1] if stops else None)
 
 
 def _kept(message: ShownMessage) -> Iterable[str]:
@@ -193,23 +213,31 @@ def _progress(message: ShownMessage) -> Iterable[str]:
         yield f"Succeeded so far: {', '.join(done)}."
 
 
-def _history(message: ShownMessage, now_ms: int) -> list[str]:
-    """Return the acts of operators, and every contradiction."""
-    incidents = []
+def _in_order(told: Iterable[tuple[int, str]]) -> list[str]:
+    """Return sentences by their times; those of one time stay in their order."""
+    return [text for _, text in sorted(told, key=lambda one: one[0])]
+
+
+def _history(message: ShownMessage, now_ms: int) -> list[tuple[int, str]]:
+    """Return the acts of operators and every contradiction, each with its time."""
+    incidents: list[tuple[int, str]] = []
     for one in message.log:
+        at = clock(one.at_ms, now_ms)
+        text = ""
         if one.kind == "operator" and one.result == "redirect":
             what = "The check address" if one.branch_id == "00" else f"Branch {one.branch_id}"
-            incidents.append(f"{what} ({one.target or 'none'}) was {one.error}, at {clock(one.at_ms, now_ms)}.")
-        elif one.kind == "operator" and one.result == "stop" and message.state != "failed":
-            incidents.append(
-                f"A stop was asked for, and has not stopped it: '{one.error}', at {clock(one.at_ms, now_ms)}."
-            )
+            text = f"{what} ({one.target or 'none'}) was {one.error}, at {at}."
+        elif one.kind == "operator" and one.result == "stop":
+            # One that decided is not among these.
+            text = f"A stop was asked for, and has not stopped it: '{one.error}', at {at}."
         elif one.kind == "operator":
-            incidents.append(f"{one.error[:1].upper()}{one.error[1:]}, at {clock(one.at_ms, now_ms)}.")
+            text = f"{one.error[:1].upper()}{one.error[1:]}, at {at}."
         elif one.kind == "incident":
-            incidents.append(f"Incident at {clock(one.at_ms, now_ms)}: {one.error}. A promise is broken: investigate.")
+            text = f"Incident at {at}: {one.error}. A promise is broken: investigate."
         elif "arrived late" in one.error:
-            incidents.append(f"At {clock(one.at_ms, now_ms)}: {one.error}.")
+            text = f"At {at}: {one.error}."
+        if text:
+            incidents.append((one.at_ms, text))
     return incidents
 
 
