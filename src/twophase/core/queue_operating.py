@@ -7,9 +7,14 @@ server's. Names of topics and groups have their namespace before them, as `shop/
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from twophase.core.operating import ActRequest
+
+SENT_AGAIN: Final = "gave it up, and its dead letter was sent again: "
+"""Begins `why` of a message that is `done` because its letter was redriven."""
 
 
 class ShownLag(msgspec.Struct, frozen=True):

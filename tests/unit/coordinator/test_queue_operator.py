@@ -38,6 +38,7 @@ from twophase.core.queue_operating import (
     ResetRequest,
     ShownLag,
     ShownReset,
+    ShownWait,
 )
 from twophase.stores.queue_rows import Entry
 
@@ -490,9 +491,13 @@ async def test_a_message_shows_what_keeps_each_group_from_it(harness: Harness, q
 
 
 async def test_a_message_that_is_a_dead_letter_is_not_shown_as_done(harness: Harness, queueing: Queueing) -> None:
-    async def situation() -> str:
+    async def shown() -> ShownWait:
         (place,) = (await operator(queueing).situation(await harness.coordinator.query(sent.transaction_id))).places
-        return str(next(group.situation for group in place.groups if group.group == GROUP))
+        found: ShownWait = next(group for group in place.groups if group.group == GROUP)
+        return found
+
+    async def situation() -> str:
+        return (await shown()).situation
 
     (sent,) = await queueing.send(order("1"))
     (first,) = await queueing.receive()
@@ -500,8 +505,11 @@ async def test_a_message_that_is_a_dead_letter_is_not_shown_as_done(harness: Har
     assert await situation() == "dead letter"
     await harness.restart()
     assert await situation() == "dead letter"
-    await operator(queueing).redrive(GROUP, RedriveLetters(numbers=[0]), Edit(), ACT, lambda _: True)
+    (redriven,) = (
+        await operator(queueing).redrive(GROUP, RedriveLetters(numbers=[0]), Edit(), ACT, lambda _: True)
+    ).letters
     assert await situation() == "done"
+    assert (await shown()).why.endswith(f"its dead letter was sent again: twophase explain {redriven.gid}")
 
 
 async def test_a_message_shows_how_long_a_connected_consumer_may_keep_it(harness: Harness, queueing: Queueing) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from twophase.cli.operating.explanation import Explanation, Remedy, clock
 from twophase.core.operating import ShownMessage
-from twophase.core.queue_operating import QueueSituation, ShownHalf, ShownPlace, ShownWait
+from twophase.core.queue_operating import SENT_AGAIN, QueueSituation, ShownHalf, ShownPlace, ShownWait
 from twophase.core.shell import argument
 
 _QUEUE: Final = "queue://"
@@ -40,6 +40,10 @@ def with_queues(explanation: Explanation, message: ShownMessage, situation: Queu
     >>> gone = ShownPlace("01", "orders", 0, 7, [ShownWait("billing", "done", "it is done")])
     >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([gone], None, 0)).happened[-1]
     'Group billing has done it, or does not select its tag.'
+    >>> again = ShownWait("billing", "done", f"{SENT_AGAIN}twophase explain queue-7f")
+    >>> sent = ShownPlace("01", "orders", 0, 7, [again])
+    >>> with_queues(done, ShownMessage("g", "succeed", 0), QueueSituation([sent], None, 0)).happened[-1]
+    'Group billing gave it up, and its dead letter was sent again: twophase explain queue-7f'
     """
     happened, blocked, then = list(explanation.happened), list(explanation.blocked), list(explanation.then)
     remedies = list(explanation.remedies)
@@ -47,16 +51,18 @@ def with_queues(explanation: Explanation, message: ShownMessage, situation: Queu
         blocked, then, remedies = _of_half(message, situation.half, situation.now_ms)
     for place in situation.places:
         happened.append(f"Branch {place.branch_id} is number {place.number} of {place.topic}, queue {place.queue}.")
-        happened += [
-            f"Group {one.group} has done it, or does not select its tag."
-            for one in place.groups
-            if one.situation == "done"
-        ]
+        happened += [_done(one) for one in place.groups if one.situation == "done"]
         blocked += [_undone(place, one) for one in place.groups if one.situation != "done"]
         if not place.groups:
             blocked.append(f"No group reads {place.topic} yet; the first one begins with its oldest message.")
         remedies += _of_place(place)
     return msgspec.structs.replace(explanation, happened=happened, blocked=blocked, then=then, remedies=remedies)
+
+
+def _done(one: ShownWait) -> str:
+    if one.why.startswith(SENT_AGAIN):
+        return f"Group {one.group} {one.why}"
+    return f"Group {one.group} has done it, or does not select its tag."
 
 
 def _undone(place: ShownPlace, one: ShownWait) -> str:

@@ -19,7 +19,7 @@ from twophase.coordinator.state.appends import appends_of
 from twophase.coordinator.view import MessageView
 from twophase.core.hooks import Clock
 from twophase.core.queue_message import letters_of, message_of
-from twophase.core.queue_operating import ShownPlace, ShownWait
+from twophase.core.queue_operating import SENT_AGAIN, ShownPlace, ShownWait
 from twophase.stores.base import Store
 from twophase.stores.queue_rows import Place, Progress
 
@@ -55,7 +55,7 @@ class Waits:
     async def _buried(self, shown: ShownWait, place: Place, view: MessageView, branch: int) -> ShownWait:
         """Return the dead letter's situation for a message that was given up.
 
-        One that was sent again stays done.
+        One that was sent again stays done; the words name the message that it has become.
         """
         if shown.situation != "done":
             return shown
@@ -65,13 +65,16 @@ class Waits:
             message = msgspec.structs.replace(message, message_id=gid)
         namespace, _, group = shown.group.rpartition("/")
         letter = letter_of(message, namespace, group)
+        sent_again = ""
         for one in gids_of_letter(letter, gid, place.topic, place.queue, place.number):
             found = await self._store.queue_place(one, 0)
             if found is None:
                 break  # a later one follows only a letter that is there
-            if found.topic == letters_of(shown.group) and not await self._store.get(sent_again_as(letter, one)):
-                return ShownWait(shown.group, "dead letter", "it is among the group's dead letters")
-        return shown
+            if found.topic == letters_of(shown.group):
+                sent_again = sent_again_as(letter, one)
+                if not await self._store.get(sent_again):
+                    return ShownWait(shown.group, "dead letter", "it is among the group's dead letters")
+        return ShownWait(shown.group, "done", f"{SENT_AGAIN}twophase explain {sent_again}") if sent_again else shown
 
     async def _groups(self, place: Place) -> list[ShownWait]:
         groups = {one.group for one in await self._store.queue_readers(place.topic)}
