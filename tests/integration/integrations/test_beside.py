@@ -6,7 +6,7 @@ It goes through the framework's own session or ORM.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -133,19 +133,23 @@ def test_what_a_branch_that_failed_left_in_a_session_is_not_committed_behind_its
     assert rows(file) == (0, 0)
 
 
-def test_a_session_whose_changes_were_refused_is_as_new_after_a_rollback(engine: Engine, file: Path) -> None:
+@pytest.mark.parametrize("drop", [Session.rollback, Session.expunge_all, Session.close])
+def test_refused_changes_that_a_session_has_dropped_may_be_made_again(
+    engine: Engine, file: Path, drop: Callable[[Session], None]
+) -> None:
+    order = Order()
     with Session(engine) as db:
         with pytest.raises(OutsideTransaction, match="the block ended while"):
-            once(engine, branch_query("g"), lambda _: db.add(Order()))
+            once(engine, branch_query("g"), lambda _: db.add(order))
         db.add(Order())
         with pytest.raises(OutsideTransaction, match="were refused"):
             db.commit()
-        db.rollback()
-        db.add(Order())
+        with pytest.raises(OutsideTransaction, match="were refused"):
+            db.flush()
+        drop(db)
+        db.add(order)
         db.commit()
-        db.add(Order())
-        db.commit()
-    assert rows(file) == (2, 0)
+    assert rows(file) == (1, 0)
 
 
 def test_a_row_whose_change_was_refused_can_be_changed_after_a_rollback(engine: Engine) -> None:

@@ -52,7 +52,8 @@ def watch() -> None:
             event.listen(Session, "after_transaction_create", _after_transaction_create)
             event.listen(Session, "transient_to_pending", _transient_to_pending)
             event.listen(Session, "before_flush", _before_flush)
-            event.listen(Session, "after_soft_rollback", _after_soft_rollback)
+            for dropping in ("after_soft_rollback", "pending_to_transient", "persistent_to_detached"):
+                event.listen(Session, dropping, _forget_dropped)
             _added.add("orm")
 
 
@@ -133,29 +134,28 @@ def keep_unwritten(handle: Any, sessions: Iterable[Any]) -> OutsideTransaction |
 
 def _before_flush(session: Any, _context: Any, _instances: Any) -> None:
     """Refuse to write what a block has refused; raises OutsideTransaction."""
-    kept = vars(session).get(_KEPT)
-    if kept is None:
-        return
-    still = _still_changed(session, kept)
+    still = _forget_dropped(session)
     if still:
         raise OutsideTransaction(
             f"the Session holds changes of {_classes(still)} that were refused when their block ended.",
             remedy="Call `rollback()` or `expunge()` of the Session, which drops them. Write in the next block on what "
             "it is given.",
         )
-    del vars(session)[_KEPT]
 
 
-def _after_soft_rollback(session: Any, _previous: Any) -> None:
-    """Allow what is changed anew behind a rollback."""
-    kept = vars(session).get(_KEPT)
-    if kept is not None and not _still_changed(session, kept):
-        del vars(session)[_KEPT]
+def _forget_dropped(session: Any, _dropped: Any = None) -> list[Any]:
+    """Return the objects whose refused changes a session still holds.
 
-
-def _still_changed(session: Any, kept: list[Any]) -> list[Any]:
-    ids = {id(one) for one in kept}
-    return [one for one in _changed(session) if id(one) in ids]
+    Those that it has dropped may be added to it again.
+    """
+    kept = vars(session).pop(_KEPT, None)
+    if not kept:
+        return []
+    ids = {id(one) for one in _changed(session)}
+    still = [one for one in kept if id(one) in ids]
+    if still:
+        vars(session)[_KEPT] = still
+    return still
 
 
 def unwritten(handle: Any, session: Any, when: str = "the block ended while a Session") -> OutsideTransaction | None:
