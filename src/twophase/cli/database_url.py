@@ -49,6 +49,9 @@ def read_url(text: str) -> sqlalchemy.URL:
     except (ArgumentError, ValueError):
         # Without the cause, which shows the text, and the password in it.
         raise ConfigurationError("The URL cannot be read.", remedy=remedy) from None
+    if "@" in (url.host or ""):
+        # The end of a password; a driver would show it as a host that it does not find.
+        raise ConfigurationError("The URL has an '@' in its user or password.", remedy="Write it as %40.")
     url = url.set(drivername=with_driver(url.drivername))
     if extra_of(url.drivername) is None:
         raise ConfigurationError(f"{url.drivername} is not a database that twophase supports.", remedy=remedy)

@@ -108,6 +108,9 @@ def _sql_url(text: str, backend: str) -> Any:
         url = sqlalchemy.make_url(text)
     except (sqlalchemy.exc.ArgumentError, ValueError):
         raise SourceError("the URL cannot be read.", remedy=_REMEDY) from None
+    if "@" in (url.host or ""):
+        # The end of a password; a driver would show it as a host that it does not find.
+        raise SourceError("the URL has an '@' in its user or password.", remedy="Write it as %40.")
     return url.set(drivername=_DRIVERS[backend])
 
 

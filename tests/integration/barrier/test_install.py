@@ -209,7 +209,9 @@ def test_a_url_may_be_named_instead(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "hush" not in result.output
 
 
-@pytest.mark.parametrize("url", ["oracle://me:hush@db/x", "postgresql://me:hush@db:port/x", "sqlite://"])
+@pytest.mark.parametrize(
+    "url", ["oracle://me:hush@db/x", "postgresql://me:hush@db:port/x", "mysql://me:a@hush@db/x", "sqlite://"]
+)
 def test_url_that_cannot_be_is_refused(url: str) -> None:
     result = CliRunner().invoke(app, ["install", url])
     assert (result.exit_code, result.output[:7]) == (2, "TP-7000")
