@@ -22,6 +22,7 @@ from twophase.cli.doctor.coordinator_side import examine_coordinator
 from twophase.cli.doctor.database_side import Database
 from twophase.cli.findings import Finding, Level
 from twophase.cli.operating.http_api import Api
+from twophase.cli.token import app as token_app
 from twophase.coordinator.maintenance.probing import AGAIN_MS, FIRST_MS
 from twophase.integrations.flask import check_blueprint
 from twophase.testing import InProcessCoordinator
@@ -195,6 +196,16 @@ def test_a_coordinator_that_does_not_answer_is_found() -> None:
     [found] = examine_coordinator("http://127.0.0.1:1", None, None)
     assert (found.level, found.what) == (Level.BAD, "coordinator")
     assert "twophase server" in found.remedy
+
+
+def test_a_coordinator_that_needs_a_token_is_not_to_be_started(tmp_path: Path) -> None:
+    file = tmp_path / "tokens.toml"
+    assert CliRunner().invoke(token_app, ["add", "desk", "--scope", "observe", "--tokens", str(file)]).exit_code == 0
+    with InProcessCoordinator(tokens=str(file)) as coordinator:
+        [found] = examine_coordinator(coordinator.url, None, None)
+
+    assert (found.level, found.found[:7]) == (Level.BAD, "TP-1101")
+    assert found.remedy == "Give a token that may do this, by --token-file or TWOPHASE_TOKEN."
 
 
 def test_another_server_than_a_coordinator_is_found(service: str) -> None:

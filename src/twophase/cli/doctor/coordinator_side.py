@@ -12,13 +12,15 @@ from typing import Final, NoReturn
 
 from twophase.cli.doctor.clocks import compared
 from twophase.cli.findings import Finding, Level
-from twophase.cli.operating.http_api import NO_TLS, Api
+from twophase.cli.operating.http_api import EXIT_REFUSED, NO_TLS, Api
 from twophase.client.draft import check_url_with
-from twophase.core.errors import ConfigurationError, InvalidRequest
+from twophase.core.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from twophase.core.message import databases_asked
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown, ProbeState, ShownAddress, ShownAddresses
 
 _START: Final = "Start the coordinator, or name it with --server or TWOPHASE_URL."
+_OTHER_CREDENTIALS: Final = "Give a token that may do this, by --token-file or TWOPHASE_TOKEN."
+_OF_TOKENS: Final = (Unauthenticated.code, Forbidden.code)
 _COMPARE: Final = "Add --database URL with the producer's database, and the route's is compared with it."
 _UNREAD: Final = "Repair the database first: without its identity the route's cannot be compared."
 _CORRECT: Final = "Give the address that your transactions use as `check`, with scheme, host and port."
@@ -31,7 +33,14 @@ _UNSURE: Final = {
 
 
 class _NoAnswer(Exception):
-    """An error: the server gave no usable answer; the text gives the reason."""
+    """An error: the server gave no usable answer; the text gives the reason.
+
+    `refused`: it answered, and its text says what to do.
+    """
+
+    def __init__(self, text: str, *, refused: bool) -> None:
+        super().__init__(text)
+        self.refused = refused
 
 
 def examine_coordinator(
@@ -69,11 +78,15 @@ def examine_coordinator(
         text, _, remedy = str(error).partition("\n")
         if text.startswith(NO_TLS):
             looked_at = "TLS"
-        yield Finding(Level.BAD, looked_at, text, remedy or (_START if looked_at == "coordinator" else _CORRECT))
+        if error.refused and text.startswith(_OF_TOKENS):
+            remedy = _OTHER_CREDENTIALS
+        elif not remedy and looked_at != "coordinator":
+            remedy = _CORRECT
+        yield Finding(Level.BAD, looked_at, text, remedy or ("" if error.refused else _START))
 
 
-def _raise(text: str, _code: int) -> NoReturn:
-    raise _NoAnswer(text)
+def _raise(text: str, code: int) -> NoReturn:
+    raise _NoAnswer(text, refused=code == EXIT_REFUSED)
 
 
 def _known(known: ShownAddresses) -> Iterator[Finding]:
