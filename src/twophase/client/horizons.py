@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from twophase.barrier.asking import CLOCK_SKEW_MS
+from twophase.core.address import shown_address
 from twophase.core.errors import TwophaseError
 from twophase.core.trust import Trust, context_of
 from twophase.http_client.address import parse_address
@@ -90,7 +91,7 @@ def _ask(
         answer = msgspec.json.decode(response.body, type=_Answer)
     except (HttpError, msgspec.DecodeError, TwophaseError) as error:
         advice = f" {error.remedy}" if isinstance(error, HttpError) and error.remedy else ""
-        raise Frozen(f"{server} cannot be asked: {error}.{advice}") from error
+        raise Frozen(f"{shown_address(server)} cannot be asked: {error}.{advice}") from error
     apart_ms = abs(answer.now_ms - now_ms)
     if apart_ms > CLOCK_SKEW_MS:
         raise Frozen(

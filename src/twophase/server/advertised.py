@@ -11,6 +11,8 @@ import re
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
+from twophase.core.address import shown_address
+
 if TYPE_CHECKING:
     from twophase.server.settings import Settings
 
@@ -27,7 +29,7 @@ def why_no_address(text: str) -> str | None:
     """
     host, port = parts_of(text)
     if text and (not _HOST.fullmatch(host) or not (port == "" or (port.isdigit() and 0 < int(port) < 1 << 16))):
-        return f"{text[:64]!r} is no host:port"
+        return f"{shown_address(text)[:64]!r} is no host:port"
     return None
 
 
@@ -62,7 +64,7 @@ def why_no_url(text: str) -> str | None:
     """
     scheme, separator, rest = text.rpartition("://")
     if text and (why_no_address(rest) or not rest or (separator and scheme not in {"http", "https"})):
-        return f"{text[:64]!r} is no URL and no host:port"
+        return f"{shown_address(text)[:64]!r} is no URL and no host:port"
     return None
 
 

@@ -19,6 +19,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from twophase.core.address import shown_address
 from twophase.core.errors import ConfigurationError, InvalidRequest, PageRefused, TwophaseError, WrongHost
 
 FIELDS: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"sec-purpose"})
@@ -80,7 +81,10 @@ class BrowserGuard:
                 continue
             name = host.removeprefix("*.")
             if _HOST.fullmatch(name.encode()) is None:
-                raise ConfigurationError(f"hosts: {host!r} is not a name or address of a server, such as pay.internal.")
+                shown = shown_address(host)
+                raise ConfigurationError(
+                    f"hosts: {shown!r} is not a name or address of a server, such as pay.internal."
+                )
             if name == host:
                 self._hosts.add(_plain(name))
             else:

@@ -11,10 +11,13 @@ from twophase import Message
 from twophase.cli.database_url import read_url
 from twophase.client.cleaner import BarrierCleaner
 from twophase.client.draft import check_url_with
+from twophase.client.horizons import Frozen, agree
 from twophase.client.transport.grpc_wire import GrpcTarget
 from twophase.core.address import RESERVED_PARAMETERS, parameters_of, refused_address, why_no_scheme, why_reserved
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.dtm_import.target import Target
+from twophase.server.advertised import why_no_address, why_no_url
+from twophase.server.browsers import BrowserGuard
 from twophase.server.destinations import AllowedDestination, allow_list_of
 
 
@@ -142,6 +145,10 @@ def test_an_at_sign_behind_the_host_is_no_login(url: str) -> None:
     assert why_no_scheme(url) == f"{url!r} has no scheme; write http://{url}"
 
 
+def _refuse(why_not: str | None) -> None:
+    raise ConfigurationError(str(why_not))
+
+
 @pytest.mark.parametrize(
     "refuse",
     [
@@ -153,10 +160,14 @@ def test_an_at_sign_behind_the_host_is_no_login(url: str) -> None:
         lambda: allow_list_of((AllowedDestination(name="bank", url="eve:hunter2@bank"),)),
         lambda: allow_list_of((AllowedDestination(name="bank", url="http://eve:hunter2@bank"),)),
         lambda: read_url("eve:hunter2@bank/in"),
+        lambda: BrowserGuard(hosts=["eve:hunter2@bank"]),
+        lambda: agree(["eve:hunter2@bank"], identity="", now_ms=0),
+        lambda: _refuse(why_no_url("eve:hunter2@bank")),
+        lambda: _refuse(why_no_address("eve:hunter2@bank")),
     ],
 )
 def test_no_refusal_of_an_address_shows_a_login(refuse: Callable[[], object]) -> None:
-    with pytest.raises((InvalidRequest, ConfigurationError)) as refused:
+    with pytest.raises((InvalidRequest, ConfigurationError, Frozen)) as refused:
         refuse()
 
     assert "hunter2" not in str(refused.value)
