@@ -123,6 +123,15 @@ def test_a_reference_to_nothing_useful_is_refused(held: str, said: str) -> None:
     assert "s3cret" not in str(raised.value)
 
 
+def test_an_error_about_a_url_names_the_option_that_has_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"^TP-7000: Option url: the URL must begin with"):
+        locate("store.db", "source")
+    with pytest.raises(ConfigurationError, match=r"^TP-7000: Option url: env:STORE: a SQLite URL is"):
+        locate("env:STORE", "source", {"STORE": "sqlite:store.db"})
+    with pytest.raises(ConfigurationError, match=r"^TP-7000: Option ledger: the URL must begin with"):
+        engine_of("ledger.db")
+
+
 def test_a_file_that_every_user_may_read_is_refused(tmp_path: Path) -> None:
     reference = secret_in(tmp_path / "url", "postgresql://me:s3cret@db/bank")
     (tmp_path / "url").chmod(0o644)

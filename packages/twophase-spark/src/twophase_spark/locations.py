@@ -157,6 +157,15 @@ def parse_named(role: Role, text: str) -> Location:
     return _parsed(role, name, url)
 
 
+def database_at(name: str, url: str) -> Location:
+    """Return a database that its URL alone names, as for the source and the sink.
+
+    Raises:
+        ConfigurationError: not such a URL, saying what is expected and naming no option.
+    """
+    return _checked(Role.PRODUCER, name, url, "", {})
+
+
 def _parsed(role: Role, name: str, text: str) -> Location:
     url, _, fragment = text.partition("#")
     is_login = "@" in fragment and "@" not in url and not is_reference(url) and not url.startswith("sqlite")

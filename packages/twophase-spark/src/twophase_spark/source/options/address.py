@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 from twophase.core.errors import ConfigurationError
-from twophase_spark.locations import Location, Role, parse_named
+from twophase_spark.locations import Location, database_at
 from twophase_spark.references import looked_up
 
 ENVIRONMENT, FILE = "env:", "file:"
@@ -64,7 +64,10 @@ def locate(reference: str, name: str, environment: Mapping[str, str] = os.enviro
     url = looked_up("url", require_no_secret(reference), environment)
     if not _is_well_formed(url):
         raise ConfigurationError(f"{_holder(reference)} holds no URL with everything encoded (it is not shown here).")
-    return parse_named(Role.PRODUCER, f"{name}={url.partition('#')[0]}")
+    try:
+        return database_at(name, url.partition("#")[0])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_holder(reference)}: {error.message}", remedy=error.remedy) from None
 
 
 def _is_well_formed(url: str) -> bool:
