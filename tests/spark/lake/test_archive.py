@@ -285,6 +285,7 @@ def test_a_store_that_is_not_there(archive: Archive, tmp_path: Path) -> None:
     with pytest.raises(CannotRead):
         archive.run(_Nowhere(f"sqlite:///{tmp_path / 'none.db'}"))
     assert not (tmp_path / "none.db").exists()
+    assert not archive.folder.exists(), "an empty lake would verify as whole"
 
 
 def test_a_lake_that_cannot_be_written_is_reported(sqlite_store: SqliteUnderTest, tmp_path: Path) -> None:

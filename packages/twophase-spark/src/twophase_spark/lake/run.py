@@ -20,6 +20,7 @@ from twophase_spark.lake.copying import Task, check, copy
 from twophase_spark.lake.planning import ROWS_PER_TASK, Plan, plan
 from twophase_spark.lake.spans import Span
 from twophase_spark.lake.tables import AUDIT_THROUGH, ENTRIES_UNTIL, NODES, UNTIL, Lake, Snapshot, node_mark, writing
+from twophase_spark.source.options.looking import looked_into
 from twophase_spark.source.options.read_options import ReadOptions, parse
 from twophase_spark.source.partitions.parts import Stretch
 from twophase_spark.source.schema.tables import Kind
@@ -89,7 +90,8 @@ def archive(url: str, place: str | Path, settings: Settings) -> Archived:
     """
     options = parse({"url": url, "table": Kind.HISTORY, "name": "store"})
     location = marks.store_at(url)
-    lake = Lake(place)
+    with looked_into(options):
+        lake = Lake(place)  # of a store that can be read: an empty lake that a wrong URL leaves would verify as whole
     with writing(lake):
         lake.create()
         snapshot = lake.snapshot()
