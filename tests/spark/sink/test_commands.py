@@ -172,6 +172,19 @@ def test_a_ledger_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     assert (code, "s3cr" in said) == (2, False)
 
 
+def test_abandon_makes_no_ledger_in_a_database_that_was_not_meant(tmp_path: Path) -> None:
+    missing, other = tmp_path / "leger.db", tmp_path / "other.db"
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        connection.execute("create table mine (n int)")
+
+    for file in (missing, other):
+        code, said = abandon(f"sqlite:///{file}")
+        assert (code, "has no ledger of the Spark sink" in said) == (2, True)
+    assert not missing.exists()
+    with contextlib.closing(sqlite3.connect(other)) as connection:
+        assert connection.execute("select name from sqlite_master").fetchall() == [("mine",)]
+
+
 @pytest.mark.parametrize(
     ("parameters", "status", "verdict"),
     [

@@ -119,7 +119,7 @@ def abandon(
 
     Exit code 0: done, or listed; 1: no such batch; 2: it could not be done.
     """
-    from twophase_spark.sink.database import checked_reference, engine_of, install_ledger  # noqa: PLC0415 -- the same
+    from twophase_spark.sink.database import checked_reference, engine_of, require_ledger  # noqa: PLC0415 -- the same
     from twophase_spark.sink.ledger import ROWS_SHOWN, Ledger  # noqa: PLC0415 -- PySpark is slow to import
 
     try:
@@ -129,7 +129,7 @@ def abandon(
             raise ConfigurationError("--all and --limit exclude each other.")
         shown = _LIMIT_MAX if every else limit or ROWS_SHOWN
         engine = engine_of(checked_reference(ledger))
-        install_ledger(engine)
+        require_ledger(engine)
         book = Ledger(engine)
         if batch is None or publisher is None:
             _show(book.batches(publisher, shown + 1), shown)

@@ -11,6 +11,7 @@ import functools
 import importlib.resources
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy
@@ -97,6 +98,24 @@ def install_ledger(engine: Engine) -> None:
                 connection.execute(sqlalchemy.text("select pg_advisory_xact_lock(7020188240195215952)"))
             for table in _TABLES:
                 connection.execute(statement(table))
+
+
+def require_ledger(engine: Engine) -> None:
+    """Refuse a database without the ledger's tables; nothing is made there.
+
+    Raises:
+        LedgerUnavailable: it has none, or cannot be used.
+    """
+    file = engine.url.database if engine.dialect.name == "sqlite" else None
+    is_there = file is None or Path(file).is_file()
+    if is_there:
+        with speaking(), engine.connect():  # a database that does not answer has another error than one without tables
+            pass
+    if not is_there or not _is_installed(engine):
+        raise LedgerUnavailable(
+            "This database has no ledger of the Spark sink, or does not show it to this user.",
+            remedy="Name the database that is the sink's option ledger.",
+        )
 
 
 @contextlib.contextmanager
