@@ -172,13 +172,14 @@ def test_what_is_no_number_is_refused_in_an_address() -> None:
     [
         (pa.array([[(-0.0, -0.0), (1.5, 2.0)]], pa.map_(pa.float64(), pa.float64())), b'{"0.0":-0.0,"1.5":2.0}'),
         (pa.array([[(Decimal("1.50"), 1)]], pa.map_(pa.decimal128(9, 2), pa.int32())), b'{"1.50":1}'),
+        (pa.array([[(True, 1), (False, None)]], pa.map_(pa.bool_(), pa.int32())), b'{"true":1,"false":null}'),
         (
             pa.array([[{"of": [("a", [(-0.0, 1)])]}]], pa.list_(pa.struct([("of", MAP_OF_MAPS)]))),
             b'[{"of":{"a":{"0.0":1}}}]',
         ),
     ],
 )
-def test_numbers_that_are_a_maps_keys_are_the_text_of_what_they_equal(column: pa.Array, json: bytes) -> None:
+def test_a_maps_keys_are_the_text_of_what_they_equal(column: pa.Array, json: bytes) -> None:
     [(_, request)] = encoder(of_one(column), payloadTemplate="${odd}").encode(of_one(column))
     assert request == said({"id": 1}, "http://b/in", json)[1]
 

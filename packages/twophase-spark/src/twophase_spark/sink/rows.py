@@ -49,6 +49,8 @@ from twophase_spark.sink.naming import gid_of
 from twophase_spark.sink.options import PLACEHOLDER, Publishing
 
 _KEY_TYPES = (StringType, IntegralType, DateType, TimestampType, TimestampNTZType, DecimalType, BinaryType, BooleanType)
+_WRITTEN_KEYS = (FloatType, DoubleType, DecimalType, BooleanType)
+"""Types of a map's keys that become text here, before JSON is written."""
 _NO_JSON = (CalendarIntervalType, DayTimeIntervalType, YearMonthIntervalType, VariantType, UserDefinedType)
 _encode = msgspec.json.Encoder(decimal_format="number").encode
 Encoded = tuple[str, bytes]
@@ -115,7 +117,7 @@ class RowEncoder:
         written = dict.fromkeys([*in_json, *PLACEHOLDER.findall(publishing.url_template)])
         self._floats = [name for name in written if _contains(types[name], (FloatType, DoubleType))]
         self._times = {name for name in written if _contains(types[name], (TimestampType,))}
-        self._maps = [name for name in written if _contains_map_of_numbers(types[name])]
+        self._maps = [name for name in written if _contains_map_with_keys_to_write(types[name])]
         self._url = _url_of(publishing)
         self._payload = _payload_of(publishing)
         headers = tuple((name, looked_up("branchHeaders", value)) for name, value in publishing.headers)
@@ -272,15 +274,13 @@ def _contains(kind: DataType, kinds: tuple[type[DataType], ...]) -> bool:
     return isinstance(kind, kinds)
 
 
-def _contains_map_of_numbers(kind: DataType) -> bool:
+def _contains_map_with_keys_to_write(kind: DataType) -> bool:
     if isinstance(kind, StructType):
-        return any(_contains_map_of_numbers(field.dataType) for field in kind.fields)
+        return any(_contains_map_with_keys_to_write(field.dataType) for field in kind.fields)
     if isinstance(kind, ArrayType):
-        return _contains_map_of_numbers(kind.elementType)
+        return _contains_map_with_keys_to_write(kind.elementType)
     if isinstance(kind, MapType):
-        return isinstance(kind.keyType, (FloatType, DoubleType, DecimalType)) or _contains_map_of_numbers(
-            kind.valueType
-        )
+        return isinstance(kind.keyType, _WRITTEN_KEYS) or _contains_map_with_keys_to_write(kind.valueType)
     return False
 
 
@@ -314,6 +314,8 @@ def _with_plain_keys(value: Any) -> Any:
 def _plain_key(key: Any) -> Any:
     if isinstance(key, Decimal):
         return format(key, "f")
+    if isinstance(key, bool):
+        return "true" if key else "false"
     return key + 0.0 if isinstance(key, float) else key
 
 
