@@ -5,6 +5,8 @@ Its fate is the Session's, and the outermost commit is watched.
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
@@ -17,6 +19,7 @@ from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Postgres
 from tests.support.one_try import one_try
 from tests.support.recording_coordinator import CUT, RecordingCoordinator
 from twophase import AsyncClient, AsyncMessage, Client, Message, Progress
+from twophase.barrier import aonce, once
 from twophase.errors import (
     BranchesLost,
     CommittedDespiteError,
@@ -144,6 +147,50 @@ def test_two_messages_share_one_transaction(bank: Bank, coordinator: RecordingCo
         session.execute(text(TRANSFER))
     assert all(message.submitted for message in messages)
     assert len(bank.ledger.barrier()) == 2
+
+
+def call_of(gid: str) -> dict[str, str]:
+    """Return a coordinator's call of a branch."""
+    return {"gid": gid, "branch_id": "01", "op": "action", "trans_type": "msg"}
+
+
+@SYNC
+def test_a_branch_and_its_own_message_share_one_transaction(bank: Bank, coordinator: RecordingCoordinator) -> None:
+    messages: list[Message] = []
+
+    def effect(session: Session) -> None:
+        messages.append(transfer_message(coordinator).join(session, CHECK))
+        session.execute(text(TRANSFER))
+        if len(messages) == 1:
+            raise ValueError("the first call fails")
+
+    for _ in range(3):
+        with Session(bank.engine) as session, contextlib.suppress(ValueError):
+            once(session, call_of("g"), effect)
+    assert bank.ledger.balance() == 70
+    assert [message.state for message in messages] == [Progress.ROLLED_BACK, Progress.SUBMITTED]
+    assert coordinator.operations == ["prepare", "abort", "prepare", "submit"]
+
+
+@ASYNC
+async def test_an_async_branch_and_its_own_message_share_one_transaction(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    messages: list[AsyncMessage] = []
+
+    async def effect(session: AsyncSession) -> None:
+        messages.append(await AsyncMessage(coordinator.url).add("http://bank-b/transfer-in").join(session, CHECK))
+        await session.execute(text(TRANSFER))
+        if len(messages) == 1:
+            raise ValueError("the first call fails")
+
+    for _ in range(3):
+        async with AsyncSession(bank.engine) as session:
+            with contextlib.suppress(ValueError):
+                await aonce(session, call_of("g"), effect)
+    assert bank.ledger.balance() == 70
+    assert [message.state for message in messages] == [Progress.ROLLED_BACK, Progress.SUBMITTED]
+    assert coordinator.operations == ["prepare", "abort", "prepare", "submit"]
 
 
 @SYNC
