@@ -12,12 +12,25 @@ from sqlalchemy.exc import ArgumentError
 
 from twophase.barrier.fault import code_of
 from twophase.core.credentials import is_reference, secret_of, shown
-from twophase.core.database_drivers import extra_of, with_driver
+from twophase.core.database_drivers import extra_of, installation_of, with_driver
 from twophase.core.errors import ConfigurationError
 
 _PORTS = {"postgresql": 5432, "mysql": 3306, "mariadb": 3306}
 _UNREACHABLE = frozenset({"MySQL error 2002", "MySQL error 2003", "MySQL error 2005"})
 _TEXT_MAX = 500
+_OF_ASYNCPG = {
+    "ssl": "sslmode",
+    "async_fallback": "",
+    "command_timeout": "",
+    "direct_tls": "",
+    "max_cacheable_statement_size": "",
+    "max_cached_statement_lifetime": "",
+    "prepared_statement_cache_size": "",
+    "prepared_statement_name_func": "",
+    "statement_cache_size": "",
+    "timeout": "",
+}
+"""psycopg's names of asyncpg's options; empty: psycopg has none."""
 
 
 def read_url(text: str) -> sqlalchemy.URL:
@@ -65,14 +78,19 @@ def read_url(text: str) -> sqlalchemy.URL:
 def for_sync(url: sqlalchemy.URL) -> sqlalchemy.URL:
     """Return the same database's URL with a synchronous driver.
 
-    An async driver is replaced by the one that twophase's extras bring.
+    An async driver is replaced by the one that twophase's extras bring. asyncpg's options become psycopg's, or are left
+    out where they are of asyncpg alone.
 
-    >>> for_sync(sqlalchemy.make_url("postgresql+asyncpg://me@db/bank")).drivername
-    'postgresql+psycopg'
+    >>> for_sync(sqlalchemy.make_url("postgresql+asyncpg://me@db/bank?ssl=require&command_timeout=5"))
+    postgresql+psycopg://me@db/bank?sslmode=require
     """
     if not url.get_dialect().is_async:
         return url
-    return url.set(drivername=with_driver(url.get_backend_name()))
+    options = dict(url.query)
+    if url.get_driver_name() == "asyncpg":
+        renamed = {_OF_ASYNCPG.get(name, name): value for name, value in options.items()}
+        options = {name: value for name, value in renamed.items() if name}
+    return url.set(drivername=with_driver(url.get_backend_name()), query=options)
 
 
 def sqlite_file(url: sqlalchemy.URL) -> Path | None:
@@ -108,7 +126,7 @@ def why_refused(error: Exception, url: sqlalchemy.URL) -> str:
     'cannot reach db:5432: ***: refused'
     """
     if isinstance(error, ModuleNotFoundError):
-        return f"there is no driver: {error}. Run: pip install 'twophase[{extra_of(url.drivername)}]'"
+        return f"there is no driver: {error}. Run: {installation_of(error.name, url.drivername)}"
     text = _without_password(" ".join(str(getattr(error, "orig", None) or error).split()), url)[:_TEXT_MAX]
     if _is_unreachable(error, text) and url.host:
         return f"cannot reach {url.host}:{url.port or _PORTS.get(url.get_backend_name(), '')}: {text}"

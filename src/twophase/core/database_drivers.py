@@ -26,6 +26,12 @@ EXTRAS: Final = {
 }
 
 
+_BROUGHT: Final = frozenset({"aiosqlite", "asyncmy", "asyncpg", "greenlet", "psycopg", "pymysql", "sqlalchemy"})
+"""The modules that the extras bring."""
+_PACKAGES: Final = {"MySQLdb": "mysqlclient", "mysql": "mysql-connector-python", "psycopg2": "psycopg2-binary"}
+"""Packages with another name than their module."""
+
+
 def with_driver(scheme: str) -> str:
     """Return the scheme of a database's URL, with our driver where it names none.
 
@@ -46,9 +52,25 @@ def extra_of(scheme: str) -> str | None:
     return EXTRAS.get(scheme.partition("+")[0])
 
 
+def installation_of(package: str | None, scheme: str) -> str:
+    """Return the command that installs the package of a missing driver.
+
+    Arguments:
+        package: the module that cannot be imported.
+        scheme: of the database's URL.
+
+    >>> installation_of("psycopg", "postgresql+psycopg"), installation_of("MySQLdb", "mysql")
+    ("pip install 'twophase[postgres]'", 'pip install mysqlclient')
+    """
+    top = (package or "").partition(".")[0]
+    if not top or top in _BROUGHT:
+        return f"pip install 'twophase[{extra_of(scheme)}]'"
+    return f"pip install {_PACKAGES.get(top, top)}"
+
+
 def driver_missing(error: ModuleNotFoundError, scheme: str) -> ConfigurationError:
     """Make the error for a database's driver, or SQLAlchemy, that cannot be imported."""
     return ConfigurationError(
         f"the package {error.name!r} is missing, which reaches {scheme}://….",
-        remedy=f"Run `pip install 'twophase[{extra_of(scheme)}]'`.",
+        remedy=f"Run `{installation_of(error.name, scheme)}`.",
     )

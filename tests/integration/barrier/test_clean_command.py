@@ -54,6 +54,14 @@ def test_what_every_coordinator_agrees_to_is_removed(bank: Bank, coordinator: In
     assert gids(bank) == {"young"}
 
 
+def test_the_url_of_a_service_on_asyncpg_will_do(postgres_bank: Bank, coordinator: InProcessCoordinator) -> None:
+    put(postgres_bank, "old", OLD_MS)
+    url = f"{postgres_bank.url('asyncpg')}?ssl=prefer&prepared_statement_cache_size=0&command_timeout=5"
+    done = CliRunner().invoke(app, ["clean", url, "--coordinator", coordinator.url])
+    assert done.exit_code == 0, done.output
+    assert gids(postgres_bank) == set()
+
+
 def test_an_undecided_message_of_this_database_keeps_its_rows(
     sqlite_bank: Bank, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -34,3 +34,18 @@ def test_a_missing_driver_names_package_and_extra() -> None:
     told = str(driver_missing(ModuleNotFoundError(name="pymysql"), "mysql"))
     assert "'pymysql' is missing" in told
     assert "pip install 'twophase[mysql]'" in told
+
+
+@pytest.mark.parametrize(
+    ("module", "scheme", "package"),
+    [
+        ("aiomysql", "mysql+aiomysql", "aiomysql"),
+        ("MySQLdb", "mysql+mysqldb", "mysqlclient"),
+        ("mysql.connector", "mysql+mysqlconnector", "mysql-connector-python"),
+        ("psycopg2", "postgresql+psycopg2", "psycopg2-binary"),
+        ("asyncpg", "postgresql+asyncpg", "'twophase[postgres]'"),
+    ],
+)
+def test_the_named_installation_brings_the_missing_module(module: str, scheme: str, package: str) -> None:
+    error = driver_missing(ModuleNotFoundError(name=module), scheme)
+    assert error.remedy == f"Run `pip install {package}`."
