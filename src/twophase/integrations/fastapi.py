@@ -62,6 +62,7 @@ from twophase.barrier.signing import AsSent, Keys, ReceivedCall, accept, encoded
 from twophase.client.cleaner import BarrierCleaner
 from twophase.core.errors import FunctionRefused, StoreError, Unavailable
 from twophase.core.signature import known_keys
+from twophase.integrations.asgi import Hinting, require_not_started
 from twophase.integrations.unavailable import reply_to
 
 if TYPE_CHECKING:
@@ -408,7 +409,11 @@ def answer_unavailable(app: FastAPI) -> None:
 
     Then the message's transaction was not started. The request itself must not have committed anything before, because
     503 invites the caller to repeat it. Errors after the message's commit are not touched.
+
+    Raises:
+        ConfigurationError: the application has started, as in its lifespan.
     """
+    require_not_started(app, "answer_unavailable")
 
     def answer(_request: Request, error: Exception) -> Response:
         reply = reply_to(error)
@@ -418,19 +423,6 @@ def answer_unavailable(app: FastAPI) -> None:
 
     app.add_exception_handler(Unavailable, answer)
     app.add_exception_handler(StoreError, answer)
-
-
-class _Hinting:
-    """Gives a cleaner a hint after each answer."""
-
-    def __init__(self, app: Any, cleaner: BarrierCleaner) -> None:
-        self._app = app
-        self._cleaner = cleaner
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._app(scope, receive, send)
-        if scope["type"] == "http":
-            self._cleaner.hint()
 
 
 def clean_barrier(app: FastAPI, engine: Any, coordinators: Sequence[str], **options: Any) -> BarrierCleaner:
@@ -446,5 +438,5 @@ def clean_barrier(app: FastAPI, engine: Any, coordinators: Sequence[str], **opti
         ConfigurationError: no coordinator is named, or an option cannot work.
     """
     cleaner = BarrierCleaner(engine, coordinators, **options)
-    app.add_middleware(_Hinting, cleaner=cleaner)
+    app.add_middleware(Hinting, cleaner=cleaner)
     return cleaner

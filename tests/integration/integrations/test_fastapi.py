@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI, Request, Response
+from fastapi.testclient import TestClient
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.support.business_databases import SPEND, Bank, arun, begin, new_gid, run
@@ -16,11 +18,12 @@ from twophase.barrier.branch import BranchOngoing, BranchRefused
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import write_branches
 from twophase.barrier.transaction import perform
+from twophase.core.errors import ConfigurationError
 from twophase.core.gid import PROBE_GID
 from twophase.core.message import Branch, encode_branches
 from twophase.core.probe import ProbeState, interpret_probe
 from twophase.core.verdict import Verdict, interpret_check_back
-from twophase.integrations.fastapi import aonce, check_router, once
+from twophase.integrations.fastapi import answer_unavailable, aonce, check_router, once
 
 OF_PAGES = [{"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "none"}, {"Origin": "https://evil.example"}]
 """Headers of a page's request, or of one that a link leads to."""
@@ -240,3 +243,15 @@ async def test_a_parameter_that_comes_twice_is_refused_and_leaves_nothing(
     answers.append(await service.get(f"/twophase/check?gid=7&{query}"))
     assert [(one.status_code, one.json()["code"]) for one in answers] == [(400, "TP-1000")] * 5
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
+
+
+def test_a_handler_that_would_be_ignored_is_refused() -> None:
+    """Starlette reads its handlers before the lifespan."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        answer_unavailable(app)
+        yield
+
+    with pytest.raises(ConfigurationError, match="the application has started"), TestClient(FastAPI(lifespan=lifespan)):
+        pass
