@@ -174,3 +174,11 @@ def test_a_reference_to_no_url_shows_nothing_of_it(tmp_path: Path, monkeypatch: 
         with pytest.raises(ConfigurationError) as refused:
             parse_named(Role.PRODUCER, f"bank={reference}")
         assert "s3cret" not in str(refused.value)
+
+
+def test_no_part_of_a_password_with_an_at_sign_is_taken_for_a_host() -> None:
+    with pytest.raises(ConfigurationError, match=r"an @ inside of a URL's login is written %40") as refused:
+        parse_named(Role.PRODUCER, "bank-a=postgresql://eve:a@hush@db/bank")
+
+    assert "hush" not in str(refused.value)
+    assert parse_named(Role.PRODUCER, "bank-a=postgresql://eve:a%40hush@db/bank").engine == "postgresql"

@@ -106,9 +106,10 @@ def sqlite_file(url: sqlalchemy.URL) -> Path | None:
         has_folder = path.parent.is_dir()
         path.exists()
     except OSError as error:
+        may_not = isinstance(error, PermissionError)
         raise ConfigurationError(
             f"{path} cannot be looked at: {error.strerror}.",
-            remedy="Run this as a user who may, such as the service's.",
+            remedy="Run this as a user who may, such as the service's." if may_not else None,
         ) from error
     if not has_folder:
         raise ConfigurationError(

@@ -211,6 +211,9 @@ def _checked(role: Role, name: str, reference: str, table: str, given: Mapping[s
         raise ConfigurationError("a SQLite URL is sqlite:///relative.db or sqlite:////absolute.db.")
     if engine == "mysql":
         mysql_url.parameters_of(url)
+    if engine == "postgresql" and "@" in urlsplit(url).netloc.rpartition("@")[0]:
+        # The driver would show the end of the password as a host that it does not find.
+        raise ConfigurationError("an @ inside of a URL's login is written %40.")
     if role is Role.COORDINATOR and table:
         raise ConfigurationError("a coordinator's tables have fixed names; drop the #.")
     if role is Role.LEDGER and not table:
