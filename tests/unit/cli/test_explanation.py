@@ -369,7 +369,7 @@ SITUATIONS: list[tuple[str, ShownMessage, str, str, str, str, list[str]]] = [
             log=[called("01", "succeeded", 200, "succeeded arrived late, the message was failed")],
         ),
         "order-17 has failed",
-        "succeeded arrived late, the message was failed.",
+        f", of branch 01 ({IN}): succeeded arrived late, the message was failed.",
         "",
         "final",
         [],

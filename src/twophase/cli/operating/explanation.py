@@ -235,7 +235,8 @@ def _history(message: ShownMessage, now_ms: int) -> list[tuple[int, str]]:
         elif one.kind == "incident":
             text = f"Incident at {at}: {one.error}. A promise is broken: investigate."
         elif "arrived late" in one.error:
-            text = f"At {at}: {one.error}."
+            of = f", of branch {one.branch_id} ({one.target})" if one.kind == "branch" and one.branch_id else ""
+            text = f"At {at}{of}: {one.error}."
         if text:
             incidents.append((one.at_ms, text))
     return incidents
