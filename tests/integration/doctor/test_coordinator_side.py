@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import sqlalchemy
@@ -23,8 +23,11 @@ from twophase.cli.doctor.database_side import Database
 from twophase.cli.findings import Finding, Level
 from twophase.cli.operating.http_api import Api
 from twophase.cli.token import app as token_app
+from twophase.coordinator.coordinator import Coordinator
 from twophase.coordinator.maintenance.probing import AGAIN_MS, FIRST_MS
+from twophase.core.errors import StoreUnavailable
 from twophase.integrations.flask import check_blueprint
+from twophase.stores.sqlite.store import SqliteStore
 from twophase.testing import InProcessCoordinator
 
 ROUTE_LOCK_TIMEOUT_MS = 30_000
@@ -196,6 +199,30 @@ def test_a_coordinator_that_does_not_answer_is_found() -> None:
     [found] = examine_coordinator("http://127.0.0.1:1", None, None)
     assert (found.level, found.what) == (Level.BAD, "coordinator")
     assert "twophase server" in found.remedy
+
+
+def test_a_coordinator_whose_store_is_away_is_found(
+    coordinator: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> NoReturn:
+        raise StoreUnavailable("postgresql://db/twophase: connecting failed")
+
+    monkeypatch.setattr(SqliteStore, "overview", away)
+    [found] = examine_coordinator(coordinator.url, None, None)
+
+    assert (found.level, found.what) == (Level.BAD, "coordinator")
+    assert found.found.startswith("TP-4009: postgresql://db/twophase: connecting failed. Make sure that the database")
+    assert not found.remedy
+
+
+def test_a_coordinator_that_takes_no_requests_is_found(
+    coordinator: InProcessCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Coordinator, "ready", False)
+
+    found = findings(coordinator.url)["coordinator"]
+
+    assert (found.level, found.found) == (Level.BAD, f"answers at {coordinator.url}, and takes no requests now")
 
 
 def test_a_coordinator_that_needs_a_token_is_not_to_be_started(tmp_path: Path) -> None:

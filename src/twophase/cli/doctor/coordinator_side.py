@@ -12,13 +12,15 @@ from typing import Final, NoReturn
 
 from twophase.cli.doctor.clocks import compared
 from twophase.cli.findings import Finding, Level
-from twophase.cli.operating.http_api import EXIT_REFUSED, NO_TLS, Api
+from twophase.cli.operating.http_api import EXIT_REFUSED, NO_TLS, Api, path_of
 from twophase.client.draft import check_url_with
 from twophase.core.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from twophase.core.message import databases_asked
+from twophase.core.operating import ServerStatus
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown, ProbeState, ShownAddress, ShownAddresses
 
 _START: Final = "Start the coordinator, or name it with --server or TWOPHASE_URL."
+_LOG: Final = "If it is not just starting or stopping, its log has the reason."
 _OTHER_CREDENTIALS: Final = "Give a token that may do this, by --token-file or TWOPHASE_TOKEN."
 _OF_TOKENS: Final = (Unauthenticated.code, Forbidden.code)
 _COMPARE: Final = "Add --database URL with the producer's database, and the route's is compared with it."
@@ -58,7 +60,8 @@ def examine_coordinator(
     try:
         api = Api(server, fail=_raise)
         known = api.get(PROBE_PATH, ShownAddresses)
-        yield Finding(Level.OK, "coordinator", f"answers at {server}")
+        # Its answer needs the store, which the addresses do not.
+        yield _ready(api.get(path_of("status"), ServerStatus), server)
         yield compared("its store's", known.now_ms, "this machine's", time.time_ns() // 1_000_000)
         if check is not None:
             looked_at = "check address"
@@ -83,6 +86,12 @@ def examine_coordinator(
         elif not remedy and looked_at != "coordinator":
             remedy = _CORRECT
         yield Finding(Level.BAD, looked_at, text, remedy or ("" if error.refused else _START))
+
+
+def _ready(status: ServerStatus, server: str) -> Finding:
+    if status.ready:
+        return Finding(Level.OK, "coordinator", f"answers at {server}")
+    return Finding(Level.BAD, "coordinator", f"answers at {server}, and takes no requests now", _LOG)
 
 
 def _raise(text: str, code: int) -> NoReturn:
