@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +18,7 @@ from pyspark.sql import SparkSession
 from tests.spark.cases import Case
 from tests.spark.plant import make_system, plant
 from tests.spark.truth import nowadays
+from tests.support.waiting import PATIENCE_S, blocked_until
 
 KILLED = """
 import os, signal, sys
@@ -38,6 +42,23 @@ except SparkUnavailable as error:
     print(error.message)
 with open_session(SessionSettings(cores=1, memory_mb=512)) as spark:
     print([row["id"] for row in spark.range(2).collect()])
+"""
+
+STARTED = """
+import signal
+from twophase_spark.session import open_session
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+with open_session():
+    pass
+"""
+
+SLOW_JAVA = """#!/bin/bash
+case "$*" in
+*-version*) echo 'openjdk version "17.0.1"' >&2 ;;
+*launcher.Main*) printf '\\n%s\\0' "$0" ;;
+*) echo $$ > {mark}.new; mv {mark}.new {mark}; exec sleep 600 ;;
+esac
 """
 
 LOST = """
@@ -110,6 +131,31 @@ def alone(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run Python with a Spark of its own."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+
+
+def test_ctrl_c_while_java_starts_leaves_no_java(tmp_path: Path) -> None:
+    """A Java that is left keeps the output open, and a pipe never ends."""
+    program, mark = tmp_path / "bin" / "java", tmp_path / "pid"
+    program.parent.mkdir()
+    program.write_text(SLOW_JAVA.format(mark=mark))
+    program.chmod(0o755)
+
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTED],
+        env={**os.environ, "JAVA_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        blocked_until(mark.exists)
+        java = int(mark.read_text())
+        try:
+            process.send_signal(signal.SIGINT)
+            said, _ = process.communicate(timeout=PATIENCE_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(java, signal.SIGKILL)
+    assert "KeyboardInterrupt" in said
 
 
 @pytest.mark.spark

@@ -14,11 +14,11 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext
+from pyspark import SparkContext, java_gateway
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -150,7 +150,7 @@ def open_session(settings: SessionSettings | None = None) -> Iterator[SparkSessi
         java = find_java(_made(directory / "java"))
         with _environment(java), (directory / "spark.log").open("wb") as log:
             try:
-                with _stderr_to(log):
+                with _stderr_to(log), _no_java_left():
                     spark = _build(settings, directory)
             except Exception as error:
                 shown = (directory / "spark.log").read_text(errors="replace")[-_LOG_CHARACTERS_SHOWN:]
@@ -310,6 +310,33 @@ def _stderr_to(log: IO[bytes]) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def _no_java_left() -> Iterator[None]:
+    """End a Java whose start is cut off, as by Ctrl-C.
+
+    PySpark has removed the folder for its port by then, and a Java that cannot write there never ends. It would keep
+    this command's output open.
+    """
+    started: list[subprocess.Popen[Any]] = []
+
+    def start(*arguments: Any, **named: Any) -> subprocess.Popen[Any]:
+        started.append(subprocess.Popen(*arguments, **named))
+        return started[-1]
+
+    module: Any = java_gateway  # PySpark has no public way to a Java that it is starting
+    before, module.Popen = module.Popen, start
+    try:
+        yield
+    except BaseException:
+        if SparkContext._gateway is None:  # noqa: SLF001 -- a Java that PySpark knows ends with this process
+            for process in started:
+                process.kill()
+                process.wait()
+        raise
+    finally:
+        module.Popen = before
 
 
 def _stop(spark: SparkSession) -> None:
