@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import threading
@@ -19,6 +20,16 @@ from twophase_spark.locations import Location
 from twophase_spark.source.schema.tables import Kind
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.mark.parametrize("size", [0, 2**20 - 1, 2**20, 5 * 2**20 + 1])
+def test_a_file_of_any_size_is_written(archive: Archive, size: int) -> None:
+    lake, content = Lake(archive.folder), os.urandom(size)
+    lake.create()
+
+    lake.put(Kind.HISTORY, "dt=2026-11-20/one.parquet", io.BytesIO(content))
+
+    assert (archive.folder / "history" / "dt=2026-11-20" / "one.parquet").read_bytes() == content
 
 
 def test_what_a_killed_run_left_goes_after_a_week(sqlite_store: SqliteUnderTest, archive: Archive) -> None:

@@ -159,7 +159,8 @@ class Lake:
 
     def put(self, kind: Kind, path: str, source: IO[bytes]) -> None:
         """Write a file whole, and durably."""
-        with self.files_of(kind).open_output_stream(path, buffer_size=_COPY_BYTES) as target:
+        # Arrow hands on a piece as large as its buffer as it is, in a type of its own, which deltalake refuses.
+        with self.files_of(kind).open_output_stream(path, buffer_size=2 * _COPY_BYTES) as target:
             while piece := source.read(_COPY_BYTES):
                 target.write(piece)
         if self.folder is not None:
