@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.integration.barrier.test_check_back import MARGIN_S
-from tests.support.business_databases import SPEND, Bank, abegin, arun, averify, begin, new_gid
+from tests.support.business_databases import ASYNC_WAYS, SPEND, Bank, abegin, arun, averify, begin, new_gid
 from twophase.barrier.asking import acheck_back
 from twophase.barrier.branch import aonce
 from twophase.barrier.dialect import DEFAULT_TABLE
@@ -296,6 +296,26 @@ async def test_a_branch_that_fails_leaves_nothing(bank_and_async_way: BankAndWay
         with pytest.raises(LookupError):
             await aonce(engine, call, effect)
     assert (bank.balance(), bank.query("select * from barrier")) == (100, [])
+
+
+@pytest.mark.parametrize("way", ASYNC_WAYS["postgresql"])
+async def test_a_branch_whose_connection_is_lost_raises_its_own_error(postgres_bank: Bank, way: str) -> None:
+    """asyncpg's pool takes such a connection back before the block's end does."""
+
+    async def effect(handle: object) -> None:
+        postgres_bank.query(
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where datname = current_database() and pid <> pg_backend_pid()"
+        )
+        with pytest.raises(Exception, match=r"terminat|closed"):  # each library has its own
+            await arun(handle, SPEND)
+        raise LookupError
+
+    call = {"gid": new_gid(), "branch_id": "01", "op": "action", "trans_type": "msg"}
+    async with postgres_bank.areached(way) as engine:
+        with pytest.raises(LookupError):
+            await aonce(engine, call, effect)
+    assert (postgres_bank.balance(), postgres_bank.query("select * from barrier")) == (100, [])
 
 
 async def test_a_cancelled_branch_leaves_nothing_and_no_lock(bank_and_async_way: BankAndWay) -> None:
