@@ -104,6 +104,8 @@ class _Joined:
         self.connection = session.connection()
         self.committed = False
         self.refused: BaseException | None = None
+        self._ends: Exception = RolledBack("the Session was rolled back.")
+        """The error of an end of which no exception is known."""
 
     def before_commit(self, connection: Any) -> None:
         from twophase.barrier.adapters.sqlalchemy_commit import roll_back_below  # noqa: PLC0415 -- an extra
@@ -118,12 +120,13 @@ class _Joined:
             self.refused = error
             roll_back_below(connection)
             raise
+        self._ends = TransactionLost("the Session's commit ended in an error.")
 
     def after_end(self) -> None:
         if self.committed:
             self._driver.play(self._attempt.committed())
         else:
-            seen = self.refused or sys.exc_info()[1] or RolledBack("the Session was rolled back.")
+            seen = self.refused or sys.exc_info()[1] or self._ends
             self._driver.play(self._attempt.decide(seen, of_block=self.refused is None))
 
 
@@ -173,6 +176,9 @@ def _before_commit(session: Any) -> None:
         raise
     if not event.contains(session, "after_begin", _after_begin):
         event.listen(session, "after_begin", _after_begin)
+    # Behind the application's: the error of one of these would else be raised from a commit as if it had failed.
+    event.remove(session, "after_commit", _after_commit)
+    event.listen(session, "after_commit", _after_commit)
 
 
 def _after_begin(session: Any, _transaction: Any, begun: Any) -> None:

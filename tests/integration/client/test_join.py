@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -281,6 +281,47 @@ def test_commit_whose_reply_is_lost_is_submitted_and_reported(
     with pytest.raises(CommittedDespiteError):
         business()
     assert bank_behind_proxy.ledger.balance() == 70
+    assert message.submitted
+
+
+@pytest.mark.kinds(where=lambda kind: kind.name == "postgresql async engine")
+async def test_async_commit_whose_reply_is_lost_is_not_called_a_rollback(
+    bank_behind_proxy: Bank, proxy: CuttingProxy, coordinator: RecordingCoordinator
+) -> None:
+    """SQLAlchemy ends the transaction behind the error, which is not known then."""
+
+    async def business() -> None:
+        async with AsyncSession(bank_behind_proxy.engine) as session:
+            await AsyncMessage(coordinator.url).add("http://bank-b/transfer-in").join(session, CHECK)
+            await session.execute(text(TRANSFER))
+            proxy.arm(Cut.BEFORE_REPLY)
+            await session.commit()
+
+    with pytest.raises(CommittedDespiteError, match="commit ended in an error"):
+        await business()
+    assert bank_behind_proxy.ledger.balance() == 70
+    assert coordinator.operations == ["prepare", "submit"]
+
+
+@SYNC
+def test_an_error_of_a_listener_behind_the_commit_is_not_taken_for_a_rollback(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    message = transfer_message(coordinator)
+
+    def fail(_: object) -> None:
+        raise ZeroDivisionError
+
+    def business() -> None:
+        with Session(bank.engine) as session:
+            message.join(session, CHECK)
+            event.listen(session, "after_commit", fail)
+            session.execute(text(TRANSFER))
+            session.commit()
+
+    with pytest.raises(CommittedDespiteError, match="ZeroDivisionError was raised"):
+        business()
+    assert bank.ledger.balance() == 70
     assert message.submitted
 
 
