@@ -22,7 +22,7 @@ from twophase.barrier.open import aopen_transaction, ask_engine, open_transactio
 from twophase.barrier.primary import require_primary
 from twophase.barrier.producer import ROLLED_BACK_REASON, mark, release_mark
 from twophase.barrier.shelter import give_back
-from twophase.barrier.transaction import Row, Steps, aperform, perform, say
+from twophase.barrier.transaction import Row, Steps, aperform, perform, say, text_of
 from twophase.core import failpoint
 from twophase.core.errors import (
     AutocommitRefused,
@@ -124,7 +124,7 @@ def check_back_rule(
         failpoint.reach("check_back.after_insert")
     meta = yield say(dialect, "read_meta", table)
     yield from mark(dialect)
-    return _judge(question, token, rows, {str(name): str(value) for name, value in meta})
+    return _judge(question, token, rows, {str(text_of(name)): str(text_of(value)) for name, value in meta})
 
 
 def write_row(
@@ -183,9 +183,9 @@ def _judge(question: CheckBackQuestion, token: str, rows: Row, meta: dict[str, s
         return _unknown(f"{WrongDatabase.code}: this is not the barrier table that the producer wrote to")
     if "replica" in meta:
         return _unknown(f"{DatabaseIsReplica.code}: this database must not decide: {meta['replica']}")
-    if not rows or rows[0][0] != question.gid:
+    if not rows or text_of(rows[0][0]) != question.gid:
         return _unknown("the insert left no row of this gid")
-    _, reason, written_by, body = rows[0]
+    reason, written_by, body = text_of(rows[0][1]), text_of(rows[0][2]), rows[0][3]
     if reason == _COMMITTED_REASON and body is not None and not len(body):
         return CheckBackAnswer(Verdict.UNKNOWN, evidence=_BRANCHES_LOST, branches_lost=True)
     if reason == _COMMITTED_REASON:
@@ -211,7 +211,7 @@ def _stands(dialect: Dialect, table: str, gid: str, reason: str) -> Steps[None]:
         rows = yield say(dialect, "read_decision", table, gid=gid)
     except Exception as error:
         raise TransactionLost(gid=gid) from error
-    if not rows or rows[0][0] != reason:
+    if not rows or text_of(rows[0][0]) != reason:
         raise TransactionLost(gid=gid)
 
 

@@ -27,7 +27,7 @@ from twophase.barrier.cleaning import (
 from twophase.barrier.dialect import Dialect
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.first_look import table_missing
-from twophase.barrier.transaction import Row, Steps, say
+from twophase.barrier.transaction import Row, Steps, say, text_of
 
 ROWS_MAX: Final = 500
 _PAGES_MAX: Final = 5
@@ -111,7 +111,7 @@ def _facts(table: str, dialect: Dialect) -> Steps[tuple[str, int]]:
         if dialect.is_missing_table(error):
             raise table_missing(table) from error
         raise
-    found = {str(name): str(value) for name, value in meta}
+    found = {str(text_of(name)): str(text_of(value)) for name, value in meta}
     if "identity" not in found:
         raise table_missing(table)
     rows = yield say(dialect, "now")

@@ -32,7 +32,7 @@ from twophase.barrier.producer import (
     verify_row,
 )
 from twophase.barrier.shelter import give_back
-from twophase.barrier.transaction import Steps, aperform, perform, say
+from twophase.barrier.transaction import Steps, aperform, perform, say, text_of
 from twophase.core import failpoint
 from twophase.core.errors import BarrierRowRefused, BranchSpoilt, InvalidRequest, UnsupportedType
 from twophase.core.gid import validate_gid
@@ -183,9 +183,9 @@ def confirm_branch(dialect: Dialect, table: str, call: BranchCall) -> Steps[None
         _raise_ongoing(error)
         raise
     # Compared here too: a collation may treat another text as the same.
-    if not rows or tuple(rows[0][:2]) != (call.gid, call.branch_id):
+    if not rows or (text_of(rows[0][0]), text_of(rows[0][1])) != (call.gid, call.branch_id):
         raise BarrierRowRefused(gid=call.gid)
-    if rows[0][2] == _UNFINISHED:
+    if text_of(rows[0][2]) == _UNFINISHED:
         raise BranchSpoilt(
             f"An earlier call of branch {call.branch_id} ended its transaction inside the block, so part of its effect "
             "may be committed and the rest is missing.",

@@ -32,7 +32,7 @@ from twophase.barrier.dialect import BRANCH_HORIZON, DEFAULT_TABLE, HORIZON, Dia
 from twophase.barrier.fault import Fault, fault_of
 from twophase.barrier.first_look import table_missing
 from twophase.barrier.open import open_transaction
-from twophase.barrier.transaction import Row, Statement, Steps, perform, say
+from twophase.barrier.transaction import Row, Statement, Steps, perform, say, text_of
 from twophase.core.errors import ConfigurationError
 from twophase.core.limits import BEGIN_DEADLINE_MS
 
@@ -236,11 +236,12 @@ def old_rows(page: Sequence[Row], horizons: Horizons) -> tuple[list[Found], list
     """Return the producers' rows and the branches' rows of a page that may be deleted."""
     producers: list[Found] = []
     branches: list[Found] = []
-    for id_, owner, prepared_ms, written_ms, gid in page:
+    for id_, kind, prepared_ms, written_ms, gid in page:
+        owner = text_of(kind)
         if owner == "producer" and _below(prepared_ms, horizons.producer_ms):
-            producers.append(Found(int(id_), str(gid)))
+            producers.append(Found(int(id_), str(text_of(gid))))
         elif owner == "branch" and _below(written_ms, horizons.branch_ms):
-            branches.append(Found(int(id_), str(gid)))
+            branches.append(Found(int(id_), str(text_of(gid))))
     return producers, branches
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from twophase.barrier.by_engine import ByEngine
 from twophase.barrier.dialect import Dialect, split_table
-from twophase.barrier.transaction import Steps, say
+from twophase.barrier.transaction import Steps, say, text_of
 from twophase.core.errors import UnsafeDatabase
 
 _log = logging.getLogger("twophase.barrier")
@@ -29,7 +29,7 @@ def require_durability(dialect: Dialect, table: str) -> Steps[None]:
     statement = OF_THE_CONNECTION if OF_THE_CONNECTION in dialect.statements else "read_durability"
     schema, name = split_table(table)
     rows = yield say(dialect, statement, table, schema=schema, name=name)
-    dangers = [str(row[0]) for row in rows if row[0]]
+    dangers = [str(text_of(row[0])) for row in rows if row[0]]
     if dangers:
         raise UnsafeDatabase(f"A crash could take back a confirmed commit: {'; '.join(dangers)}.")
 

@@ -13,7 +13,7 @@ from twophase.barrier.by_engine import ByEngine, chooses_at_checkout
 from twophase.barrier.dialect import MYSQL, Dialect, split_table
 from twophase.barrier.durability import warn_once
 from twophase.barrier.fault import code_of
-from twophase.barrier.transaction import Row, Steps, say
+from twophase.barrier.transaction import Row, Steps, say, text_of
 from twophase.core.errors import BarrierError, BarrierRowRefused, BarrierTableMissing, BarrierTableUnusable
 
 _PROVEN: Final = ByEngine[bool]()
@@ -50,11 +50,11 @@ def require_table(dialect: Dialect, table: str) -> Steps[None]:
     """
     if "read_creation" in dialect.statements:
         creation = yield say(dialect, "read_creation", table)
-        if str(creation[0][1]).upper().startswith("CREATE TEMPORARY"):
+        if str(text_of(creation[0][1])).upper().startswith("CREATE TEMPORARY"):
             raise BarrierTableUnusable(f"The barrier table {table!r}: a temporary table hides it from this connection.")
     rows = yield from flaws_of(dialect, table)
     if rows:
-        raise BarrierTableUnusable(f"The barrier table {table!r}: {'; '.join(str(row[1]) for row in rows)}.")
+        raise BarrierTableUnusable(f"The barrier table {table!r}: {'; '.join(str(text_of(row[1])) for row in rows)}.")
 
 
 def flaws_of(dialect: Dialect, table: str) -> Steps[list[Row]]:

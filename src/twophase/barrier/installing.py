@@ -15,7 +15,7 @@ from twophase.barrier.fault import code_of
 from twophase.barrier.first_look import flaws_of, require_table
 from twophase.barrier.open import aopen_transaction, is_async, open_transaction
 from twophase.barrier.shelter import give_back
-from twophase.barrier.transaction import Row, Statement, Steps, aperform, perform, say
+from twophase.barrier.transaction import Row, Statement, Steps, aperform, perform, say, text_of
 from twophase.core.database_drivers import driver_missing, extra_of, with_driver
 from twophase.core.errors import BarrierTableUnusable, ConfigurationError, UnsupportedEngine
 
@@ -101,14 +101,14 @@ def _name(dialect: Dialect, table: str, identity: str, executed: list[str]) -> S
     schema, _ = split_table(table)
     quoted = ""
     if schema is None and "read_place" in dialect.statements:
-        quoted = str((yield say(dialect, "read_place", table))[0][0])
+        quoted = str(text_of((yield say(dialect, "read_place", table))[0][0]))
     if not (yield say(dialect, "list_columns", table, schema=quoted or schema, name=META_TABLE)):
         yield from _do(Statement(dialect.sql("create_meta", table, schema=quoted), {}), executed)
     known = yield Statement(dialect.sql("read_meta", table, schema=quoted), {})
-    if not any(row[0] == IDENTITY for row in known):
+    if not any(text_of(row[0]) == IDENTITY for row in known):
         sql = dialect.sql("insert_identity", table, schema=quoted)
         yield from _do(Statement(sql, {"identity": identity}), executed)
-    if quoted and not any(row[0] == IDENTITY for row in (yield say(dialect, "read_meta", table))):
+    if quoted and not any(text_of(row[0]) == IDENTITY for row in (yield say(dialect, "read_meta", table))):
         raise ConfigurationError(
             f"{META_TABLE} of another schema comes before that of the barrier table, which is {quoted}.{table}.",
             remedy="Give the table with its schema here and to every engine; or change the search path.",
@@ -139,7 +139,7 @@ def _complete(dialect: Dialect, table: str, columns: Row, executed: list[str]) -
 
     Its keys then compare byte by byte.
     """
-    present = {str(column[0]).lower(): str(column[1]) for column in columns}
+    present = {str(text_of(name)).lower(): str(text_of(collation)) for name, collation in columns}
     missing = [f"add_{column}" for column in _ADDED_COLUMNS if column not in present]
     if "make_binary" in dialect.statements and not present.get("gid", "").endswith("_bin"):
         missing.append("make_binary")
@@ -154,7 +154,7 @@ def _mend(dialect: Dialect, table: str, executed: list[str]) -> Steps[None]:
 
     A sequence that was left behind the rows is set to its right value.
     """
-    flaws = {str(row[0]) for row in (yield from flaws_of(dialect, table))}
+    flaws = {str(text_of(row[0])) for row in (yield from flaws_of(dialect, table))}
     not_null = "make_not_null" if "make_not_null" in dialect.statements else "make_binary"
     for flaw, statement in (("null", not_null), ("key", "add_key")):
         if flaw not in flaws or statement not in dialect.statements:

@@ -13,7 +13,7 @@ from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
 from twophase.barrier.fault import code_of, connection_ended
 from twophase.barrier.first_look import refusal_of, require_table, table_missing
 from twophase.barrier.primary import require_primary
-from twophase.barrier.transaction import Row, Steps, say
+from twophase.barrier.transaction import Row, Steps, say, text_of
 from twophase.core.errors import (
     BarrierRowRefused,
     BeginDeadlinePassed,
@@ -61,12 +61,12 @@ def read_identity(dialect: Dialect, table: str, *, allow_unsafe: bool = False) -
     if not rows or not rows[0][0]:
         raise table_missing(table)
     if rows[0][1]:
-        raise DatabaseIsReplica(f"This database must not decide: {rows[0][1]}.")
+        raise DatabaseIsReplica(f"This database must not decide: {text_of(rows[0][1])}.")
     yield from require_primary(dialect)
     yield from require_table(dialect, table)
     if not allow_unsafe:
         yield from require_durability(dialect, table)
-    return str(rows[0][0])
+    return str(text_of(rows[0][0]))
 
 
 def begin_settings(dialect: Dialect) -> Steps[None]:
@@ -138,7 +138,7 @@ def begin_producer(
     if "read_clock" in dialect.statements:
         rows = yield say(dialect, "read_clock", table)
     assert rows, "the database answers what time it is"
-    if identity is not None and rows[0][1] != identity:
+    if identity is not None and text_of(rows[0][1]) != identity:
         raise DatabaseSwitched(gid=gid)
     late_ms = int(rows[0][0]) - prepared_at_ms if prepared_at_ms is not None else 0
     if late_ms > BEGIN_DEADLINE_MS.value:
@@ -179,8 +179,8 @@ def _insert_row(
                 (yield say(dialect, "read_taken_key", table, gid=gid)) if "read_taken_key" in dialect.statements else ()
             )
             for row in taken:
-                if row[0] == gid:
-                    raise _barred(gid, row[1]) from error
+                if text_of(row[0]) == gid:
+                    raise _barred(gid, text_of(row[1])) from error
         refusal = refusal_of(dialect, error, table, gid)
         if refusal is not None:
             raise refusal from error
@@ -188,7 +188,7 @@ def _insert_row(
     if not rows and "read_producer" in dialect.statements:
         # Read, never inferred: a trigger may have dropped the row, or a cleaner removed the one that stood there.
         for row in (yield say(dialect, "read_producer", table, gid=gid)):
-            raise _barred(gid, row[1])
+            raise _barred(gid, text_of(row[1]))
         if again:
             raise BarrierRowRefused(gid=gid)
         rows = yield from _insert_row(dialect, statement, table, gid, token, prepared_at_ms, again=True)

@@ -55,6 +55,17 @@ def _text(dialect: Dialect, statement: str, table: str) -> tuple[str, tuple[str,
     return sql, numbered(sql)[1]
 
 
+def text_of(value: Any) -> Any:
+    """Return a text that the driver gives as bytes; every other value as it is.
+
+    Drivers of MySQL do so with `use_unicode=0`, and psycopg with the client encoding SQL_ASCII.
+
+    >>> text_of(b"msg"), text_of("msg"), text_of(None)
+    ('msg', 'msg', None)
+    """
+    return value.decode() if isinstance(value, bytes | bytearray) else value
+
+
 Steps = Generator[Statement, Sequence[Row], T]
 """A rule under way: yields statements, receives their rows, returns T."""
 

@@ -6,8 +6,9 @@ An unknown driver is refused.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,8 +22,12 @@ from tests.support.patient_locks import wait_for_locks
 from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.branch_answer import answer_branch
+from twophase.barrier.cleaning import Found, Horizons, old_rows
 from twophase.barrier.fault import code_of
+from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
+from twophase.barrier.producer import begin_producer, read_identity, verify_producer, write_branches
+from twophase.barrier.transaction import perform
 from twophase.core.errors import BarrierTableMissing, CheckBackCameFirst, UnsupportedEngine
 from twophase.core.verdict import Verdict
 
@@ -60,6 +65,50 @@ def test_a_held_row_is_in_progress(
         assert check_back(engine, gid).verdict is Verdict.IN_PROGRESS
         transaction.rollback()
         transaction.close()
+
+
+@pytest.fixture(
+    params=[pytest.param("mysql", marks=pytest.mark.mariadb), pytest.param("psycopg", marks=pytest.mark.postgres)]
+)
+def of_bytes(request: pytest.FixtureRequest, banks: dict[str, Bank]) -> Iterator[tuple[Bank, Any]]:
+    """A bank, and what reaches it with texts as bytes."""
+    if request.param == "mysql":
+        with banks["mysql"].engine(connect_args={"use_unicode": False}) as engine:
+            yield banks["mysql"], engine
+        return
+    with banks["postgresql"].plain() as connection:
+        connection.execute("set client_encoding = 'SQL_ASCII'")
+        connection.commit()
+        yield banks["postgresql"], connection
+
+
+def test_texts_may_come_as_bytes(of_bytes: tuple[Bank, Any]) -> None:
+    bank, engine = of_bytes
+    gid = new_gid()
+    assert install(engine) == []
+    assert [once(engine, call_of(gid), spend) for _ in range(3)] == ["done", None, None]
+    transaction = open_transaction(engine)
+    identity = perform(read_identity(transaction.dialect, "barrier"), transaction)
+    begun = begin_producer(transaction.dialect, "barrier", gid, gid, None, identity=identity, is_open=True)
+    perform(begun, transaction)
+    perform(write_branches(transaction.dialect, "barrier", gid, gid, b"\xff"), transaction)
+    transaction.commit(verify_producer(transaction.dialect, "barrier", gid, gid))
+    transaction.close()
+    answer = check_back(engine, gid, identity=identity)
+    assert (answer.verdict, answer.body) == (Verdict.COMMITTED, b"\xff")
+    assert check_back(engine, new_gid(), identity=identity).verdict is Verdict.ROLLED_BACK
+    transaction = open_transaction(engine)
+    with pytest.raises(CheckBackCameFirst):
+        begin(transaction, gid)
+    transaction.rollback()
+    transaction.close()
+    assert bank.balance() == 70
+
+
+@pytest.mark.parametrize("as_text", [str, str.encode])
+def test_rows_whose_texts_are_bytes_are_cleaned(as_text: Callable[[str], object]) -> None:
+    page = [(7, as_text("producer"), 1, 1, as_text("old")), (8, as_text("branch"), None, 1, as_text("old"))]
+    assert old_rows(page, Horizons(2, 2)) == ([Found(7, "old")], [Found(8, "old")])
 
 
 @pytest.mark.parametrize("factory", [psycopg.RawCursor, psycopg.ClientCursor])
