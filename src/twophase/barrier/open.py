@@ -91,6 +91,30 @@ def is_async(engine: Any) -> bool:
     return _kind_of(engine.__class__) in _ASYNC
 
 
+def is_in_transaction(engine: Any) -> bool:
+    """Return True for a connection or session that reports an open transaction.
+
+    Nothing is sent to the database. A False may be wrong: opening a transaction on it looks again.
+
+    >>> import sqlite3
+    >>> connection = sqlite3.connect(":memory:", isolation_level="DEFERRED")
+    >>> _ = connection.execute("create table one (number)").connection.execute("insert into one values (1)")
+    >>> is_in_transaction(connection)
+    True
+    """
+    match _kind_of(engine.__class__):
+        case _Kind.SCOPED_SESSION:
+            return engine.registry.has() and bool(engine().in_transaction())
+        case _Kind.PSYCOPG | _Kind.PSYCOPG_ASYNC:
+            return bool(engine.info.transaction_status)
+        case _Kind.PYMYSQL:
+            return bool(engine.server_status & 1)  # SERVER_STATUS_IN_TRANS
+        case _Kind.ASYNCPG | _Kind.ASYNCPG_LENT if hasattr(engine, "is_in_transaction"):
+            return bool(engine.is_in_transaction())
+    reported = getattr(engine, "in_transaction", False)
+    return bool(reported() if callable(reported) else reported)
+
+
 def is_outside(value: object, handle: Any) -> bool:
     """Return True for a connection or session that is not in a transaction.
 
