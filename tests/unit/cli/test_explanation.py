@@ -548,6 +548,22 @@ def test_what_happened_is_told_in_its_order(state: str, told: list[str]) -> None
     assert [text[: len(begin)] for text, begin in zip(happened, told, strict=True)] == told
 
 
+def test_a_failure_of_an_address_that_a_branch_has_left_does_not_block_it() -> None:
+    moved = acted("redirect", f"redirected by eve; now {MAIL}", "01", IN)
+    late = called("01", "succeeded", 200, "succeeded arrived late, the message was redirected")
+    log = [called("01", "error", 500), called("02", "error", 503, target=MAIL), moved, late]
+    branches = [ShownBranch("01", MAIL, 2), ShownBranch("02", MAIL, 2)]
+
+    runs = explain(message("submitted", branches=branches, log=log, attempts=1), NOW)
+    parked = explain(message("submitted", branches=branches, log=log, attempts=3, attempts_max=3, parked=True), NOW)
+
+    assert [text.split(" fails")[0] for text in runs.blocked] == [f"Branch 02 ({MAIL})"]
+    assert parked.blocked[1:] == [
+        f"Branch 02 ({MAIL}) fails: status 503.",
+        f"Branch 01 has not been called at its new address ({MAIL}) yet.",
+    ]
+
+
 def test_a_stop_after_calls_leaves_a_committed_transaction() -> None:
     down = [called("01", "error", 0, "connect")]
     stopped = message("failed", decided_by="operator", reason="stopped by eve", log=down)

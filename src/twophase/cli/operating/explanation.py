@@ -23,6 +23,8 @@ _SLACK_MS: Final = 2_000
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
+_LATE: Final = "arrived late"
+"""In the words of an answer that no longer counts."""
 _STATUSES_OF_NO_SUCH_ROUTE: Final = frozenset({0, 301, 302, 307, 308, 404, 405, 410})
 """Statuses without an answer, or from a server that does not know the path."""
 
@@ -234,7 +236,7 @@ def _history(message: ShownMessage, now_ms: int) -> list[tuple[int, str]]:
             text = f"{one.error[:1].upper()}{one.error[1:]}, at {at}."
         elif one.kind == "incident":
             text = f"Incident at {at}: {one.error}. A promise is broken: investigate."
-        elif "arrived late" in one.error:
+        elif _LATE in one.error:
             of = f", of branch {one.branch_id} ({one.target})" if one.kind == "branch" and one.branch_id else ""
             text = f"At {at}{of}: {one.error}."
         if text:
@@ -253,6 +255,7 @@ def _parked(message: ShownMessage) -> list[str]:
     return [
         "It is parked: its branches have failed as many times in a row as attempts_max allows.",
         *(_failing(message, branch, last, 0) for branch, last in _last_failures(message, left)),
+        *_not_called_since(message, left),
     ]
 
 
@@ -333,8 +336,23 @@ def _what(one: ShownAttempt) -> str:
 
 
 def _last_failures(message: ShownMessage, left: list[ShownBranch]) -> Iterable[tuple[ShownBranch, ShownAttempt]]:
-    last = {one.branch_id: one for one in message.log if one.kind == "branch" and one.branch_id}
+    """Return the last failure of each branch, at the address to which it goes now."""
+    last: dict[str, ShownAttempt] = {}
+    for one in message.log:
+        if one.kind == "branch" and one.branch_id and _LATE not in one.error:
+            last[one.branch_id] = one
+        elif one.kind == "operator" and one.result == "redirect":
+            last.pop(one.branch_id, None)
     return [(branch, last[branch.branch_id]) for branch in left if branch.branch_id in last]
+
+
+def _not_called_since(message: ShownMessage, left: list[ShownBranch]) -> Iterable[str]:
+    """Yield the branches that an operator redirected and no call has met since."""
+    called = {branch.branch_id for branch, _ in _last_failures(message, left)}
+    moved = {one.branch_id for one in message.log if one.kind == "operator" and one.result == "redirect"}
+    for branch in left:
+        if branch.branch_id in moved - called:
+            yield f"Branch {branch.branch_id} has not been called at its new address ({branch.url}) yet."
 
 
 def _count(branches: list[ShownBranch]) -> str:
