@@ -10,13 +10,14 @@ import time
 from collections.abc import Iterator
 from typing import Final, NoReturn
 
+import msgspec
+
 from twophase.cli.doctor.clocks import compared
 from twophase.cli.findings import Finding, Level
 from twophase.cli.operating.http_api import EXIT_REFUSED, NO_TLS, Api, path_of
 from twophase.client.draft import check_url_with
 from twophase.core.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from twophase.core.message import databases_asked
-from twophase.core.operating import ServerStatus
 from twophase.core.probe import PROBE_PATH, ProbeAsked, ProbeShown, ProbeState, ShownAddress, ShownAddresses
 
 _START: Final = "Start the coordinator, or name it with --server or TWOPHASE_URL."
@@ -32,6 +33,12 @@ _UNSURE: Final = {
     ProbeState.BUSY.value: "Run this again when the database is less busy.",
     ProbeState.UNPROBEABLE.value: "Upgrade twophase in the service; until then its database cannot be compared.",
 }
+
+
+class _Status(msgspec.Struct, frozen=True):
+    """The part of a server's status that is looked at."""
+
+    ready: bool
 
 
 class _NoAnswer(Exception):
@@ -61,7 +68,7 @@ def examine_coordinator(
         api = Api(server, fail=_raise)
         known = api.get(PROBE_PATH, ShownAddresses)
         # Its answer needs the store, which the addresses do not.
-        yield _ready(api.get(path_of("status"), ServerStatus), server)
+        yield _ready(api.get(path_of("status"), _Status), server)
         yield compared("its store's", known.now_ms, "this machine's", time.time_ns() // 1_000_000)
         if check is not None:
             looked_at = "check address"
@@ -88,7 +95,7 @@ def examine_coordinator(
         yield Finding(Level.BAD, looked_at, text, remedy or ("" if error.refused else _START))
 
 
-def _ready(status: ServerStatus, server: str) -> Finding:
+def _ready(status: _Status, server: str) -> Finding:
     if status.ready:
         return Finding(Level.OK, "coordinator", f"answers at {server}")
     return Finding(Level.BAD, "coordinator", f"answers at {server}, and takes no requests now", _LOG)
