@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,9 +90,22 @@ def test_a_query_that_makes_no_sense_is_reported_in_one_line(
 ) -> None:
     finish(sqlite_store, 1, 1, 3)
     archive.run(sqlite_store)
-    with pytest.raises(ConfigurationError, match=r"does not understand the query: .*COLUMN.*colour") as caught:
-        rows(spark, "select colour from history", archive, None)
-    assert "\n" not in caught.value.message
+    for sql, said in (
+        ("select colour from history", r"does not understand the query: .*COLUMN.*colour"),
+        ("select 1 / 0", r"cannot compute the query: \[DIVIDE_BY_ZERO\] .*SQLSTATE: 22012$"),
+        (
+            "select seq / (seq - seq)\n\nfrom history",
+            r"cannot compute the query: \[DIVIDE_BY_ZERO\] .*SQLSTATE: 22012$",
+        ),
+        (
+            "select cast(gid as int) from history",
+            r"cannot compute the query: \[CAST_INVALID_INPUT\] .*SQLSTATE: 22018$",
+        ),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            rows(spark, sql, archive, None)
+        assert re.search(said, caught.value.message)
+        assert "\n" not in caught.value.message
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 
 from twophase.core.errors import ArchiveRefused, ConfigurationError
@@ -29,6 +29,8 @@ from twophase_spark.source.options.address import locate
 
 _VIEWS = re.compile(r"\b(history|message|attempt|audit_log|queue_entry)\b", re.IGNORECASE)
 _TRIES_MAX = 3
+_DATA = "22"
+"""Class of SQL's states for values that do not fit, as a divisor of zero."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -106,12 +108,17 @@ def _asked(spark: SparkSession, sources: Sources, question: Question, say: Calla
             table: pa.Table = spark.sql(question.sql).limit(question.limit + 1).toArrow()
         except AnalysisException as error:
             raise ConfigurationError(f"Spark does not understand the query: {_first_paragraph(error)}") from None
+        except PySparkException as error:
+            if not (error.getSqlState() or "").startswith(_DATA):
+                raise
+            raise ConfigurationError(f"Spark cannot compute the query: {_first_paragraph(error)}") from None
     rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
     return Answer(list(table.column_names), rows[: question.limit], len(rows) > question.limit)
 
 
-def _first_paragraph(error: AnalysisException) -> str:
-    lines = [line.strip() for line in str(error).strip().splitlines()]
+def _first_paragraph(error: PySparkException) -> str:
+    """Return an error's text in front of the query, which Spark repeats."""
+    lines = [line.strip() for line in str(error).strip().partition("\n== SQL")[0].splitlines()]
     return " ".join(lines[: lines.index("")] if "" in lines else lines[:1])
 
 
