@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import subprocess
+import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -183,3 +186,40 @@ def test_only_the_owner_reads_a_lake(sqlite_store: SqliteUnderTest, archive: Arc
 
     assert {path.name for path in folders} == {"lake", "history", "attempt", "audit_log", "queue_entry"}
     assert {path.stat().st_mode & 0o077 for path in folders} == {0}
+
+
+AS_NOBODY = """
+import os, sys
+from twophase.core.errors import ArchiveRefused
+from twophase_spark.lake.tables import Lake
+
+def told(place):
+    try:
+        Lake(place).snapshot()
+    except ArchiveRefused as error:
+        return error.message
+
+told(sys.argv[2])  # once before the rights go: nobody may be unable to read the libraries
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+print(told(sys.argv[1]), told(sys.argv[2]), sep=os.linesep)
+"""
+
+
+def test_a_lake_of_another_user_is_not_called_none() -> None:
+    """Another user's lake is hidden, and looks like an empty folder."""
+    with tempfile.TemporaryDirectory() as made:  # pytest's own are closed to other users
+        everybodys = Path(made)
+        everybodys.chmod(0o755)
+        lake = Lake(everybodys / "lake")
+        lake.create()
+        (everybodys / "lake").chmod(0o000)  # for a run that is not root's
+        try:
+            command = [sys.executable, "-c", AS_NOBODY, lake.place, str(everybodys / "none")]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        finally:
+            (everybodys / "lake").chmod(0o700)
+    assert ["is closed to this user" in line for line in said] == [True, False]
+    assert ["is not a lake" in line for line in said] == [False, True]

@@ -147,6 +147,10 @@ class Lake:
         try:
             tables = {kind: DeltaTable(self.uri(kind)) for kind in TABLES}
         except TableNotFoundError:
+            if self.folder is not None and _is_closed(self.folder):
+                raise ArchiveRefused(
+                    f"{self.place} is closed to this user.", remedy="Run the command as the user who archives."
+                ) from None
             raise ArchiveRefused(
                 f"{self.place} is not a lake: it does not have the Delta tables {', '.join(TABLES)}.",
                 remedy="Name the lake that `twophase spark archive` writes.",
@@ -313,6 +317,11 @@ def _make_folder(folder: Path) -> None:
     """
     for missing in reversed([one for one in (folder, *folder.parents) if not one.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
+
+
+def _is_closed(folder: Path) -> bool:
+    """Return True for a folder that this user may not look into."""
+    return os.access(folder, os.F_OK) and not os.access(folder, os.R_OK | os.X_OK)
 
 
 def _sync(top: Path, paths: Sequence[Path]) -> None:
