@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,6 +45,16 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def archived(store: SqliteUnderTest) -> Archived:
     return archive(store.url, PLACE, Settings(CLOCK, InProcess(), rows_per_task=ROWS_PER_TASK))
+
+
+def test_a_file_of_several_parts_is_written_whole() -> None:
+    lake, content = Lake(PLACE), os.urandom(12 * 2**20 + 1)
+    lake.create()
+
+    lake.put(Kind.HISTORY, "dt=2026-11-20/one.parquet", io.BytesIO(content))
+
+    with lake.files_of(Kind.HISTORY).open_input_file("dt=2026-11-20/one.parquet") as file:
+        assert file.read() == content
 
 
 def test_rows_are_archived_verified_and_purged(sqlite_store: SqliteUnderTest) -> None:
