@@ -32,6 +32,8 @@ _ALLOW: Final = (
 )
 _KEPT: Final = "_twophase_kept"
 """The attribute of a Session with the objects whose changes may not be written."""
+_DROPPING: Final = ("after_soft_rollback", "pending_to_transient", "persistent_to_detached")
+"""The events of a Session that drops changes."""
 _adding: Final = threading.Lock()
 _added: Final[set[str]] = set()
 """The parts of SQLAlchemy that have the listeners: `core`, `orm`."""
@@ -51,9 +53,6 @@ def watch() -> None:
 
             event.listen(Session, "after_transaction_create", _after_transaction_create)
             event.listen(Session, "transient_to_pending", _transient_to_pending)
-            event.listen(Session, "before_flush", _before_flush)
-            for dropping in ("after_soft_rollback", "pending_to_transient", "persistent_to_detached"):
-                event.listen(Session, dropping, _forget_dropped)
             _added.add("orm")
 
 
@@ -128,6 +127,10 @@ def keep_unwritten(handle: Any, sessions: Iterable[Any]) -> OutsideTransaction |
         error = unwritten(handle, session)
         if error is not None:
             vars(session)[_KEPT] = _changed(session)
+            if not event.contains(session, "before_flush", _before_flush):  # here: most sessions never need them
+                event.listen(session, "before_flush", _before_flush)
+                for dropping in _DROPPING:
+                    event.listen(session, dropping, _forget_dropped)
             first = first or error
     return first
 
