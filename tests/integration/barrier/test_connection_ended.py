@@ -5,11 +5,15 @@ The error does not name the block, which has done nothing wrong.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import asyncpg
 import pytest
+import sqlalchemy
 from asyncpg.exceptions import InterfaceError
 
+from tests.servers.proxy import Proxy
 from tests.support.business_databases import SPEND, Bank, arun, new_gid, run
 from tests.support.waiting import blocked_until, until
 from twophase.barrier.branch import aonce, once
@@ -103,3 +107,26 @@ async def test_an_error_of_a_pools_lost_connection_is_the_functions_own(banks: d
         with pytest.raises(ValueError, match="the function's own"):
             await aonce(pool, call(), effect)
     assert bank.balance() == 100
+
+
+@pytest.mark.postgres
+async def test_a_cancellation_in_begin_stays_one_when_the_connection_ends_behind_it(banks: dict[str, Bank]) -> None:
+    bank = banks["postgresql"]
+    url = sqlalchemy.make_url(bank.url("psycopg"))
+    library: Any = asyncpg  # it has no types
+
+    async def effect(_handle: Any) -> None:
+        raise AssertionError("it is not called")
+
+    with Proxy(str(url.host), int(url.port or 0)) as proxy:
+        dsn = url.set(drivername="postgresql", port=proxy.port).render_as_string(hide_password=False)
+        async with library.create_pool(dsn, min_size=1, max_size=1) as pool:
+            proxy.partition()
+            branch = asyncio.create_task(aonce(pool, call(), effect))
+            await until(proxy.holds.is_set)
+            branch.cancel()
+            await asyncio.sleep(0)
+            proxy.cut()
+            await asyncio.wait([branch])
+            proxy.heal()
+    assert branch.cancelled()

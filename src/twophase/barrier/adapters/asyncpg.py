@@ -64,8 +64,8 @@ class AsyncpgTransaction:
             return True
 
     async def close(self) -> None:
-        if self._unclear and not self._is_closed():
-            self._connection.terminate()
+        if self._unclear:
+            _terminate(self._connection)
         if self._pool is not None:
             await self._pool.release(self._connection)
 
@@ -113,7 +113,13 @@ async def _undo(begun: asyncio.Future[None], connection: Any, transaction: Any) 
         await begun
         await transaction.rollback()
     except (PostgresError, InterfaceError, OSError):
-        connection.terminate()
+        _terminate(connection)
     except asyncio.CancelledError:
-        connection.terminate()
+        _terminate(connection)
         raise
+
+
+def _terminate(connection: Any) -> None:
+    """Close the connection at once, unless a pool has taken it back already."""
+    with contextlib.suppress(InterfaceError):
+        connection.terminate()
