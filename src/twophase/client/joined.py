@@ -122,6 +122,14 @@ class _Joined:
             raise
         self._ends = TransactionLost("the Session's commit ended in an error.")
 
+    def note_commit(self) -> None:
+        """Note the commit of the Session's transaction.
+
+        A cancellation may end another message's submit before this one's begins.
+        """
+        self.committed = True
+        self._attempt.draft.progress = Progress.COMMITTED
+
     def after_end(self) -> None:
         if self.committed:
             self._driver.play(self._attempt.committed())
@@ -200,7 +208,7 @@ def _after_commit(session: Any) -> None:
     if session.in_nested_transaction():
         return
     for joined in session.info[_JOINED]:
-        joined.committed = True
+        joined.note_commit()
 
 
 def _after_transaction_end(session: Any, transaction: Any) -> None:

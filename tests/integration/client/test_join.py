@@ -5,7 +5,9 @@ Its fate is the Session's, and the outermost commit is watched.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import threading
 
 import pytest
 from sqlalchemy import event, text
@@ -17,7 +19,8 @@ from tests.integration.client.banks import CHECK, Bank
 from tests.integration.client.cutting_proxy import Cut, CuttingProxy
 from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, PostgresLedger
 from tests.support.one_try import one_try
-from tests.support.recording_coordinator import CUT, RecordingCoordinator
+from tests.support.recording_coordinator import CUT, RecordingCoordinator, Request
+from tests.support.waiting import until
 from twophase import AsyncClient, AsyncMessage, Client, Message, Progress
 from twophase.barrier import aonce, once
 from twophase.errors import (
@@ -147,6 +150,36 @@ def test_two_messages_share_one_transaction(bank: Bank, coordinator: RecordingCo
         session.execute(text(TRANSFER))
     assert all(message.submitted for message in messages)
     assert len(bank.ledger.barrier()) == 2
+
+
+@ASYNC
+async def test_a_submit_that_is_cancelled_leaves_no_other_message_undecided(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    asked, released = threading.Event(), threading.Event()
+
+    def hold_submit(request: Request) -> None:
+        if request.operation == "submit":
+            asked.set()
+            released.wait(30)
+
+    coordinator.before_answer = hold_submit
+    messages = [AsyncMessage(coordinator.url).add("http://bank-b/transfer-in") for _ in range(2)]
+
+    async def business() -> None:
+        async with AsyncSession(bank.engine) as session, session.begin():
+            for message in messages:
+                await message.join(session, CHECK)
+            await session.execute(text(TRANSFER))
+
+    task = asyncio.create_task(business())
+    await until(asked.is_set)
+    task.cancel()
+    await asyncio.wait([task])
+    released.set()
+    assert task.cancelled()
+    assert [message.state for message in messages] == [Progress.COMMITTED] * 2
+    assert bank.ledger.balance() == 70
 
 
 def call_of(gid: str) -> dict[str, str]:
