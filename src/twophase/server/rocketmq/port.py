@@ -139,6 +139,7 @@ class RocketmqPort:
         address = advertised(settings.rocketmq_address, bound)
         if settings.rocketmq_address:
             self._routing.address = address
+        self._routing.announced = "" if address.startswith(":") else address
         if address.startswith(":") and not settings.store.startswith("sqlite"):
             _log.warning(
                 "consumers are served while this node is alone: set rocketmq_address to serve them on several nodes",

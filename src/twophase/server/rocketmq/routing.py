@@ -48,6 +48,8 @@ class Routing:
 
         Empty for the one that the client dialled.
         """
+        self.announced = ""
+        """The address by which other nodes name this one; empty for none."""
 
     def handlers(self) -> dict[str, Handler]:
         """Return the handlers by the names of their methods."""
@@ -80,7 +82,14 @@ class Routing:
         return encode_route(OK, queues)
 
     def _own(self, dialled: Endpoints, client: Client) -> Endpoints:
-        return endpoints_of(self.address) if self.address else _dialled(dialled, client)
+        if self.address:
+            return endpoints_of(self.address)
+        if self.announced and len(dialled.addresses) > 1:
+            # Several addresses have no other spelling, by which Python's client would open a new stream.
+            own = endpoints_of(self.announced)
+            if own.addresses[0] in dialled.addresses:
+                return own
+        return _dialled(dialled, client)
 
     async def _servers(self, topic: Resource) -> Servers:
         """Return the nodes that a route names.

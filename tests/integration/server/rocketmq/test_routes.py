@@ -139,6 +139,31 @@ async def test_a_node_with_an_address_is_named_also_while_it_is_alone() -> None:
     await queues.stop()
 
 
+async def test_a_node_that_is_dialled_by_several_addresses_is_named_by_its_own(server: Serving, wire: Wire) -> None:
+    """One address has two spellings, several have one.
+
+    By the other spelling Python's client opens another stream, when its stream broke.
+    """
+    (host, port), address = server.address.split(":"), kind("Address")
+    dialled = kind("Endpoints")(
+        scheme=Scheme.IPV4, addresses=[address(host="127.0.0.9", port=1), address(host=host, port=int(port))]
+    )
+    spelt = []
+    for _ in range(2):
+        (queue,) = (await wire.ask("QueryRoute", topic=resource(TOPIC), endpoints=dialled)).message_queues
+        (named,) = queue.broker.endpoints.addresses
+        spelt.append((queue.broker.endpoints.scheme, f"{named.host}:{named.port}"))
+    assert spelt == [(Scheme.IPV4, server.address), (Scheme.IPV4, server.address)]
+
+    python = Wire(server, **{"x-mq-language": "PYTHON"})
+    schemes = set()
+    for _ in range(2):
+        (queue,) = (await python.ask("QueryRoute", topic=resource(TOPIC), endpoints=dialled)).message_queues
+        schemes.add(queue.broker.endpoints.scheme)
+    assert schemes == {Scheme.IPV4, Scheme.DOMAIN_NAME}
+    await python.close()
+
+
 async def test_a_consumer_at_another_node_than_the_owner_is_told_to_go(server: Serving, wire: Wire) -> None:
     async def elsewhere(*_: Any, **__: Any) -> Any:
         raise QueuesElsewhere
