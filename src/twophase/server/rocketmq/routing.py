@@ -9,10 +9,11 @@ node and keep a stream to it, over which each can ask them about the half messag
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from twophase.coordinator.queues import NodeAddress, QueueApi, Servers, TopicInfo
+from twophase.coordinator.queues import QueueApi, Servers, TopicInfo
 from twophase.rocketmq_wire.answers import encode_assignment, encode_route, encode_status
 from twophase.rocketmq_wire.codes import ClientType, Code, Permission, Scheme
 from twophase.rocketmq_wire.requests import parse_assignment, parse_heartbeat, parse_route, parse_termination
@@ -28,6 +29,7 @@ WIRE: Final = "rocketmq"
 """The name of RocketMQ's interface among the addresses of a node."""
 _IPV6: Final = 6
 _BROKER: Final = "twophase"
+_NOT_IN_A_NAME: Final = re.compile(r"[^0-9A-Za-z.-]")
 ANY_QUEUE: Final = -1
 """The number of the queue that stands for all of a topic."""
 
@@ -70,7 +72,8 @@ class Routing:
         own = self._own(request.endpoints, client)
         servers = await self._servers(topic)
         if servers.owner is None:
-            return encode_route(OK, _queues(topic, info, _BROKER, _spelt(own, is_other=is_other), range(info.queues)))
+            spelt = _spelt(own, is_other=is_other)
+            return encode_route(OK, _queues(topic, info, self._name(own), spelt, range(info.queues)))
         queues: list[Queue] = []
         for node in (servers.owner, *servers.others):
             is_odd = is_other if node.is_self else client.language == _PYTHON and node.incarnation % 2 == 1
@@ -78,7 +81,7 @@ class Routing:
             has_queues = node is servers.owner
             numbers = range(info.queues) if has_queues else [0]
             permission = Permission.READ_WRITE if has_queues else Permission.WRITE
-            queues += _queues(topic, info, _broker(node), endpoints, numbers, permission)
+            queues += _queues(topic, info, _broker(node.addresses[WIRE]), endpoints, numbers, permission)
         return encode_route(OK, queues)
 
     def _own(self, dialled: Endpoints, client: Client) -> Endpoints:
@@ -90,6 +93,14 @@ class Routing:
             if own.addresses[0] in dialled.addresses:
                 return own
         return _dialled(dialled, client)
+
+    def _name(self, own: Endpoints) -> str:
+        """Return the broker's name for this server, which is alone.
+
+        There is one for all addresses that clients dial.
+        """
+        address = self.address or self.announced
+        return _broker(address) if address and own == endpoints_of(address) else _BROKER
 
     async def _servers(self, topic: Resource) -> Servers:
         """Return the nodes that a route names.
@@ -113,9 +124,11 @@ class Routing:
         info = await self._queues.topic(topic.namespace, topic.name, client.caller.owner, client.peer)
         owner = (await self._servers(topic)).owner
         if owner is None:
-            queues = _queues(topic, info, _BROKER, self._own(request.endpoints, client), [ANY_QUEUE])
+            own = self._own(request.endpoints, client)
+            queues = _queues(topic, info, self._name(own), own, [ANY_QUEUE])
         else:
-            queues = _queues(topic, info, _broker(owner), endpoints_of(owner.addresses[WIRE]), [ANY_QUEUE])
+            address = owner.addresses[WIRE]
+            queues = _queues(topic, info, _broker(address), endpoints_of(address), [ANY_QUEUE])
         return encode_assignment(OK, queues)
 
     async def _heartbeat(self, _client: Client, raw: bytes) -> bytes:
@@ -157,8 +170,15 @@ def endpoints_of(address: str) -> Endpoints:
     return Endpoints(scheme, ((host, int(port)),))
 
 
-def _broker(node: NodeAddress) -> str:
-    return f"{_BROKER}-{node.node}"
+def _broker(address: str) -> str:
+    """Return the name of the broker at an address.
+
+    Node.js's client goes on to ask at the address that a broker's name had first, so another address has another name.
+
+    >>> _broker("mq-1.internal:8081")
+    'twophase-mq-1.internal-8081'
+    """
+    return f"{_BROKER}-{_NOT_IN_A_NAME.sub('-', address)}"
 
 
 def _queues(

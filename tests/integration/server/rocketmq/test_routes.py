@@ -93,13 +93,28 @@ async def test_a_route_names_every_node_and_only_the_owner_is_read_from(server: 
     server.queues.nodes = Servers(_node(2, "10.0.0.6"), (_node(1, "mq-1", is_self=True), _node(3, "10.0.0.8")))
 
     assert await _places(wire) == [
-        ("twophase-2", "10.0.0.6", 0, Permission.READ_WRITE),
-        ("twophase-1", "mq-1", 0, Permission.WRITE),
-        ("twophase-3", "10.0.0.8", 0, Permission.WRITE),
+        ("twophase-10.0.0.6-8081", "10.0.0.6", 0, Permission.READ_WRITE),
+        ("twophase-mq-1-8081", "mq-1", 0, Permission.WRITE),
+        ("twophase-10.0.0.8-8081", "10.0.0.8", 0, Permission.WRITE),
     ]
     asked = {"topic": resource(TOPIC), "group": resource(GROUP), "endpoints": _endpoints()}
     (assignment,) = (await wire.ask("QueryAssignment", **asked)).assignments
     assert assignment.message_queue.broker.endpoints.addresses[0].host == "10.0.0.6"
+
+
+async def test_a_node_in_another_slot_is_the_same_broker_and_another_address_in_its_slot_is_another(
+    server: Serving, wire: Wire
+) -> None:
+    """Node.js's client goes on to ask at the address that the name had first."""
+    names = []
+    for slots in ((1, 2), (2, 1)):
+        one, other = (_node(slot, host) for slot, host in zip(slots, ("10.0.0.6", "10.0.0.8"), strict=True))
+        server.queues.nodes = Servers(one, (other,))
+        asked = {"topic": resource(TOPIC), "group": resource(GROUP), "endpoints": _endpoints()}
+        (assignment,) = (await wire.ask("QueryAssignment", **asked)).assignments
+        names.append([name for name, *_ in await _places(wire)] + [assignment.message_queue.broker.name])
+    assert names[0] == names[1]
+    assert len(set(names[0])) == 2
 
 
 async def test_a_route_leaves_out_a_node_without_a_port_and_names_none_while_one_has_no_name(
@@ -107,7 +122,7 @@ async def test_a_route_leaves_out_a_node_without_a_port_and_names_none_while_one
 ) -> None:
     own = _node(1, "10.0.0.5", is_self=True)
     server.queues.nodes = Servers(own, (NodeAddress(2, {"other": "b:1"}, 0, is_self=False),))
-    assert await _places(wire) == [("twophase-1", "10.0.0.5", 0, Permission.READ_WRITE)]
+    assert await _places(wire) == [("twophase-10.0.0.5-8081", "10.0.0.5", 0, Permission.READ_WRITE)]
 
     server.queues.nodes = Servers(own, (_node(2, ""),))
     assert await _places(wire) == [("twophase", "10.0.0.7", 0, Permission.READ_WRITE)]
@@ -132,7 +147,7 @@ async def test_a_node_with_an_address_is_named_also_while_it_is_alone() -> None:
     server = Serving(queues)
     await server.start(rocketmq_address="mq-1:9000")
     wire = Wire(server)
-    assert await _places(wire) == [("twophase", "mq-1", 0, Permission.READ_WRITE)]
+    assert await _places(wire) == [("twophase-mq-1-9000", "mq-1", 0, Permission.READ_WRITE)]
     assert queues.announced == {"rocketmq": "mq-1:9000"}
     await wire.close()
     await server.stop()
