@@ -91,30 +91,6 @@ def is_async(engine: Any) -> bool:
     return _kind_of(engine.__class__) in _ASYNC
 
 
-def is_in_transaction(engine: Any) -> bool:
-    """Return True for a connection or session that reports an open transaction.
-
-    Nothing is sent to the database. A False may be wrong: opening a transaction on it looks again.
-
-    >>> import sqlite3
-    >>> connection = sqlite3.connect(":memory:", isolation_level="DEFERRED")
-    >>> _ = connection.execute("create table one (number)").connection.execute("insert into one values (1)")
-    >>> is_in_transaction(connection)
-    True
-    """
-    match _kind_of(engine.__class__):
-        case _Kind.SCOPED_SESSION:
-            return engine.registry.has() and bool(engine().in_transaction())
-        case _Kind.PSYCOPG | _Kind.PSYCOPG_ASYNC:
-            return bool(engine.info.transaction_status)
-        case _Kind.PYMYSQL:
-            return bool(engine.server_status & 1)  # SERVER_STATUS_IN_TRANS
-        case _Kind.ASYNCPG | _Kind.ASYNCPG_LENT if hasattr(engine, "is_in_transaction"):
-            return bool(engine.is_in_transaction())
-    reported = getattr(engine, "in_transaction", False)
-    return bool(reported() if callable(reported) else reported)
-
-
 def is_outside(value: object, handle: Any) -> bool:
     """Return True for a connection or session that is not in a transaction.
 
@@ -159,8 +135,7 @@ def refuse_no_engine(engine: Any) -> None:
     object of another type passes: a proxy may have no engine behind it yet.
 
     Raises:
-        UnsupportedEngine: it is a URL, None, a class, a function, a maker of sessions, or the blocking side of an
-            async engine.
+        UnsupportedEngine: it is a URL, None, a class, a function or a maker of sessions.
     """
     class_: Any = type(engine)  # not isinstance, which opens a proxy (`flask.current_app`'s database)
     # Types cannot distinguish a URL from a Django alias. It is not shown: it may hold a password.
@@ -171,8 +146,6 @@ def refuse_no_engine(engine: Any) -> None:
         raise UnsupportedEngine(f"{what} is not an engine; give the engine itself.")
     if _is_of(class_, *_SESSION_MAKERS):
         raise UnsupportedEngine(f"{class_.__name__} makes sessions and is not an engine; give the engine they use.")
-    if _kind_of(class_) is _Kind.ENGINE and engine.dialect.is_async:
-        raise UnsupportedEngine("This Engine is inside an AsyncEngine; give the AsyncEngine itself.")
 
 
 def _is_of(class_: type, *names: tuple[str, str]) -> bool:

@@ -138,7 +138,7 @@ def begin_producer(
     if "read_clock" in dialect.statements:
         rows = yield say(dialect, "read_clock", table)
     assert rows, "the database answers what time it is"
-    if identity is not None and text_of(rows[0][1]) != identity:
+    if identity is not None and rows[0][1] != identity and text_of(rows[0][1]) != identity:
         raise DatabaseSwitched(gid=gid)
     late_ms = int(rows[0][0]) - prepared_at_ms if prepared_at_ms is not None else 0
     if late_ms > BEGIN_DEADLINE_MS.value:

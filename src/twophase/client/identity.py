@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from twophase.barrier.by_engine import ByEngine, chooses_at_checkout
-from twophase.barrier.open import is_in_transaction, peek_identity
+from twophase.barrier.open import peek_identity
 from twophase.barrier.outer import outer_of
 from twophase.core.errors import OpenTransaction
 from twophase.core.hooks import MonotonicMs, monotonic_ms
@@ -67,5 +67,6 @@ def require_idle(engine: Any) -> None:
     if outer is not None:
         outer.require_idle(engine)
         return
-    if is_in_transaction(engine):
+    in_transaction = getattr(engine, "in_transaction", None)
+    if callable(in_transaction) and in_transaction():
         raise OpenTransaction

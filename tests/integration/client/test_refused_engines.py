@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import Session
 
 from tests.integration.client.banks import CHECK, Bank, BusinessHandle
 from tests.integration.client.ledgers import TRANSFER, SqliteLedger
@@ -83,37 +83,6 @@ def test_session_on_a_connection_in_a_transaction_is_refused(bank: Bank, coordin
     engine = bank.engine.get_bind()
     with engine.connect() as connection, connection.begin(), Session(connection) as inner:
         refuse(coordinator, inner, OpenTransaction)
-
-
-@pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
-def test_a_scoped_session_in_a_transaction_is_refused_before_anything_is_sent(
-    bank: Bank, coordinator: RecordingCoordinator
-) -> None:
-    """Flask-SQLAlchemy's `db.session` is one, after any read.
-
-    The engine's identity is known.
-    """
-    scoped = scoped_session(sessionmaker(bank.engine))
-    with message_for(coordinator).transaction(scoped, check=CHECK):
-        pass
-    scoped.execute(text("select 1"))
-    with pytest.raises(OpenTransaction), message_for(coordinator).transaction(scoped, check=CHECK):
-        pytest.fail("the business ran")
-    scoped.remove()
-    assert coordinator.operations == ["prepare", "submit"]
-
-
-@pytest.mark.kinds(where=lambda kind: kind.name in {"psycopg", "pymysql"})
-def test_a_driver_connection_in_a_transaction_is_refused_before_anything_is_sent(
-    bank: Bank, coordinator: RecordingCoordinator
-) -> None:
-    with message_for(coordinator).transaction(bank.engine, check=CHECK):
-        pass
-    bank.engine.cursor().execute(TRANSFER)
-    with pytest.raises(OpenTransaction), message_for(coordinator).transaction(bank.engine, check=CHECK):
-        pytest.fail("the business ran")
-    bank.engine.rollback()
-    assert coordinator.operations == ["prepare", "submit"]
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)

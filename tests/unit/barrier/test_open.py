@@ -75,7 +75,6 @@ NO_ENGINES = {
         async_scoped_session(async_sessionmaker(engine_of()), asyncio.current_task),
         "async_scoped_session makes sessions",
     ),
-    "the inside of an AsyncEngine": (engine_of().sync_engine, "give the AsyncEngine itself"),
 }
 ROUTES: tuple[Callable[[Any], Any], ...] = (
     on_fastapi.check_router,
