@@ -188,23 +188,23 @@ def test_only_the_owner_reads_a_lake(sqlite_store: SqliteUnderTest, archive: Arc
     assert {path.stat().st_mode & 0o077 for path in folders} == {0}
 
 
-AS_NOBODY = """
+WITHOUT_RIGHTS = """
 import os, sys
 from twophase.core.errors import ArchiveRefused
 from twophase_spark.lake.tables import Lake
 
-def told(place):
+def refusal(place):
     try:
         Lake(place).snapshot()
     except ArchiveRefused as error:
         return error.message
 
-told(sys.argv[2])  # once before the rights go: nobody may be unable to read the libraries
+refusal(sys.argv[2])  # imports every library, because the user without rights may not read them
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-print(told(sys.argv[1]), told(sys.argv[2]), sep=os.linesep)
+print(refusal(sys.argv[1]), refusal(sys.argv[2]), sep=os.linesep)
 """
 
 
@@ -217,7 +217,7 @@ def test_a_lake_of_another_user_is_not_called_none() -> None:
         lake.create()
         (everybodys / "lake").chmod(0o000)  # for a run that is not root's
         try:
-            command = [sys.executable, "-c", AS_NOBODY, lake.place, str(everybodys / "none")]
+            command = [sys.executable, "-c", WITHOUT_RIGHTS, lake.place, str(everybodys / "none")]
             said = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         finally:
             (everybodys / "lake").chmod(0o700)
