@@ -17,7 +17,7 @@ import msgspec
 from twophase.barrier.asking import CLOCK_SKEW_MS
 from twophase.core.address import shown_address
 from twophase.core.errors import TwophaseError
-from twophase.core.trust import Trust, context_of
+from twophase.core.trust import context_of
 from twophase.http_client.address import parse_address
 from twophase.http_client.blocking import BlockingClient
 from twophase.http_client.outcome import HttpError
@@ -50,7 +50,6 @@ def agree(
     now_ms: int,
     check_prefix: str = "",
     authorization: str | None = None,
-    trust: Trust | None = None,
 ) -> Agreed:
     """Ask all of them.
 
@@ -60,21 +59,18 @@ def agree(
         now_ms: the database's clock, from which theirs may not differ by more than five minutes.
         check_prefix: count only messages whose check address begins so.
         authorization: sent as the `Authorization` header.
-        trust: the certificates for https; those of the environment by default.
 
     Raises:
         Frozen: one of them does not answer, or its clock differs.
     """
     assert servers, "at least one coordinator must agree"
-    answers = [_ask(server, check_prefix, identity, now_ms, authorization, trust) for server in servers]
+    answers = [_ask(server, check_prefix, identity, now_ms, authorization) for server in servers]
     return Agreed(
         min(answer.oldest_undecided_ms for answer in answers), min(answer.oldest_unfinished_ms for answer in answers)
     )
 
 
-def _ask(
-    server: str, check_prefix: str, identity: str, now_ms: int, authorization: str | None, trust: Trust | None
-) -> _Answer:
+def _ask(server: str, check_prefix: str, identity: str, now_ms: int, authorization: str | None) -> _Answer:
     headers = () if authorization is None else (("authorization", authorization),)
     path = f"/api/twophase/horizon?{urlencode({'check': check_prefix, 'barrier': identity})}"
     try:
@@ -82,7 +78,7 @@ def _ask(
             parse_address(server),
             answer_bytes_max=_ANSWER_BYTES_MAX,
             headers=headers,
-            ssl_context=context_of(server, trust),
+            ssl_context=context_of(server),
         )
         with closing(client):
             response = client.request("GET", path, timeout_s=_TIMEOUT_S)

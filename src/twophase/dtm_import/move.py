@@ -70,10 +70,10 @@ class Report(msgspec.Struct):
         return sum(count for what, count in self.counts.items() if not what.startswith(good))
 
 
-def moves_on(source: Source, watch_s: float, sleep: Callable[[float], None] = time.sleep) -> bool:
+def moves_on(source: Source, watch_s: float) -> bool:
     """Return True when dtm changes its rows within `watch_s` seconds."""
     before = source.mark()
-    sleep(watch_s)
+    time.sleep(watch_s)
     return source.mark() != before
 
 

@@ -101,11 +101,11 @@ def goaway(last: int, code: int, text: str = "") -> bytes:
     return frame(GOAWAY, payload=last.to_bytes(4, "big") + code.to_bytes(4, "big") + text.encode("ascii", "replace"))
 
 
-def header_frames(stream: int, block: bytes, flags: int = 0, frame_bytes: int = DEFAULT_FRAME_BYTES) -> bytes:
+def header_frames(stream: int, block: bytes, flags: int = 0) -> bytes:
     """Return HEADERS, and CONTINUATION as long as the block needs it."""
-    if len(block) <= frame_bytes:
+    if len(block) <= DEFAULT_FRAME_BYTES:
         return frame(HEADERS, flags | END_HEADERS, stream, block)
-    pieces = [block[at : at + frame_bytes] for at in range(0, len(block), frame_bytes)]
+    pieces = [block[at : at + DEFAULT_FRAME_BYTES] for at in range(0, len(block), DEFAULT_FRAME_BYTES)]
     middle = b"".join(frame(CONTINUATION, 0, stream, piece) for piece in pieces[1:-1])
     return frame(HEADERS, flags, stream, pieces[0]) + middle + frame(CONTINUATION, END_HEADERS, stream, pieces[-1])
 

@@ -175,16 +175,15 @@ class Backend:
 
 
 @contextlib.contextmanager
-def lineage_sent(warn: Warn, environment: Mapping[str, str] = os.environ) -> Iterator[Lineage]:
+def lineage_sent(warn: Warn) -> Iterator[Lineage]:
     """Send events where OpenLineage is configured.
 
     At the end of the block, wait for those that are under way.
 
     Arguments:
         warn: called when events cannot be sent.
-        environment: where the settings stand.
     """
-    if not is_configured(environment):
+    if not is_configured():
         yield Lineage(None)
         return
     if not has_client():
