@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -167,17 +166,3 @@ async def test_a_user_who_may_not_create_tables_is_asked_to_migrate(url: str, ra
     await store.stop()
     raw.execute(f"drop owned by {name} cascade".encode())
     raw.execute(f"drop role {name}".encode())
-
-
-def test_numbered_files_are_found_and_others_are_not(tmp_path: Path) -> None:
-    for name in ("0003_b.sql", "0002_a.sql", "README.md", "2_wrong.sql"):
-        (tmp_path / name).write_text(f"-- {name}")
-
-    assert schema.migrations(tmp_path) == (Migration(2, "-- 0002_a.sql"), Migration(3, "-- 0003_b.sql"))
-
-
-def test_a_number_left_out_is_a_fault(tmp_path: Path) -> None:
-    (tmp_path / "0003_b.sql").touch()
-
-    with pytest.raises(AssertionError, match="left out"):
-        schema.migrations(tmp_path)

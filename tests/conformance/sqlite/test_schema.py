@@ -60,20 +60,6 @@ def test_a_step_that_fails_leaves_the_version_before_it(file: sqlite3.Connection
     file.close()
 
 
-def test_numbered_files_are_found_and_others_are_not(tmp_path: Path) -> None:
-    for name in ("0003_b.sql", "0002_a.sql", "README.md", "2_wrong.sql"):
-        (tmp_path / name).write_text(f"-- {name}")
-
-    assert schema.migrations(tmp_path) == (Migration(2, "-- 0002_a.sql"), Migration(3, "-- 0003_b.sql"))
-
-
-def test_a_number_left_out_is_a_fault(tmp_path: Path) -> None:
-    (tmp_path / "0003_b.sql").touch()
-
-    with pytest.raises(AssertionError, match="left out"):
-        schema.migrations(tmp_path)
-
-
 async def test_nothing_can_stand_in_live_rows_and_history_at_once(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db")
     await store.start()

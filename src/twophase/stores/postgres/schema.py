@@ -12,7 +12,6 @@ import contextlib
 import importlib.resources
 import logging
 from collections.abc import Iterator
-from importlib.resources.abc import Traversable
 from typing import Final
 
 from asyncpg.exceptions import LockNotAvailableError
@@ -48,9 +47,9 @@ _LATE_S: Final = 5.0
 _log = logging.getLogger("twophase.store")
 
 
-def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration, ...]:
+def migrations() -> tuple[Migration, ...]:
     """Return the released migrations in their order, from version 2 on."""
-    return released(folder)
+    return released(_FOLDER / "migrations")
 
 
 def schema() -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.resources
 import sqlite3
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from twophase.core.errors import NotAStore, SchemaTooNew
@@ -21,9 +20,9 @@ SCHEMA_VERSION = 5
 _FOLDER = importlib.resources.files("twophase.stores.sqlite")
 
 
-def migrations(folder: Traversable = _FOLDER / "migrations") -> tuple[Migration, ...]:
+def migrations() -> tuple[Migration, ...]:
     """Return the released migrations in their order, from version 2 on."""
-    return released(folder)
+    return released(_FOLDER / "migrations")
 
 
 def identify(connection: sqlite3.Connection, path: Path, newest: int = SCHEMA_VERSION) -> int:
