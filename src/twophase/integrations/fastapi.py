@@ -12,23 +12,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from operator import itemgetter, methodcaller
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Concatenate,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, overload
 
 from twophase.integrations.functions import (
+    BranchDecorator,
     call_inside,
     is_coroutine_branch,
     missing_extra,
@@ -78,9 +68,6 @@ __all__ = [
     "clean_barrier",
     "once",
 ]
-
-P = ParamSpec("P")
-H_co = TypeVar("H_co", covariant=True)
 
 _REQUEST = "twophase_request"
 _DONE = 200
@@ -282,36 +269,22 @@ async def aonce(
     return _branch_response(await aanswer_branch(verified, _FastAPI()))
 
 
-class BranchDecorator(Protocol[H_co]):
-    """A decorator that makes a function a branch's route.
-
-    The function's first argument is the transaction's connection.
-    """
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[H_co, P], Awaitable[object]], /
-    ) -> Callable[P, Coroutine[Any, Any, Response]]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[H_co, P], object], /) -> Callable[P, Response]: ...
-
-
 @overload
 def branch(
     engine: Asyncpg, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[AsyncpgHandle]: ...
+) -> BranchDecorator[AsyncpgHandle, Response]: ...
 @overload
 def branch(
     engine: Asynchronous[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[H]: ...
+) -> BranchDecorator[H, Response]: ...
 @overload
 def branch(
     engine: str, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[DjangoHandle]: ...
+) -> BranchDecorator[DjangoHandle, Response]: ...
 @overload
 def branch(
     engine: Blocking[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[H]: ...
+) -> BranchDecorator[H, Response]: ...
 def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None) -> Any:
     """Make a branch's route of one function, which takes effect once.
 

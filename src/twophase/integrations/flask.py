@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import msgspec
 
-from twophase.integrations.functions import call_inside, is_coroutine_branch, missing_extra, validate_branch
+from twophase.integrations.functions import (
+    BranchDecorator,
+    call_inside,
+    is_coroutine_branch,
+    missing_extra,
+    validate_branch,
+)
 
 try:
     from flask import Blueprint, Flask, Response, current_app, got_request_exception, request
@@ -53,9 +59,6 @@ __all__ = [
     "clean_barrier",
     "once",
 ]
-
-P = ParamSpec("P")
-H_co = TypeVar("H_co", covariant=True)
 
 
 def _response(answer: HttpReply) -> Response:
@@ -220,33 +223,22 @@ async def aonce(
     return _response(await aanswer_branch(verified, _Flask()))
 
 
-class BranchDecorator(Protocol[H_co]):
-    """Makes a view of a function whose first argument is the transaction's connection."""
-
-    @overload
-    def __call__(  # type: ignore[overload-overlap]
-        self, function: Callable[Concatenate[H_co, P], Awaitable[object]], /
-    ) -> Callable[P, Coroutine[Any, Any, Response]]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[H_co, P], object], /) -> Callable[P, Response]: ...
-
-
 @overload
 def branch(
     engine: Asyncpg, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[AsyncpgHandle]: ...
+) -> BranchDecorator[AsyncpgHandle, Response]: ...
 @overload
 def branch(
     engine: Asynchronous[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[H]: ...
+) -> BranchDecorator[H, Response]: ...
 @overload
 def branch(
     engine: str, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[DjangoHandle]: ...
+) -> BranchDecorator[DjangoHandle, Response]: ...
 @overload
 def branch(
     engine: Blocking[H], *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None
-) -> BranchDecorator[H]: ...
+) -> BranchDecorator[H, Response]: ...
 def branch(engine: Any, *, table: str = DEFAULT_TABLE, keys: Keys | None = None, as_sent: AsSent | None = None) -> Any:
     """Make a branch's view of one function, which takes effect once.
 

@@ -1,4 +1,4 @@
-"""Checks that every framework shares.
+"""Checks that every framework shares, and the type of a `@branch`.
 
 A branch's function fits its engine, and a missing extra is named.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, get_origin
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, get_origin, overload
 
 from twophase.barrier.dialect import validate_table
 from twophase.barrier.open import is_async, is_outside, refuse_no_engine
@@ -16,12 +16,30 @@ from twophase.barrier.signing import Keys
 from twophase.core.errors import FunctionRefused, OutsideTransaction
 from twophase.core.signature import known_keys
 
+P = ParamSpec("P")
+H_co = TypeVar("H_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
 _REFUSAL: Final = 400
 """The least HTTP status that says no."""
 _CONNECTION_FIRST: Final = "Write the connection as its first argument, and what the framework gives behind it."
 _PLAIN: Final = {one.__name__: one for one in (bool, bytes, dict, float, int, list, set, str, tuple)}
 """Types of which no connection is."""
 _BARE: Final = "branch takes an engine: write `@branch(engine)`, and put it below the route."
+
+
+class BranchDecorator(Protocol[H_co, R_co]):
+    """A decorator that makes a framework's view of a function.
+
+    The function's first argument is the transaction's connection; what the framework injects comes behind it.
+    """
+
+    @overload
+    def __call__(  # pyright: ignore[reportOverlappingOverload] -- the first one counts
+        self, function: Callable[Concatenate[H_co, P], Awaitable[object]], /
+    ) -> Callable[P, Coroutine[Any, Any, R_co]]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[H_co, P], object], /) -> Callable[P, R_co]: ...
 
 
 def is_coroutine_branch(engine: Any, function: Callable[..., object], *, follow_wrapped: bool = False) -> bool:
