@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import HTTPServer
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from tests.spark.cases import BROKEN, IN_ORDER, MOVING
 from tests.spark.plant import System, make_system, one_service, plant
 from tests.spark.truth import nowadays
+from tests.support.http_server import QuietHandler, served
 from twophase.core.errors import CannotRead
 from twophase_spark.cli.commands import app
 from twophase_spark.inputs.plan import Plan
@@ -188,28 +189,19 @@ class Silent:
         self._socket.close()
 
 
-class _Refusing(BaseHTTPRequestHandler):
+class _Refusing(QuietHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         self.send_response(500)
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 -- the base class's name
-        pass
-
 
 @contextlib.contextmanager
 def refusing() -> Iterator[int]:
     server = HTTPServer(("127.0.0.1", 0), _Refusing)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with served(server):
         yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def send_to(port: int) -> None:

@@ -88,7 +88,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(200, body, headers)
 
-    do_HEAD = do_GET  # noqa: N815 -- the same
+    do_HEAD = do_GET
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers.get("content-length", 0)))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.servers.ports import nobodys_port
+from tests.support.http_server import QuietHandler, served
 
 SUCCESS = b'{"dtm_result":"SUCCESS"}'
 
@@ -52,7 +52,6 @@ class RecordingCoordinator:
         self.connections = 0
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
     def url(self) -> str:
@@ -75,13 +74,8 @@ class RecordingCoordinator:
     @contextlib.contextmanager
     def running(self) -> Iterator[RecordingCoordinator]:
         """Serve until the block ends."""
-        self._thread.start()
-        try:
+        with served(self._server):
             yield self
-        finally:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
 
     def answer_to(self, request: Request) -> Told:
         """Return the answer to this request."""
@@ -97,7 +91,7 @@ class RecordingCoordinator:
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         coordinator = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class Handler(QuietHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
 
@@ -119,9 +113,6 @@ class RecordingCoordinator:
                 head = [f"HTTP/1.1 {told.status} X", f"content-length: {len(told.body)}"]
                 head += [f"{name}: {value}" for name, value in told.headers]
                 self.wfile.write("\r\n".join([*head, "", ""]).encode() + told.body)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class's name
-                """Log nothing."""
 
         return Handler
 

@@ -9,11 +9,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import ThreadingHTTPServer
 from urllib.parse import parse_qs
 
 import msgspec
+
+from tests.support.http_server import QuietHandler, served
 
 
 class Called(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ def bank() -> Iterator[Bank]:
     """Run a bank for one test."""
     one = Bank()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -83,20 +84,13 @@ def bank() -> Iterator[Bank]:
             self.end_headers()
             self.wfile.write(text)
 
-        do_GET = do_POST  # noqa: N815 -- the library's name
-
-        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- the library's signature
-            """Log nothing."""
+        do_GET = do_POST
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     one.address = f"127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield one
-    finally:
-        one.release.set()
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served(server):
+        try:
+            yield one
+        finally:
+            one.release.set()

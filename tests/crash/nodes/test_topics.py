@@ -24,6 +24,7 @@ import pytest
 from tests.crash.nodes.cluster import Cluster, Node, cluster, pause
 from tests.servers.plugin import running
 from tests.servers.postgres import PostgresServer
+from tests.support.http_server import QuietHandler, served
 from twophase.coordinator.settings import CoordinatorSettings
 from twophase.coordinator.topics import AGE_MS_MAX
 
@@ -41,7 +42,7 @@ TOPICS = 8
 SUBSCRIBERS = 50
 
 
-class _Called(http.server.BaseHTTPRequestHandler):
+class _Called(QuietHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
         calls: list[str] = self.server.calls  # type: ignore[attr-defined]
@@ -50,20 +51,15 @@ class _Called(http.server.BaseHTTPRequestHandler):
         self.send_header("content-length", "0")
         self.end_headers()
 
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
 
 class Subscriber:
     """A service that keeps the calls it receives."""
 
     def __init__(self) -> None:
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Called)
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Called)
         self.calls: list[str] = []
-        self._server.calls = self.calls  # type: ignore[attr-defined]
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, name="subscriber", daemon=True)
-        self._thread.start()
+        self.server.calls = self.calls  # type: ignore[attr-defined]
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
 
     def wait_called(self, path: str, timeout_s: float = 60.0) -> str:
         """Return the first call of a path."""
@@ -74,11 +70,6 @@ class Subscriber:
                     return call
             pause(0.02)
         raise AssertionError(f"{path} was not called")
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(5)
 
 
 @pytest.fixture
@@ -91,8 +82,8 @@ def nodes(tmp_path: Path) -> Iterator[Cluster]:
 @pytest.fixture
 def subscriber() -> Iterator[Subscriber]:
     one = Subscriber()
-    yield one
-    one.stop()
+    with served(one.server):
+        yield one
 
 
 def _ask(node: Node, path: str, body: object = None) -> tuple[int, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.server
 import sqlite3
-import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.support.http_server import QuietHandler, served
 from tests.support.recording_coordinator import RecordingCoordinator
 from tests.support.waiting import blocked_until
 from twophase import Message
@@ -35,7 +35,7 @@ QUERY_PREPARED = (
 )
 
 
-class _Foreign(http.server.BaseHTTPRequestHandler):
+class _Foreign(QuietHandler):
     """dtm's QueryPrepared and its answers."""
 
     def do_GET(self) -> None:
@@ -56,9 +56,6 @@ class _Foreign(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *args: object) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture
 def bank(tmp_path: Path) -> Path:
@@ -72,12 +69,8 @@ def bank(tmp_path: Path) -> Path:
 def foreign(bank: Path) -> Iterator[http.server.ThreadingHTTPServer]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Foreign)
     server.bank, server.asked = bank, []  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(server):
+        yield server
 
 
 def _state_after_check_back(coordinator: InProcessCoordinator, gid: str) -> State:

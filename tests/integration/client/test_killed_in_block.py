@@ -9,7 +9,6 @@ import http.server
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.integration.client.banks import Bank
+from tests.support.http_server import QuietHandler, served
 from tests.support.waiting import blocked_until
 from twophase.barrier.http_answer import CheckBackPolicy, answer_check_back
 from twophase.barrier.signing import http_call
@@ -30,7 +30,7 @@ GID = "killed-in-its-block"
 POLICY = CheckBackPolicy("barrier", 1500, require_identity=True)
 
 
-class _Service(http.server.BaseHTTPRequestHandler):
+class _Service(QuietHandler):
     """A service with the producer's check-back route and one consumer.
 
     The consumer accepts every call.
@@ -54,20 +54,13 @@ class _Service(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *args: object) -> None:
-        """Log nothing."""
-
 
 @pytest.fixture
 def service(bank: Bank) -> Iterator[Any]:
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Service)
     server.engine, server.called = bank.engine, []
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(server):
+        yield server
 
 
 @pytest.fixture

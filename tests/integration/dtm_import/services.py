@@ -10,12 +10,12 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from tests.support.http_server import QuietHandler, served
 from twophase.core.takeover import PATH
 
 
@@ -53,7 +53,7 @@ class Service:
 def service() -> Iterator[Service]:
     """Run a service on a free port."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def answer(self) -> None:
@@ -70,10 +70,7 @@ def service() -> Iterator[Service]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        do_GET = do_POST = answer  # noqa: N815 -- the names http.server looks for
-
-        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- http.server's name
-            """Log nothing."""
+        do_GET = do_POST = answer
 
     with _serving(Handler) as server:
         made = Service(server)
@@ -99,7 +96,7 @@ class Gate:
 def gate(before: str, keeps: int) -> Iterator[Gate]:
     """Run such a proxy before a server."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def forward(self) -> None:
@@ -122,10 +119,7 @@ def gate(before: str, keeps: int) -> Iterator[Gate]:
             self.end_headers()
             self.wfile.write(answer)
 
-        do_GET = do_POST = forward  # noqa: N815 -- the names http.server looks for
-
-        def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002 -- http.server's name
-            """Log nothing."""
+        do_GET = do_POST = forward
 
     with _serving(Handler) as server:
         made = Gate(server, keeps)
@@ -138,11 +132,5 @@ def gate(before: str, keeps: int) -> Iterator[Gate]:
 @contextlib.contextmanager
 def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with served(server):
         yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)

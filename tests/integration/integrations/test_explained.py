@@ -5,7 +5,6 @@ That is the text of its refusal, the code of a barrier's error, and that a middl
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from sqlalchemy import NullPool, create_engine
 from typer.testing import CliRunner
 from werkzeug.serving import make_server
 
+from tests.support.http_server import served
 from twophase import Message
 from twophase.barrier import install
 from twophase.cli.app import app as command
@@ -53,12 +53,8 @@ def consumer(tmp_path: Path) -> Iterator[str]:
     def bare(connection: object) -> None: ...
 
     server = make_server("127.0.0.1", 0, app)
-    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
-    serving.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    serving.join()
-    server.server_close()
+    with served(server):
+        yield f"http://127.0.0.1:{server.server_port}"
 
 
 def test_explain_shows_why_the_consumer_does_not_accept(consumer: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
-import threading
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -24,6 +23,7 @@ from benchmarks.servers.ports import KeptPort
 from tests.integration.server.test_observability import _scrape
 from tests.integration.server.webhook import sink
 from tests.support.fake_coordinator import get, post
+from tests.support.http_server import served
 from tests.support.server_process import ServerProcess, serving
 from twophase import Message
 from twophase.barrier import install
@@ -46,14 +46,8 @@ def bank(tmp_path: Path) -> Iterator[sqlalchemy.Engine]:
 def running(app: Flask) -> Iterator[str]:
     """Run an application behind a port of its own; yields its address."""
     server = make_server("127.0.0.1", 0, app, threaded=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    with served(server):
         yield f"http://127.0.0.1:{server.port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def transfer(server: str, service: str, engine: sqlalchemy.Engine) -> None:

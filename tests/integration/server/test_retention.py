@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.server
 import json
-import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.http_server import QuietHandler, served
 from twophase import Message
 from twophase.core.errors import ConfigurationError
 from twophase.core.gid import RANDOM_BYTES, make_gid
@@ -26,7 +26,7 @@ DAY_S = 24 * 3600
 DAY_MS = DAY_S * 1000
 
 
-class _Branch(http.server.BaseHTTPRequestHandler):
+class _Branch(QuietHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append(dict(self.headers))  # type: ignore[attr-defined]
@@ -34,21 +34,14 @@ class _Branch(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the base class names it so
-        """Log nothing."""
-
 
 @pytest.fixture
 def branch() -> Iterator[Any]:
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Branch)
     server.seen, server.answers = [], 200
     server.url = f"http://127.0.0.1:{server.server_port}/in"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(server):
+        yield server
 
 
 def get(coordinator: InProcessCoordinator, path: str) -> str:

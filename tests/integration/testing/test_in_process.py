@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
+from tests.support.http_server import QuietHandler, served
 from twophase import Message
 from twophase.barrier.installing import install
 from twophase.core.errors import ConfigurationError
@@ -23,16 +24,13 @@ PATIENT: dict[str, Any] = {"request_timeout_ms": 60_000}
 PATIENCE_S = 60
 
 
-class _Branch(http.server.BaseHTTPRequestHandler):
+class _Branch(QuietHandler):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self.server.seen.append(self.path)  # type: ignore[attr-defined]
         self.server.gate.wait(30)  # type: ignore[attr-defined]
         self.send_response(200)
         self.end_headers()
-
-    def log_message(self, *args: object) -> None:
-        """Log nothing."""
 
 
 @pytest.fixture
@@ -41,12 +39,8 @@ def branch() -> Iterator[http.server.ThreadingHTTPServer]:
     server.seen = []  # type: ignore[attr-defined]
     server.gate = threading.Event()  # type: ignore[attr-defined]
     server.gate.set()  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with served(server):
+        yield server
 
 
 @pytest.fixture

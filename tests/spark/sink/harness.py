@@ -26,6 +26,7 @@ from sqlalchemy import text
 
 from benchmarks.servers.ports import KeptPort
 from tests.crash.checker import rows
+from tests.support.http_server import QuietHandler
 from twophase_spark.sink.checkback_server import CheckBackServer
 from twophase_spark.sink.database import engine_of, install_ledger
 from twophase_spark.sink.ledger import Ledger
@@ -65,7 +66,7 @@ class Receiver(http.server.ThreadingHTTPServer):
         return [msgspec.json.decode(body) for body in sorted(body for _, body, _ in self.calls)]
 
 
-class _Branch(http.server.BaseHTTPRequestHandler):
+class _Branch(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Receiver  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
 
@@ -77,9 +78,6 @@ class _Branch(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("content-length", "0")
         self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Log nothing."""
 
 
 class Harness:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.server
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 
 from benchmarks.servers.ports import nobodys_port
 from tests.support.certificates import Certificates
+from tests.support.http_server import QuietHandler, served
 from twophase.core.errors import CoordinatorUnreachable, PublishError, TlsFailed
 from twophase.core.many import OneResult
 from twophase_spark.sink.bulk import BulkClient, bulk_client
@@ -39,7 +39,7 @@ class Scripting(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Scripting  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
 
@@ -53,17 +53,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Log nothing."""
-
 
 @pytest.fixture
 def coordinator() -> Iterator[Scripting]:
     server = Scripting()
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with served(server):
+        yield server
 
 
 def results(*codes: str) -> bytes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import http.server
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import msgspec
 import pytest
 
 from tests.spark.source.stores import PostgresUnderTest, finish
+from tests.support.http_server import QuietHandler, served
 from tests.support.secret_files import secret_in
 from twophase.barrier.installing import install
 
@@ -92,7 +92,7 @@ class Coordinator(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
+class _Handler(QuietHandler):
     protocol_version = "HTTP/1.1"
     server: Coordinator  # pyright: ignore[reportIncompatibleVariableOverride] -- the library types it widely
 
@@ -106,16 +106,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the library's name
-        """Log nothing."""
-
 
 @pytest.fixture
 def coordinator() -> Iterator[Coordinator]:
-    with Coordinator() as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    server = Coordinator()
+    with served(server):
         yield server
-        server.shutdown()
 
 
 @pytest.mark.long
