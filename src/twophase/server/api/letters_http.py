@@ -26,8 +26,8 @@ from twophase.core.queue_operating import ManyHalves, ManyLetters, QueueSituatio
 from twophase.server.api.messages_http import act_of
 from twophase.server.api.operation import NO_MESSAGE, Operation, Parameter, Served, caller_of, peer_of
 from twophase.server.api.queues_http import (
+    GROUP_NAME,
     QueuesApi,
-    allowed_by,
     answer_of,
     name_in,
     page_in,
@@ -38,7 +38,6 @@ from twophase.server.codecs.encode import Answer
 from twophase.server.identity.scopes import Scope
 
 _LETTERS_PATH: Final = "/api/twophase/letters/{name:path}"
-_GROUP: Final = Parameter("name", "the group's name, with its namespace before it: `shop/billing`", where="path")
 _PAGE: Final = (
     Parameter("position", "`position` of the page before"),
     Parameter("limit", f"rows of a page, 1 to {LETTERS_MAX}", int),
@@ -56,7 +55,7 @@ LETTERS: Final = Operation(
     tag="queues",
     summary="Dead letters of a group, a page at a time, the oldest first",
     description="They have no owner: a token without `operate` or `admin`, or with a prefix of gids, sees none.",
-    parameters=(_GROUP, *_PAGE, Parameter("payload", "`true`: with the bodies, which are left out otherwise")),
+    parameters=(GROUP_NAME, *_PAGE, Parameter("payload", "`true`: with the bodies, which are left out otherwise")),
     answer=ManyLetters,
 )
 REDRIVE: Final = Operation(
@@ -67,7 +66,7 @@ REDRIVE: Final = Operation(
     description="Each goes to the topic from which it comes, or to `topic`, and to this group alone. Repeating it sends"
     " nothing twice. `body` or `body_base64` replaces the body of one letter. With `dry_run` nothing is sent. A letter"
     " from a topic that the token's destinations leave out is an unknown one.",
-    parameters=(_GROUP,),
+    parameters=(GROUP_NAME,),
     request=RedriveLetters,
     answer=RedrivenLetters,
 )
@@ -140,9 +139,8 @@ class LettersApi:
             caller.require_scope(_PAYLOAD, f"{_LETTERS_PATH}?payload", peer_of(request))
         if not caller.crosses or caller.gid_prefix:
             return answer_of(ManyLetters(name, [], 0, self._clock.now_ms()))
-        position_number, allowed = int(position or "0"), allowed_by(caller)
         found = await self._operator.letters(
-            name, position_number, limit, allowed, caller.name, with_bodies=with_bodies
+            name, int(position or "0"), limit, caller.allows_queue, caller.name, with_bodies=with_bodies
         )
         letters = [
             msgspec.structs.replace(letter, properties=caller.sight.headers(letter.properties.items()))
@@ -156,7 +154,7 @@ class LettersApi:
         caller.require_every_gid()
         edit = Edit(asked.topic, _body(asked), asked.tag, asked.set_properties, frozenset(asked.remove_properties))
         act = act_of(asked, request)
-        return answer_of(await self._operator.redrive(name, asked, edit, act, allowed_by(caller)))
+        return answer_of(await self._operator.redrive(name, asked, edit, act, caller.allows_queue))
 
 
 def _body(asked: RedriveLetters) -> bytes | None:

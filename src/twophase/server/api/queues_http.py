@@ -42,7 +42,7 @@ from twophase.server.identity.caller import Caller
 QUEUES_PATH: Final = "/api/twophase/queue-topics"
 GROUPS_PATH: Final = "/api/twophase/groups"
 _TOPIC: Final = Parameter("name", "the topic's name, with its namespace before it: `shop/orders`", where="path")
-_GROUP: Final = Parameter("name", "the group's name, with its namespace before it: `shop/billing`", where="path")
+GROUP_NAME: Final = Parameter("name", "the group's name, with its namespace before it: `shop/billing`", where="path")
 _PAGE: Final = (
     Parameter("position", "`position` of the page before"),
     Parameter("limit", f"rows of a page, 1 to {PAGE_MAX}", int),
@@ -104,7 +104,7 @@ GROUP: Final = Operation(
     path=f"{GROUPS_PATH}/{{name:path}}",
     tag="queues",
     summary="One group of consumers",
-    parameters=(_GROUP,),
+    parameters=(GROUP_NAME,),
     answer=OneGroup,
     refusals={404: NOT_FOUND},
 )
@@ -114,7 +114,7 @@ DEFINE_GROUP: Final = Operation(
     tag="queues",
     summary="Make a group of consumers, or change its settings",
     description="Missing fields stay as they are. With `dry_run` nothing is changed.",
-    parameters=(_GROUP,),
+    parameters=(GROUP_NAME,),
     request=DefineGroup,
     needs_body=False,
     answer=Defined,
@@ -126,7 +126,7 @@ REMOVE_GROUP: Final = Operation(
     summary="Remove a group of consumers with all that it has done",
     description="Refused while a consumer of it is connected; and, without `override`, while it has messages to do. Its"
     " dead letters stay.",
-    parameters=(_GROUP,),
+    parameters=(GROUP_NAME,),
     request=RemoveRequest,
     needs_body=False,
     answer=Removed,
@@ -139,7 +139,7 @@ RESET: Final = Operation(
     summary="Give a group another position in a topic",
     description="`to` is `earliest`, `latest`, or `time` with `at_ms`. The answer says how many messages are repeated"
     " and how many are skipped. With `dry_run` nothing is changed.",
-    parameters=(_GROUP,),
+    parameters=(GROUP_NAME,),
     request=ResetRequest,
     answer=Reset,
     refusals=_CHANGES,
@@ -177,22 +177,22 @@ class QueuesApi:
     async def _topics(self, request: Request) -> Answer:
         caller = caller_of(request)
         position, limit = page_in(request, PAGE_MAX)
-        return answer_of(await self._operator.topics(position, limit, allowed_by(caller), caller.name))
+        return answer_of(await self._operator.topics(position, limit, caller.allows_queue, caller.name))
 
     async def _topic(self, request: Request) -> Answer:
         name, caller = name_in(request), caller_of(request)
-        if not allowed_by(caller)(name):
+        if not caller.allows_queue(name):
             raise QueueNotFound(f"there is no topic {name!r}.")
         return answer_of(await self._operator.topic(name, caller.name))
 
     async def _groups(self, request: Request) -> Answer:
         caller = caller_of(request)
         position, limit = page_in(request, PAGE_MAX)
-        return answer_of(await self._operator.groups(position, limit, allowed_by(caller), caller.name))
+        return answer_of(await self._operator.groups(position, limit, caller.allows_queue, caller.name))
 
     async def _group(self, request: Request) -> Answer:
         caller = caller_of(request)
-        return answer_of(await self._operator.group(name_in(request), allowed_by(caller), caller.name))
+        return answer_of(await self._operator.group(name_in(request), caller.allows_queue, caller.name))
 
     def _topic_act(self, kind: type[A], act: Callable[[str, A, Act], Awaitable[Any]]) -> Any:
         async def handle(request: Request) -> Answer:
@@ -229,11 +229,6 @@ class QueuesApi:
             return
         for lag in lags:
             caller.require_queue(lag.topic)
-
-
-def allowed_by(caller: Caller) -> Callable[[str], bool]:
-    """Return the test of the topics that a caller may see."""
-    return caller.allows_queue
 
 
 def name_in(request: Request) -> str:
