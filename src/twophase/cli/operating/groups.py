@@ -12,9 +12,8 @@ from twophase.cli.operating.explanation import span
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
 from twophase.cli.operating.message_filters import TIME_HELP, milliseconds_in
 from twophase.cli.operating.plain_table import print_table
-from twophase.cli.operating.queues import PAGE_ROWS, DryRunOption, WhyOption, lag_rows, print_defined
+from twophase.cli.operating.queues import DryRunOption, WhyOption, define, lag_rows
 from twophase.core.queue_operating import (
-    Defined,
     DefineGroup,
     ManyGroups,
     OneGroup,
@@ -45,15 +44,8 @@ Examples:
 @app.command("list", epilog=_LIST_EXAMPLES)
 def list_groups(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = False) -> None:
     """List groups of consumers, with what they have not done."""
-    api = Api(server)
-    groups: list[ShownGroup] = []
-    position, now_ms = "", 0
-    while True:
-        page = api.get(path_of("groups"), ManyGroups, query={"position": position, "limit": PAGE_ROWS})
-        groups += page.groups
-        position, now_ms = page.position, page.now_ms
-        if not position:
-            break
+    pages = list(Api(server).pages(path_of("groups"), ManyGroups))
+    groups, now_ms = [group for page in pages for group in page.groups], pages[-1].now_ms
     if json:
         print_json(ManyGroups(groups, "", now_ms))
         return
@@ -142,7 +134,8 @@ def create(
     json: JsonOption = False,
 ) -> None:
     """Make a group before its first use."""
-    _define(name, DefineGroup(by or me(), reason, deliveries, _pauses(pauses), dry_run), server, json)
+    asked = DefineGroup(by or me(), reason, deliveries, _pauses(pauses), dry_run)
+    define(server, path_of("groups", name, "define"), asked, json=json)
 
 
 @app.command(epilog=_CHANGE_EXAMPLES)
@@ -159,15 +152,8 @@ def change(
 ) -> None:
     """Change the settings of a group; those that are left out stay."""
     Api(server).get(path_of("groups", name), OneGroup)  # a misspelt name makes no group
-    _define(name, DefineGroup(by or me(), reason, deliveries, _pauses(pauses), dry_run), server, json)
-
-
-def _define(name: str, asked: DefineGroup, server: str, json: bool) -> None:  # noqa: FBT001 -- the command's option
-    done = Api(server).post(path_of("groups", name, "define"), asked, Defined)
-    if json:
-        print_json(done)
-        return
-    print_defined(done, dry_run=asked.dry_run)
+    asked = DefineGroup(by or me(), reason, deliveries, _pauses(pauses), dry_run)
+    define(server, path_of("groups", name, "define"), asked, json=json)
 
 
 def _pauses(text: str | None) -> list[int] | None:

@@ -10,7 +10,6 @@ from twophase.cli.console import echo
 from twophase.cli.operating.explanation import span
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
 from twophase.cli.operating.plain_table import print_table
-from twophase.cli.operating.queues import PAGE_ROWS
 from twophase.core.queue_operating import ManyHalves, ShownHalf
 
 app = typer.Typer(
@@ -48,14 +47,12 @@ def list_halves(
     json: JsonOption = False,
 ) -> None:
     """List half messages, how long they wait, and why."""
-    api = Api(server)
     halves: list[ShownHalf] = []
     position, now_ms = "", 0
-    while True:
-        page = api.get(path_of("halves"), ManyHalves, query={"position": position, "limit": PAGE_ROWS})
+    for page in Api(server).pages(path_of("halves"), ManyHalves):
         halves += [half for half in page.halves if situation in {"", half.situation}]
         position, now_ms = page.position, page.now_ms
-        if not position or len(halves) >= limit:
+        if len(halves) >= limit:
             break
     found = ManyHalves(halves[:limit], position, now_ms)
     if json:

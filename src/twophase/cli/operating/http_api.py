@@ -9,9 +9,9 @@ request goes on to it, with the same credentials.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
-from typing import Annotated, Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, Protocol, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -39,6 +39,8 @@ _TIMEOUT_S: Final = 30.0
 _FOR_DTM: Final = " FAILURE"
 """The end of a refusal's text, for dtm's clients."""
 _ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+PAGE_ROWS: Final = "100"
+"""The rows of a page of topics, groups, half messages or letters."""
 
 ServerOption = Annotated[
     str,
@@ -49,6 +51,14 @@ ServerOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead, for programs.")]
 
 T = TypeVar("T")
+P = TypeVar("P", bound="_Page")
+
+
+class _Page(Protocol):
+    """A page of a list; `position` is that of the next one, empty at the end."""
+
+    @property
+    def position(self) -> str: ...
 
 
 class _Failure(msgspec.Struct):
@@ -100,6 +110,16 @@ class Api:
         Without an answer the process ends with a sentence.
         """
         return self._read(self._ask("GET", f"{path}?{urlencode(query)}" if query else path), answer)
+
+    def pages(self, path: str, answer: type[P]) -> Iterator[P]:
+        """GET the pages of a list, one after the other; always one at least."""
+        position = ""
+        while True:
+            page = self.get(path, answer, query={"position": position, "limit": PAGE_ROWS})
+            yield page
+            position = page.position
+            if not position:
+                return
 
     def get_text(self, path: str) -> str:
         """GET `path`, and return the answer as it is."""

@@ -15,6 +15,7 @@ from twophase.cli.operating.explanation import span
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
+    PAGE_ROWS,
     Api,
     JsonOption,
     ServerOption,
@@ -22,7 +23,7 @@ from twophase.cli.operating.http_api import (
     print_json,
 )
 from twophase.cli.operating.plain_table import print_table
-from twophase.cli.operating.queues import PAGE_ROWS, DryRunOption, WhyOption
+from twophase.cli.operating.queues import DryRunOption, WhyOption
 from twophase.core.queue_operating import (
     ManyLetters,
     OneGroup,

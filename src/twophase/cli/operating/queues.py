@@ -14,6 +14,7 @@ from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, Ser
 from twophase.cli.operating.plain_table import print_table
 from twophase.core.queue_operating import (
     Defined,
+    DefineGroup,
     DefineTopic,
     ManyTopics,
     OneTopic,
@@ -34,7 +35,6 @@ app = typer.Typer(
 NameArgument = Annotated[str, typer.Argument(help="The topic's name; with a namespace, namespace/topic.")]
 WhyOption = Annotated[str, typer.Option("--reason", help="Why you do it; recorded in the audit log.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
-PAGE_ROWS: Final = "100"
 _PREFIX: Final = "queue://"
 
 _LIST_EXAMPLES: Final = """\b
@@ -46,15 +46,8 @@ Examples:
 @app.command("list", epilog=_LIST_EXAMPLES)
 def list_topics(server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = False) -> None:
     """List topics of queues, with their messages and what groups have not done."""
-    api = Api(server)
-    topics: list[ShownTopic] = []
-    position, now_ms = "", 0
-    while True:
-        page = api.get(path_of("queue-topics"), ManyTopics, query={"position": position, "limit": PAGE_ROWS})
-        topics += page.topics
-        position, now_ms = page.position, page.now_ms
-        if not position:
-            break
+    pages = list(Api(server).pages(path_of("queue-topics"), ManyTopics))
+    topics, now_ms = [topic for page in pages for topic in page.topics], pages[-1].now_ms
     if json:
         print_json(ManyTopics(topics, "", now_ms))
         return
@@ -199,7 +192,7 @@ def create(
 ) -> None:
     """Make a topic before its first use."""
     asked = DefineTopic(by or me(), reason, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run)
-    _define(name, asked, server, json)
+    define(server, path_of("queue-topics", _name(name), "define"), asked, json=json)
 
 
 @app.command(epilog=_CHANGE_EXAMPLES)
@@ -219,25 +212,20 @@ def change(
     """Change the settings of a topic; those that are left out stay."""
     asked = DefineTopic(by or me(), reason, queues, _kinds(kinds), _ms(retention_days), retention_bytes, dry_run)
     Api(server).get(path_of("queue-topics", _name(name)), OneTopic)  # a misspelt name makes no topic
-    _define(name, asked, server, json)
+    define(server, path_of("queue-topics", _name(name), "define"), asked, json=json)
 
 
-def _define(name: str, asked: DefineTopic, server: str, json: bool) -> None:  # noqa: FBT001 -- the command's option
-    done = Api(server).post(path_of("queue-topics", _name(name), "define"), asked, Defined)
+def define(server: str, path: str, asked: DefineTopic | DefineGroup, *, json: bool) -> None:
+    """Make or change a topic or a group, and print what became of it."""
+    done = Api(server).post(path, asked, Defined)
     if json:
         print_json(done)
-        return
-    print_defined(done, dry_run=asked.dry_run)
-
-
-def print_defined(done: Defined, *, dry_run: bool) -> None:
-    """Print what became of a topic or a group."""
-    if done.before == done.after:
+    elif done.before == done.after:
         echo(f"{done.name}: it was so already: {done.after}")
     elif not done.before:
-        echo(f"{done.name}: {'would be made' if dry_run else 'made'}: {done.after}")
+        echo(f"{done.name}: {'would be made' if asked.dry_run else 'made'}: {done.after}")
     else:
-        echo(f"{done.name}: {'would be changed' if dry_run else 'changed'} from {done.before} to {done.after}")
+        echo(f"{done.name}: {'would be changed' if asked.dry_run else 'changed'} from {done.before} to {done.after}")
 
 
 def _kinds(text: str | None) -> list[str] | None:
