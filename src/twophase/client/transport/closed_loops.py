@@ -18,9 +18,5 @@ def take_closed(of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, T
 
     A program with a loop for each job would otherwise keep the connections of all.
     """
-    closed = [loop for loop in map(_loop_of, of_loops.keyrefs()) if loop is not None and loop.is_closed()]
+    closed = [loop for found in of_loops.keyrefs() if (loop := found()) is not None and loop.is_closed()]
     return [left for loop in closed if (left := of_loops.pop(loop, None)) is not None]
-
-
-def _loop_of(reference: weakref.ref[asyncio.AbstractEventLoop]) -> asyncio.AbstractEventLoop | None:
-    return reference()
