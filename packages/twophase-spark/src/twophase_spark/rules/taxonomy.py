@@ -149,12 +149,3 @@ def meaning_of(flag: Flag) -> Meaning:
     (True, False)
     """
     return next(meaning for meaning in MEANINGS if meaning.flag is flag)
-
-
-def primary_of(flags: frozenset[Flag]) -> Flag | None:
-    """Return the first of a set in the order of precedence; None for an empty set.
-
-    >>> primary_of(frozenset({Flag.CONTRARY_VERDICT, Flag.LOST})).value
-    'lost'
-    """
-    return next((flag for flag in Flag if flag in flags), None)
