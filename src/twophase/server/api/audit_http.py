@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-import msgspec
 from starlette.requests import Request
 
 from twophase.core.audit_chain import AUDIT_PATH, CHAIN_ROWS_MAX, ShownAuditLog, ShownChain
 from twophase.core.audit_log import AuditHead, AuditPage, AuditRow, AuditSearch
 from twophase.core.errors import InvalidRequest
-from twophase.server.api.operation import Operation, Parameter, Served, caller_of
+from twophase.server.api.operation import Operation, Parameter, Served, answer_of, caller_of, number_in
 from twophase.server.codecs.encode import Answer
 
 _ROWS_DEFAULT: Final = 100
@@ -69,33 +68,24 @@ class AuditApi:
         asked, caller = request.query_params, caller_of(request)
         caller.require_every_gid()
         search = AuditSearch(
-            asked.get("gid", ""), asked.get("who", ""), asked.get("act", ""), _number(request, "since", 0)
+            asked.get("gid", ""), asked.get("who", ""), asked.get("act", ""), number_in(request, "since", 0)
         )
         for text in (search.target, search.who, search.act):
             if not text.isprintable():
                 raise InvalidRequest("gid, who, act: one contains an unprintable character.")
-        position = _number(request, "position", 0)
+        position = number_in(request, "position", 0)
         found = await self._log.audit_search(search, position, _limit(request), caller.name)
-        return Answer(200, msgspec.json.encode(ShownAuditLog(list(found.rows), found.position)))
+        return answer_of(ShownAuditLog(list(found.rows), found.position))
 
     async def _chain(self, request: Request) -> Answer:
         caller = caller_of(request)
         caller.require_every_gid()
-        rows, head = await self._log.audit_chain(_number(request, "after", 0), _limit(request), caller.name)
-        return Answer(200, msgspec.json.encode(ShownChain(list(rows), head)))
+        rows, head = await self._log.audit_chain(number_in(request, "after", 0), _limit(request), caller.name)
+        return answer_of(ShownChain(list(rows), head))
 
 
 def _limit(request: Request) -> int:
-    limit = _number(request, "limit", _ROWS_DEFAULT)
+    limit = number_in(request, "limit", _ROWS_DEFAULT)
     if not 1 <= limit <= CHAIN_ROWS_MAX:
         raise InvalidRequest(f"limit: {limit} is not from 1 to {CHAIN_ROWS_MAX}.")
     return limit
-
-
-def _number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise InvalidRequest(f"{name}: {text[:45]!r} is not a whole number.")
-    return int(text)

@@ -24,11 +24,10 @@ from twophase.core.hooks import Clock
 from twophase.core.limits import PAYLOAD_BYTES_MAX, require
 from twophase.core.queue_operating import ManyHalves, ManyLetters, QueueSituation, RedriveLetters, RedrivenLetters
 from twophase.server.api.messages_http import act_of
-from twophase.server.api.operation import NO_MESSAGE, Operation, Parameter, Served, caller_of, peer_of
+from twophase.server.api.operation import NO_MESSAGE, Operation, Parameter, Served, answer_of, caller_of, peer_of
 from twophase.server.api.queues_http import (
     GROUP_NAME,
     QueuesApi,
-    answer_of,
     name_in,
     page_in,
     read,

@@ -42,7 +42,9 @@ from twophase.server.api.operation import (
     Parameter,
     Served,
     actor_of,
+    answer_of,
     caller_of,
+    number_in,
     peer_of,
 )
 from twophase.server.codecs.decode import Decoder
@@ -190,7 +192,7 @@ class MessagesApi:
         if search is not None:
             views, position = await self._looking.search(search, position, limit, caller.name)
         messages = [shown(view, self._earliest, self._attempts_max, sight=caller.sight) for view in views]
-        return _json(ManyMessages(messages, position, self._clock.now_ms()))
+        return answer_of(ManyMessages(messages, position, self._clock.now_ms()))
 
     async def _one(self, request: Request) -> Answer:
         gid = validate_gid(request.path_params["gid"])
@@ -202,7 +204,7 @@ class MessagesApi:
         if with_payloads:
             caller.require_scope(_PAYLOAD, f"{_PATH}/{{gid:path}}?payload", peer_of(request))
         message = shown(view, self._earliest, self._attempts_max, sight=caller.sight, with_payloads=with_payloads)
-        return _json(OneMessage(message, self._clock.now_ms()))
+        return answer_of(OneMessage(message, self._clock.now_ms()))
 
     async def _redirect(self, request: Request) -> Answer:
         gid = validate_gid(request.path_params["gid"])
@@ -222,7 +224,7 @@ class MessagesApi:
         if reply.error is not None:
             return _refusal_answer(reply.error, reply.state)
         shown_moves = [ShownMove(move.branch_id, move.before, move.after) for move in moves]
-        return _json(Redirected(gid, WIRE_STATES.get(reply.state, ""), shown_moves))
+        return answer_of(Redirected(gid, WIRE_STATES.get(reply.state, ""), shown_moves))
 
     def _act(self, name: str) -> Handler:
         act = self._acts[name]
@@ -234,7 +236,7 @@ class MessagesApi:
             reply = await act(gid, _read(await request.body(), request))
             if reply.error is not None:
                 return _refusal_answer(reply.error, reply.state)
-            return _json(Acted(gid, WIRE_STATES.get(reply.state, "")))
+            return answer_of(Acted(gid, WIRE_STATES.get(reply.state, "")))
 
         return handle
 
@@ -291,15 +293,15 @@ def _search_of(request: Request) -> tuple[Search, str, int]:
             raise InvalidRequest("gid: the beginning of one contains an unprintable character.")
     for address in (destination, check):
         require(URL_BYTES_MAX, len(address.encode("utf-8", "replace")))
-    limit = _number(request, "limit", _ROWS_DEFAULT)
+    limit = number_in(request, "limit", _ROWS_DEFAULT)
     if not 1 <= limit <= PAGE_ROWS_MAX:
         raise InvalidRequest(f"limit: {limit} is not from 1 to {PAGE_ROWS_MAX}.")
     search = Search(
         states=frozenset(_STATES[name] for name in names) or frozenset(WIRE_STATES),
         parked=_truth(request, "parked"),
         gid_prefix=gid_prefix,
-        created_from_ms=_number(request, "created_after", 0),
-        created_before_ms=_number(request, "created_before", 2**62),
+        created_from_ms=number_in(request, "created_after", 0),
+        created_before_ms=number_in(request, "created_before", 2**62),
         destination=destination,
         check=check,
     )
@@ -311,19 +313,6 @@ def _truth(request: Request, name: str) -> bool | None:
     if text not in _TRUTHS:
         raise InvalidRequest(f"{name}: {text[:45]!r}, true or false is needed.")
     return _TRUTHS[text]
-
-
-def _number(request: Request, name: str, default: int) -> int:
-    text = request.query_params.get(name, "")
-    if not text:
-        return default
-    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise InvalidRequest(f"{name}: {text[:45]!r} is not a whole number.")
-    return int(text)
-
-
-def _json(value: msgspec.Struct) -> Answer:
-    return Answer(200, msgspec.json.encode(value))
 
 
 def _refusal_answer(error: TwophaseError, state: State = State.ABSENT) -> Answer:

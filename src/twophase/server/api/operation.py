@@ -161,6 +161,20 @@ def peer_of(request: Request) -> str:
     return "" if request.client is None else request.client.host
 
 
+def number_in(request: Request, name: str, default: int) -> int:
+    """Return a whole number of the query, or the default.
+
+    Raises:
+        InvalidRequest: it is no whole number, or has more than 18 digits.
+    """
+    text = request.query_params.get(name, "")
+    if not text:
+        return default
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise InvalidRequest(f"{name}: {text[:45]!r} is not a whole number.")
+    return int(text)
+
+
 def require_room(request: Request, answer: Answer | Response) -> None:
     """Count an answer until its client has taken it.
 
@@ -170,6 +184,11 @@ def require_room(request: Request, answer: Answer | Response) -> None:
     unread = request.scope.get("state", {}).get("unread")
     if unread is not None and not unread.keep(len(answer.body)):
         raise Overloaded(f"{NO_ROOM_FOR_ANSWERS}.")
+
+
+def answer_of(value: msgspec.Struct) -> Answer:
+    """Return an answer with a value as JSON."""
+    return Answer(200, msgspec.json.encode(value))
 
 
 def respond(answer: Answer) -> Response:

@@ -34,7 +34,7 @@ from twophase.core.queue_operating import (
 )
 from twophase.http_client.turns import LONG_BYTES
 from twophase.server.api.messages_http import act_of
-from twophase.server.api.operation import Operation, Parameter, Served, caller_of, refusal_answer
+from twophase.server.api.operation import Operation, Parameter, Served, answer_of, caller_of, refusal_answer
 from twophase.server.codecs.encode import Answer
 from twophase.server.codecs.values import require_values
 from twophase.server.identity.caller import Caller
@@ -269,11 +269,6 @@ async def read(request: Request, kind: type[T]) -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"body: a JSON object is needed: {error}") from error
-
-
-def answer_of(value: msgspec.Struct) -> Answer:
-    """Return an answer with a value as JSON."""
-    return Answer(200, msgspec.json.encode(value))
 
 
 def refusal_of_queues(error: TwophaseError) -> Answer:

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Final, Protocol
 
-import msgspec
 from starlette.requests import Request
 
 from twophase.coordinator.gauges import Gauges
 from twophase.core.hooks import Clock
 from twophase.core.operating import ServerStatus, ShownConsumers, ShownDestination, ShownNode
-from twophase.server.api.operation import Operation, Served
+from twophase.server.api.operation import Operation, Served, answer_of
 from twophase.server.api.recent import Recent
 from twophase.server.codecs.encode import Answer
 from twophase.stores.base import Overview
@@ -86,4 +85,4 @@ class StatusApi:
             queues=[ShownConsumers(one.group, one.topic, one.lag, one.in_flight, one.behind) for one in queues],
             halves=sum(gauges.halves),
         )
-        return Answer(200, msgspec.json.encode(status))
+        return answer_of(status)
