@@ -29,11 +29,14 @@ async def until(condition: Callable[[], Any], patience_s: float = PATIENCE_S) ->
             pause_s = min(pause_s * _GROWTH, _PAUSE_S_MAX)
 
 
-def blocked_until(condition: Callable[[], Any], patience_s: float = PATIENCE_S) -> Any:
-    """Return the first true value of a condition, and hold up this thread meanwhile."""
-    pause_s, deadline_s = _FIRST_PAUSE_S, time.monotonic() + patience_s
+def blocked_until(condition: Callable[[], Any], told: str = "it comes about in time") -> Any:
+    """Return the first true value of a condition, and hold up this thread meanwhile.
+
+    `told`: the text of the failure.
+    """
+    pause_s, deadline_s = _FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
     while not (found := condition()):
-        assert time.monotonic() < deadline_s, "it did not come about in time"
+        assert time.monotonic() < deadline_s, told
         time.sleep(pause_s)
         pause_s = min(pause_s * _GROWTH, _PAUSE_S_MAX)
     return found

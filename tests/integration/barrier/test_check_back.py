@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from tests.servers.mariadb import lock_waits
 from tests.support.business_databases import SPEND, Bank, begin, new_gid, run, verify
+from tests.support.waiting import blocked_until
 from twophase.barrier.asking import (
     CLOCK_SKEW_MS,
     CheckBackAnswer,
@@ -55,11 +56,7 @@ def await_waiters(bank: Bank, count: int) -> None:
     """Wait until `count` sessions wait for a lock; SQLite does not report them."""
     if bank.kind == "sqlite":
         return
-    deadline = time.monotonic() + 60
-    between_looks = threading.Event()
-    while _waiters(bank) < count:
-        assert time.monotonic() < deadline, "nobody waits"
-        between_looks.wait(0.02)
+    blocked_until(lambda: _waiters(bank) >= count, "so many wait")
 
 
 def _waiters(bank: Bank) -> int:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from tests.integration.client.ledgers import TRANSFER, WRONG_STATEMENT, Ledger, 
 from tests.servers.mariadb import lock_waits
 from tests.support.patient_locks import wait_for_locks
 from tests.support.recording_coordinator import RecordingCoordinator
+from tests.support.waiting import blocked_until
 from twophase import AsyncClient, AsyncMessage, Message, Progress, Verdict
 from twophase.barrier import check_back, once
 from twophase.barrier.fault import code_of
@@ -220,9 +220,7 @@ def another_waits_for_us(ledger: MariadbLedger) -> Iterator[Callable[[], None]]:
 
         def wait() -> None:
             thread.start()
-            deadline = time.monotonic() + 60
-            while not lock_waits(ledger.run):
-                assert time.monotonic() < deadline, "the other transaction does not wait"
+            blocked_until(lambda: lock_waits(ledger.run), "the other transaction waits")
 
         yield wait
         thread.join(60)

@@ -16,6 +16,7 @@ from flask import Flask
 from typer.testing import CliRunner
 
 from tests.integration.server.test_check_addresses import running, transfer
+from tests.support.waiting import blocked_until
 from twophase.barrier import install
 from twophase.cli.doctor.command import app
 from twophase.cli.doctor.coordinator_side import examine_coordinator
@@ -174,11 +175,8 @@ def test_one_wrong_address_of_two_databases_is_one_finding(
 
 def _until_probed(coordinator: InProcessCoordinator, after_ms: int) -> None:
     assert coordinator._server is not None
-    deadline_s = time.monotonic() + 60
     probing = coordinator._server.coordinator.probing
-    while not any(one.probed_ms >= after_ms for one in probing.addresses()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    blocked_until(lambda: any(one.probed_ms >= after_ms for one in probing.addresses()))
 
 
 def test_a_check_address_that_is_not_probed_is_not_denied(coordinator: InProcessCoordinator) -> None:

@@ -10,7 +10,6 @@ import contextlib
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ from tests.servers.server import short_temporary_directory
 from tests.small_disk import fill, small_disk
 from tests.support.fake_coordinator import get
 from tests.support.server_process import BranchService, ServerProcess, serving
-from tests.support.waiting import until
+from tests.support.waiting import blocked_until, until
 from twophase.server.api.recent import FRESH_S
 from twophase.server.app import EXIT_CLEAN
 
@@ -163,10 +162,8 @@ async def test_a_database_that_becomes_read_only_is_named_and_recovered_from(
 def _until_alone(database: Database) -> None:
     """Wait until the sessions that were hung up have ended."""
     others = "select from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
-    ends_s = time.monotonic() + 60
     with psycopg.connect(database.dsn, autocommit=True) as connection:
-        while connection.execute(others).fetchall():
-            assert time.monotonic() < ends_s, "they end"
+        blocked_until(lambda: not connection.execute(others).fetchall(), "they end")
 
 
 async def test_a_file_of_the_url_that_vanishes_is_reported_by_name_and_its_return_is_enough(
