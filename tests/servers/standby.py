@@ -49,37 +49,26 @@ class PostgresStandby(PostgresServer):
 
     def synchronous(self) -> None:
         """Let the primary wait for this standby with every commit. Returns when it does."""
-        with self._session(self._primary.address) as connection:
+        with self._connect(self._primary.address) as connection:
             connection.execute("alter system set synchronous_standby_names = '*'")
             connection.execute("select pg_reload_conf()")
             self._until(connection, "select count(*) = 1 from pg_stat_replication where sync_state = 'sync'")
 
     def cut_off(self) -> None:
         """Let it receive nothing more of the primary. Returns when that is so."""
-        with self._session(self.address) as connection:
+        with self._connect(self.address) as connection:
             connection.execute("alter system set primary_conninfo = ''")
             connection.execute("select pg_reload_conf()")
             self._until(connection, "select not exists (select 1 from pg_stat_wal_receiver)")
 
     def promote(self) -> None:
         """Make it the primary. Returns when it takes writes."""
-        with self._session(self.address) as connection:
+        with self._connect(self.address) as connection:
             connection.execute("select pg_promote(wait => true, wait_seconds => 30)")
             self._until(connection, "select not pg_is_in_recovery()")
 
     def _as_primary_knows(self, address: Address) -> Address:
         return msgspec.structs.replace(address, password=self._primary.address.password)
-
-    def _session(self, address: Address) -> psycopg.Connection[Any]:
-        return psycopg.connect(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            password=address.password,
-            dbname=address.own_database,
-            connect_timeout=30,
-            autocommit=True,
-        )
 
     def _until(self, connection: psycopg.Connection[Any], question: str) -> None:
         pause = threading.Event()

@@ -10,12 +10,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from tests.conformance.engines import PostgresEngine
 from tests.servers.postgres import PostgresServer
+from tests.servers.proxy import Proxy
 from tests.support.items import SetClock
 from tests.support.waiting import until
 from twophase.stores.postgres import PostgresStore
@@ -33,6 +35,16 @@ def url(postgres_server: PostgresServer, tmp_path: Path) -> str:
     engine = PostgresEngine()
     engine.make(tmp_path, SetClock())
     return engine.url(tmp_path)
+
+
+@pytest.fixture
+def proxy(url: str) -> Iterator[Proxy]:
+    """The network between the store and its database."""
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    with Proxy(parts.hostname, parts.port) as one:
+        yield one
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import asyncpg
@@ -26,16 +26,6 @@ from twophase.stores.postgres.connection import Connection, connect
 SHORT_MS = 2_000
 """Time that tests wait whose database stays away."""
 MARK = b"cut-here"
-
-
-@pytest.fixture
-def proxy(url: str) -> Iterator[Proxy]:
-    """The network between the store and its database."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    with Proxy(parts.hostname, parts.port) as one:
-        yield one
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ Changes compare and set between the nodes, and are never done twice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,16 +26,6 @@ MARK = b"cut-here"
 
 def _topics(store: PostgresStore) -> ChangeableTopics:
     return ChangeableTopics(store, 1_000, lambda: 0.5, NullObserver(), lambda url: None)
-
-
-@pytest.fixture
-def proxy(url: str) -> Iterator[Proxy]:
-    """The network between the store and its database."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    with Proxy(parts.hostname, parts.port) as one:
-        yield one
 
 
 @pytest.fixture

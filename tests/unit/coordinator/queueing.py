@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import pytest
 
 from tests.support.waiting import until
 from tests.unit.coordinator.harness import PATIENCE_S, Harness
 from twophase.coordinator.queues import Decision, Delivered, Question, QueueMessage, Sent
 from twophase.core.errors import TwophaseError
+from twophase.stores.queue_rows import Entry
 
 TOPIC, GROUP, NAME = "orders", "billing", "orders-service"
 
@@ -44,6 +47,22 @@ class Queueing:
     @property
     def queues(self) -> Any:
         return self.harness.coordinator.queues
+
+    def hold_pages(self, monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+        """Hold up the reading of pages.
+
+        Returns the event that a page is asked for, and the one that lets it be read.
+        """
+        reading, going_on = asyncio.Event(), asyncio.Event()
+        read = self.harness.store.queue_page
+
+        async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
+            reading.set()
+            await going_on.wait()
+            return await read(topic, queue, least, limit)
+
+        monkeypatch.setattr(self.harness.store, "queue_page", held)
+        return reading, going_on
 
     async def send(self, *messages: QueueMessage) -> list[Sent]:
         sent: list[Sent] = await asyncio.wait_for(self.queues.send(messages, None), PATIENCE_S)

@@ -40,7 +40,6 @@ from twophase.core.queue_operating import (
     ShownReset,
     ShownWait,
 )
-from twophase.stores.queue_rows import Entry
 
 ACT = Act("eve", "spring cleaning", actor=Actor("desk", "::1"))
 DEFINED = DefineTopic(queues=3, kinds=["normal"])
@@ -382,15 +381,7 @@ async def test_what_a_consumer_takes_while_a_reset_fails_is_given_out(
 ) -> None:
     await queueing.send(order("1"), order("2"))
     await queueing.receive(1)
-    reading, going_on = asyncio.Event(), asyncio.Event()
-    read = harness.store.queue_page
-
-    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
-        reading.set()
-        await going_on.wait()
-        return await read(topic, queue, least, limit)
-
-    monkeypatch.setattr(harness.store, "queue_page", held)
+    reading, going_on = queueing.hold_pages(monkeypatch)
     receiving = asyncio.ensure_future(queueing.receiving())
     await asyncio.wait_for(reading.wait(), PATIENCE_S)
     harness.store.failures.append(StoreUnavailable("no space"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 
 import msgspec
 import pytest
@@ -16,7 +15,7 @@ from twophase.coordinator.queues import QueueMessage
 from twophase.coordinator.queues.cursor import Cursor
 from twophase.core.errors import ReceiptStale, StoreError, StoreUnavailable
 from twophase.stores.batch import Batch, FlushResult
-from twophase.stores.queue_rows import PAGE_BYTES_MAX, Entry
+from twophase.stores.queue_rows import PAGE_BYTES_MAX
 
 
 @pytest.fixture
@@ -357,15 +356,7 @@ async def test_what_is_read_while_the_node_loses_its_slot_is_read_anew(
 ) -> None:
     await queueing.send(order("1"))
     await queueing.receive(topic="bills")
-    reading, going_on = asyncio.Event(), asyncio.Event()
-    read = harness.store.queue_page
-
-    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
-        reading.set()
-        await going_on.wait()
-        return await read(topic, queue, least, limit)
-
-    monkeypatch.setattr(harness.store, "queue_page", held)
+    reading, going_on = queueing.hold_pages(monkeypatch)
     receiving = asyncio.ensure_future(queueing.receiving())
     await asyncio.wait_for(reading.wait(), PATIENCE_S)
     queueing.queues.serving.forget(StoreError("fenced"))
@@ -385,15 +376,7 @@ async def test_a_late_acknowledgement_counts_until_the_message_is_given_out_agai
     (first,) = await queueing.receive(invisible_ms=1_000)
     harness.clock.advance(1_500)
     await queueing.send(order("2"))
-    reading, going_on = asyncio.Event(), asyncio.Event()
-    read = harness.store.queue_page
-
-    async def held(topic: str, queue: int, least: int, limit: int) -> Sequence[Entry]:
-        reading.set()
-        await going_on.wait()
-        return await read(topic, queue, least, limit)
-
-    monkeypatch.setattr(harness.store, "queue_page", held)
+    reading, going_on = queueing.hold_pages(monkeypatch)
     receiving = asyncio.ensure_future(queueing.ids())
     await asyncio.wait_for(reading.wait(), PATIENCE_S)
     await queueing.ack(first)
