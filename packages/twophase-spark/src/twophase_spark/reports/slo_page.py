@@ -19,6 +19,7 @@ from twophase_spark.slo import (
     PRODUCER,
     Alert,
     Group,
+    Latency,
     LeftOut,
     Measured,
     Thresholds,
@@ -104,26 +105,8 @@ def _trends(hours: Sequence[Group]) -> list[Lines]:
     ordered = sorted(hours, key=lambda group: int(group.key))
     times = [int(group.key) for group in ordered]
     return [
-        lines_of(
-            "Decision, by hour",
-            "seconds",
-            times,
-            [
-                ("half", "good", [group.decision.p50_s for group in ordered]),
-                ("95 %", "wait", [group.decision.p95_s for group in ordered]),
-                ("99 %", "bad", [group.decision.p99_s for group in ordered]),
-            ],
-        ),
-        lines_of(
-            "Delivery, by hour",
-            "seconds",
-            times,
-            [
-                ("half", "good", [group.delivery.p50_s for group in ordered]),
-                ("95 %", "wait", [group.delivery.p95_s for group in ordered]),
-                ("99 %", "bad", [group.delivery.p99_s for group in ordered]),
-            ],
-        ),
+        _percentiles("Decision, by hour", times, [group.decision for group in ordered]),
+        _percentiles("Delivery, by hour", times, [group.delivery for group in ordered]),
         lines_of("Messages, by hour", "messages", times, [("final", "cool", [group.messages for group in ordered])]),
         lines_of(
             "Decided by check-back, and failed, by hour",
@@ -135,3 +118,11 @@ def _trends(hours: Sequence[Group]) -> list[Lines]:
             ],
         ),
     ]
+
+
+def _percentiles(title: str, times: list[int], latencies: Sequence[Latency]) -> Lines:
+    half = [one.p50_s for one in latencies]
+    most, nearly_all = [one.p95_s for one in latencies], [one.p99_s for one in latencies]
+    return lines_of(
+        title, "seconds", times, [("half", "good", half), ("95 %", "wait", most), ("99 %", "bad", nearly_all)]
+    )
