@@ -6,6 +6,7 @@ A body that cannot be read (or is of a newer form) gives nulls, beside the colum
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,11 @@ from twophase_spark.source.schema.tables import BRANCH, IN_BODY
 NAMES = frozenset(column.name for column in IN_BODY)
 _TYPES = {column.name: column.type for column in IN_BODY}
 _IN_BRANCHES = frozenset({"branches", "payloads"})
+_READ: dict[str, Callable[[Message], Any]] = {
+    "check_url": attrgetter("check_url"),
+    "protocol": attrgetter("protocol"),
+    "delay_ms": attrgetter("options.delay_ms"),
+}
 
 
 def columns_of(bodies: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
@@ -34,7 +40,11 @@ def columns_of(bodies: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:
 
 def _columns_of(bodies: list[bytes], columns_: Sequence[str]) -> dict[str, pa.Array]:
     messages = decoded(bodies)
-    columns = {name: make(messages) for name, make in _MAKE.items() if name in columns_}
+    columns = {
+        name: pa.array([None if message is None else read(message) for message in messages], _TYPES[name])
+        for name, read in _READ.items()
+        if name in columns_
+    }
     if _IN_BRANCHES.intersection(columns_):
         calls = calls_of(messages)
         if "branches" in columns_:
@@ -50,22 +60,3 @@ def _described(calls: Calls) -> pa.Array:
     values = (calls.ids, [branch.url for branch in calls.branches], sizes)
     columns = [pa.array(column, field.type) for column, field in zip(values, BRANCH, strict=True)]
     return calls.lists(pa.StructArray.from_arrays(columns, fields=list(BRANCH)), _TYPES["branches"])
-
-
-def _check_urls(messages: list[Message | None]) -> pa.Array:
-    return pa.array([None if message is None else message.check_url for message in messages], _TYPES["check_url"])
-
-
-def _protocols(messages: list[Message | None]) -> pa.Array:
-    return pa.array([None if message is None else message.protocol for message in messages], _TYPES["protocol"])
-
-
-def _delays(messages: list[Message | None]) -> pa.Array:
-    return pa.array([None if message is None else message.options.delay_ms for message in messages], _TYPES["delay_ms"])
-
-
-_MAKE: dict[str, Callable[[list[Message | None]], Any]] = {
-    "check_url": _check_urls,
-    "protocol": _protocols,
-    "delay_ms": _delays,
-}
