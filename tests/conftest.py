@@ -1,5 +1,6 @@
-"""The plugins of every test: database servers, a Spark session, the tests' order.
+"""The plugins of every test.
 
+They are the database servers, a Spark session, the tests' order and the garbage collector.
 The summary names the parts that were not tested at the end of a run.
 """
 
@@ -16,4 +17,10 @@ settings.register_profile("twophase", deadline=None, suppress_health_check=[Heal
 settings.register_profile("twophase-few", settings.get_profile("twophase"), max_examples=10)
 settings.load_profile(os.environ.get("TWOPHASE_TESTS_PROFILE", "twophase"))
 
-pytest_plugins = ["tests.servers.plugin", "tests.servers.summary", "tests.spark.plugin", "tests.order"]
+pytest_plugins = [
+    "tests.servers.plugin",
+    "tests.servers.summary",
+    "tests.spark.plugin",
+    "tests.order",
+    "tests.collector",
+]

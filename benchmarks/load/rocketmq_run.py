@@ -10,10 +10,8 @@ twice, and what came before its commit.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -24,7 +22,7 @@ from benchmarks.load.measurement import Measurement
 from benchmarks.load.rocketmq_client import Client, Messages
 from benchmarks.load.rocketmq_consumer import Consumer, refused
 from benchmarks.load.waiting import until
-from benchmarks.load.window import Watch
+from benchmarks.load.window import Watch, steady
 from benchmarks.load.workload import Workload
 from benchmarks.servers.processes import Meter, Process
 from twophase.http_client.address import Address
@@ -182,19 +180,3 @@ def sent(answer: bytes, refusal: str) -> tuple[str, str]:
     if found.status.code != Code.OK:
         return "", f"{found.status.code} {found.status.message}"
     return found.entries[0].transaction_id, ""
-
-
-@contextlib.contextmanager
-def steady() -> Iterator[None]:
-    """Run the block without the collector.
-
-    A collection would be counted as the server's latency.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()

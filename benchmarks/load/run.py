@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import socket
 import ssl
 import sys
@@ -26,7 +25,7 @@ from benchmarks.load.measurement import Measurement
 from benchmarks.load.producer import Producer, Sender
 from benchmarks.load.sink import IN_PROGRESS, ROLLED_BACK, Sink
 from benchmarks.load.ticker import Ticker
-from benchmarks.load.window import OnProgress, Watch, drained, silent
+from benchmarks.load.window import OnProgress, Watch, drained, silent, steady
 from benchmarks.load.workload import Bodies, Gids, Mode, Template, Workload
 from benchmarks.servers.processes import Meter, Process
 from twophase.http_client.address import Address
@@ -48,9 +47,6 @@ class Run:
         ledger: keeps the account.
         tls: the context of its connections to an `https` address; by default it trusts the system's authorities.
     """
-
-    makes_cycles = False
-    """True when its objects form cycles, which only the garbage collector frees."""
 
     def __init__(
         self,
@@ -101,17 +97,12 @@ class Run:
     async def opened(self) -> AsyncIterator[None]:
         """Keep connections and sink open until the block ends."""
         self._body = self._bodies(await self.sink.start(self._own_address(), self.workload.receiver_port))
-        gc.collect()
-        gc.freeze()
-        if not self.makes_cycles:
-            gc.disable()  # a collection would be counted as the server's latency
         try:
-            await self._connect()
-            yield
+            with steady():
+                await self._connect()
+                yield
         finally:
             self._generating = False
-            gc.enable()
-            gc.unfreeze()
             for task in self._tasks:
                 task.cancel()
             self.sink.stop()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -30,6 +32,20 @@ The seconds are those of warm-up and window together."""
 
 def silent(_passed_s: float, _done: int) -> None:
     """Ignore the progress."""
+
+
+@contextlib.contextmanager
+def steady() -> Iterator[None]:
+    """Run the block without the garbage collector.
+
+    A collection would be counted as the server's latency.
+    """
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Window(msgspec.Struct, frozen=True):
