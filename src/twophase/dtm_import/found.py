@@ -24,9 +24,9 @@ class FoundBranch(msgspec.Struct, frozen=True):
 class Found(msgspec.Struct, frozen=True):
     """One transaction that is not finished, with its branches as they stand there.
 
-    `options` and `custom_data` are dtm's JSON texts. `step_urls` are the addresses as the producer wrote them, where
-    the store still has them. `expired`: the store names the gid, and has lost what it stood for; `broken`: what it
-    holds cannot be read.
+    `options`, `custom_data` and `ext_data` are dtm's JSON texts. `step_urls` are the addresses as the producer wrote
+    them, where the store still has them. `expired`: the store names the gid, and has lost what it stood for; `broken`:
+    what it holds cannot be read.
     """
 
     gid: str
@@ -37,6 +37,7 @@ class Found(msgspec.Struct, frozen=True):
     protocol: str = ""
     options: str = ""
     custom_data: str = ""
+    ext_data: str = ""
     created_ms: int | None = None
     due_ms: int | None = None
     interval_s: int = 0

@@ -15,14 +15,20 @@ from typing import Final
 
 import msgspec
 
+from twophase.core.errors import InvalidRequest, LimitExceeded
 from twophase.core.takeover import Outcome
 from twophase.dtm_import.found import Others, Source, Topic
-from twophase.dtm_import.plan import Planned, Skipped, plan
+from twophase.dtm_import.plan import ONLY_DTM, Planned, Skipped, plan
 from twophase.dtm_import.target import Target
 
 REMARKS_MAX: Final = 10_000
 """Messages named one by one; beyond, they are only counted."""
-_NO_MESSAGE: Final = "Let dtm finish them: start dtm again, for these alone, before its store is removed."
+_NO_MESSAGE: Final = (
+    "Let dtm finish them before you copy; after that, dtm would deliver again what was copied "
+    "(docs/how-to/move-from-dtm.md)."
+)
+_OF_THE_MESSAGE: Final = frozenset({InvalidRequest.code, LimitExceeded.code})
+"""The message itself can never be stored here."""
 _CONFLICT: Final = "Compare both (twophase messages show GID); nothing here was changed."
 _UNREADABLE_TOPIC: Final = "Subscribe its addresses manually: twophase topic subscribe."
 
@@ -135,7 +141,9 @@ def _hand_over(planned: list[Planned], target: Target, report: Report, counts: C
         if result.outcome is Outcome.CONFLICT:
             _tell(report, Remark(message.gid, kind, result.outcome, result.message, result.remedy or _CONFLICT))
         elif result.outcome in {Outcome.REFUSED, Outcome.LATER}:
-            _tell(report, Remark(message.gid, kind, result.outcome, result.message, result.remedy))
+            # The error's own remedy is for a producer, who may send it again: some of it may have been delivered.
+            remedy = ONLY_DTM if result.code in _OF_THE_MESSAGE else result.remedy
+            _tell(report, Remark(message.gid, kind, result.outcome, result.message, remedy))
         elif result.outcome is Outcome.COPIED:
             for note in one.notes:
                 _tell(report, Remark(message.gid, kind, "note", note))

@@ -39,6 +39,11 @@ _BRANCH_ID: Final = re.compile(r"(\d{2,})(?:-(\d{2,}))?")
 _LIVE: Final = frozenset(TakenState)
 _DONE: Final = {"prepared": False, "succeed": True}
 
+ONLY_DTM: Final = (
+    "Let dtm finish it before you copy; after that, dtm would deliver again what was copied "
+    "(docs/how-to/move-from-dtm.md)."
+)
+
 
 class Skipped(msgspec.Struct, frozen=True):
     """A transaction that is not copied, with the reason and the remedy.
@@ -76,12 +81,19 @@ class _CustomData(msgspec.Struct):
     delay: int | float | None = None
 
 
+class _Ext(msgspec.Struct):
+    """The headers of a request that dtm up to 1.16 kept (`passthrough_headers`)."""
+
+    headers: dict[str, str | None] | None = None
+
+
 class _Unreadable(Exception):
     """Why it is not copied; the second argument is what to do."""
 
 
 _options = msgspec.json.Decoder(_Options | None)
 _custom_data = msgspec.json.Decoder(_CustomData | None)
+_ext = msgspec.json.Decoder(_Ext | None)
 _LOOK: Final = "Look at it in dtm's store; send it again under a new gid if it should happen."
 
 
@@ -108,7 +120,7 @@ def plan(found: Found, topics: Sequence[Topic], now_ms: int) -> Planned | Skippe
             query_prepared=found.query_prepared,
             protocol=found.protocol,
             concurrent=bool(options and options.concurrent),
-            branch_headers={name: value or "" for name, value in ((options and options.branch_headers) or {}).items()},
+            branch_headers=_headers(found, options),
             **_times(found, options or _Options(), now_ms, notes),
         )
     except _Unreadable as error:
@@ -135,7 +147,7 @@ def _require_message(found: Found) -> None:
     if found.trans_type != "msg":
         raise _Unreadable(
             "it is not a message, and only messages are supported here",
-            "Let dtm finish it: start dtm again, for these alone, before its store is removed.",
+            ONLY_DTM,
         )
     if found.status not in _LIVE:
         raise _Unreadable(f"a message cannot be {found.status!r}", _LOOK)
@@ -201,6 +213,15 @@ def _topic_of(urls: Sequence[str], topics: Sequence[Topic]) -> str:
         if topic.subscribers is not None and [each.url for each in topic.subscribers] == urls
     ]
     return f"{TOPIC}{names[0]}" if len(names) == 1 else TOPIC
+
+
+def _headers(found: Found, options: _Options | None) -> dict[str, str]:
+    """Return the headers of each call: dtm adds those of the message itself last."""
+    ext = _read(_ext, found.ext_data, "ext_data")
+    own = (options and options.branch_headers) or {}
+    names = {name.lower() for name in own}
+    passed = {name: value for name, value in ((ext and ext.headers) or {}).items() if name.lower() not in names}
+    return {name: value or "" for name, value in (passed | own).items()}
 
 
 def _times(found: Found, options: _Options, now_ms: int, notes: list[str]) -> dict[str, int]:

@@ -23,6 +23,7 @@ DEFAULT_PREFIX: Final = "{a}"
 PAGE_KEYS: Final = 100
 _TIMEOUT_S: Final = 30.0
 _FAR_MS_MAX: Final = 2**53
+_FINISHED: Final = frozenset({"succeed", "failed"})
 
 
 class _Step(msgspec.Struct):
@@ -38,6 +39,7 @@ class _Global(msgspec.Struct):
     protocol: str = ""
     options: str = ""
     custom_data: str = ""
+    ext_data: str = ""
     next_cron_interval: int = 0
     create_time: datetime | None = None
 
@@ -111,7 +113,9 @@ class RedisSource:
         names = sorted(scores)
         for start in range(0, len(names), PAGE_KEYS):
             some = names[start : start + PAGE_KEYS]
-            yield [self._found(name, scores[name]) for name in some]
+            found = [self._found(name, scores[name]) for name in some]
+            # A dtm that runs may have finished one since its name was read: that is in its store, and stays there.
+            yield [one for one in found if one.status not in _FINISHED]
 
     def others(self) -> Sequence[Others]:
         """See `Source`: here `pages` brings them."""
@@ -166,6 +170,7 @@ class RedisSource:
             known.protocol,
             known.options,
             known.custom_data,
+            known.ext_data,
             None if known.create_time is None else int(known.create_time.timestamp() * 1000),
             int(score * 1000) if 0 < score * 1000 < _FAR_MS_MAX else None,
             known.next_cron_interval,

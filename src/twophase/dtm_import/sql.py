@@ -23,8 +23,8 @@ PAGE_ROWS: Final = 100
 DEFAULT_DATABASE: Final = "dtm"
 _NEEDED: Final = {
     "trans_global": {
-        "id", "gid", "trans_type", "status", "query_prepared", "protocol", "options", "custom_data", "owner",
-        "next_cron_interval", "next_cron_time", "create_time",
+        "id", "gid", "trans_type", "status", "query_prepared", "protocol", "options", "custom_data", "ext_data",
+        "owner", "next_cron_interval", "next_cron_time", "create_time",
     },
     "trans_branch_op": {"gid", "branch_id", "op", "status", "url", "bin_data", "data"},
     "kv": {"cat", "k", "v"},
@@ -140,7 +140,7 @@ class SqlSource:
 
 
 def _found(row: Any, branches: list[FoundBranch], zone: ZoneInfo | None) -> Found:
-    gid, trans_type, status, query_prepared, protocol, options, custom_data, interval, created_s, due_s = row
+    gid, trans_type, status, query_prepared, protocol, options, custom_data, ext_data, interval, created_s, due_s = row
     return Found(
         _text(gid),
         _text(trans_type),
@@ -150,6 +150,7 @@ def _found(row: Any, branches: list[FoundBranch], zone: ZoneInfo | None) -> Foun
         _text(protocol),
         _text(options),
         _text(custom_data),
+        _text(ext_data),
         _ms(created_s, zone),
         _ms(due_s, zone),
         int(interval or 0),

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from twophase.core.address import shown_address
-from twophase.core.errors import ConfigurationError, CoordinatorUnreachable
+from twophase.core.errors import ConfigurationError, CoordinatorUnreachable, LimitExceeded
 from twophase.core.limits import BODY_BYTES_MAX
 from twophase.core.takeover import (
     MESSAGES_MAX,
@@ -112,7 +112,9 @@ class Target:
         for message in messages:
             if len(_encode(message)) + _ENVELOPE_BYTES > BODY_BYTES_MAX.value:
                 reason = f"it is larger than {BODY_BYTES_MAX.value} bytes, the most that one request may have."
-                outcomes[message.gid] = TakenResult(message.gid, Outcome.REFUSED, message=reason)
+                outcomes[message.gid] = TakenResult(
+                    message.gid, Outcome.REFUSED, code=LimitExceeded.code, message=reason
+                )
             else:
                 waiting.append(message)
         ends_s = time.monotonic() + self._patience_s

@@ -52,6 +52,7 @@ class DtmStore(abc.ABC):
         protocol: str | None = "http",
         options: str | None = '{"concurrent":false}',
         custom_data: str | None = None,
+        ext_data: str | None = None,
         created_s: float = -3600,
         due_s: float | None = -1800,
         interval: int = 10,
@@ -111,6 +112,7 @@ class SqlStore(DtmStore):
         protocol: str | None = "http",
         options: str | None = '{"concurrent":false}',
         custom_data: str | None = None,
+        ext_data: str | None = None,
         created_s: float = -3600,
         due_s: float | None = -1800,
         interval: int = 10,
@@ -119,9 +121,9 @@ class SqlStore(DtmStore):
         created, due = now + created_s, None if due_s is None else now + due_s
         self.execute(
             "insert into trans_global (gid, trans_type, status, query_prepared, protocol, options, custom_data, "
-            "next_cron_interval, create_time, update_time, next_cron_time, owner) "
-            f"values (%s, %s, %s, %s, %s, %s, %s, %s, {self.at}, {self.at}, {self.at}, '')",
-            *(gid, trans_type, status, query_prepared or "", protocol or "", options, custom_data, interval),
+            "ext_data, next_cron_interval, create_time, update_time, next_cron_time, owner) "
+            f"values (%s, %s, %s, %s, %s, %s, %s, %s, %s, {self.at}, {self.at}, {self.at}, '')",
+            *(gid, trans_type, status, query_prepared or "", protocol or "", options, custom_data, ext_data, interval),
             *(created, created, due),
         )
         for branch_id, branch_status, url, payload in branches:
@@ -251,6 +253,7 @@ class RedisStore(DtmStore):
         protocol: str | None = "http",
         options: str | None = '{"concurrent":false}',
         custom_data: str | None = None,
+        ext_data: str | None = None,
         created_s: float = -3600,
         due_s: float | None = -1800,
         interval: int = 10,
@@ -260,7 +263,8 @@ class RedisStore(DtmStore):
         known: dict[str, Any] = {
             "id": 0, "create_time": _rfc3339(now + created_s), "update_time": _rfc3339(now + created_s), "gid": gid,
             "trans_type": trans_type, "status": status, "query_prepared": query_prepared, "protocol": protocol,
-            "options": options, "custom_data": custom_data, "next_cron_interval": interval, "concurrent": False,
+            "options": options, "custom_data": custom_data, "ext_data": ext_data, "next_cron_interval": interval,
+            "concurrent": False,
             "next_cron_time": None if due_s is None else _rfc3339(now + due_s),
             "steps": [{"action": url} for url in steps],
         }  # fmt: skip

@@ -90,6 +90,29 @@ def test_the_time_of_the_move_is_noted_even_of_nothing(
     assert (taken_over_ms(coordinator) or 0) > moved_ms
 
 
+def test_headers_that_an_older_dtm_passed_on_go_with_each_call(
+    dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
+) -> None:
+    """A dtm of today still sends those in `ext_data`.
+
+    A header of the message itself wins.
+    """
+    rows = [("01", "prepared", branches.url("/in"), b"{}")]
+    options = '{"branch_headers":{"tenant":"7"},"concurrent":false}'
+    dtm.put("passed", "submitted", rows, options=options, ext_data='{"headers":{"Authorization":"me","Tenant":"8"}}')
+    dtm.put("plain", "submitted", rows, ext_data='{"headers":null}')
+    dtm.put("torn", "submitted", rows, ext_data="{")
+
+    code, said = report(dtm, coordinator.url, "--apply")
+
+    assert (code, said["counts"]) == (1, {"copied submitted": 2, "skipped msg submitted": 1})
+    assert [(one["gid"], one["reason"]) for one in said["remarks"]] == [("torn", "its ext_data cannot be read")]
+    for gid in ("passed", "plain"):
+        assert coordinator.wait_final(gid) is State.SUCCEEDED
+    (call,) = (call for call in branches.calls if call.gid == "passed")
+    assert (call.headers["authorization"], call.headers["tenant"]) == ("me", "7")
+
+
 def test_prepared_messages_are_decided_by_the_producers_barrier(
     dtm: DtmStore, coordinator: InProcessCoordinator, branches: Service
 ) -> None:
@@ -225,6 +248,8 @@ def test_what_cannot_be_copied_does_not_keep_the_others_back(
     assert said["counts"] == {"copied submitted": 1, "refused submitted": 1, "skipped msg submitted": 2}
     assert {one["gid"] for one in said["remarks"]} == {"a", "b", "c"}
     assert all(one["reason"] for one in said["remarks"])
+    # Not "send it again": a producer who did would repeat what dtm has delivered of it.
+    assert next(one["remedy"] for one in said["remarks"] if one["gid"] == "a").startswith("Let dtm finish it before")
     assert "no destination for 'consul'" in next(one["reason"] for one in said["remarks"] if one["gid"] == "a")
     assert coordinator.wait_final("d") is State.SUCCEEDED
 

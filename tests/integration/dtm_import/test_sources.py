@@ -15,6 +15,8 @@ from tests.integration.dtm_import.services import Service
 from tests.integration.dtm_import.stores import DtmStore, RedisStore, SqlStore
 from twophase import Message
 from twophase.core.lifecycle import State
+from twophase.dtm_import.found import Found
+from twophase.dtm_import.redis import RedisSource
 from twophase.dtm_import.source import open_source
 from twophase.testing import InProcessCoordinator
 
@@ -59,6 +61,27 @@ def test_what_redis_has_let_expire_is_named(
     assert {one["gid"]: "expired in Redis" in one["reason"] for one in said["remarks"]} == {
         "gone": True, "bare": True, "torn": False
     }  # fmt: skip
+
+
+def test_what_dtm_finishes_while_its_redis_is_read_is_no_finding(
+    keys: RedisStore, coordinator: InProcessCoordinator, branches: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dtm delivers a message, or its producer aborts it, when its name has been read."""
+    rows = [("01", "prepared", branches.url("/in"), b"{}")]
+    for gid in ("waits", "delivered", "aborted"):
+        keys.put(gid, "submitted", rows)
+    found = RedisSource._found
+
+    def finished(self: RedisSource, name: bytes, score: float) -> Found:
+        keys.run("SET", f"{keys.database.name}_s_delivered", "succeed")
+        keys.run("SET", f"{keys.database.name}_s_aborted", "failed")
+        return found(self, name, score)
+
+    monkeypatch.setattr(RedisSource, "_found", finished)
+
+    code, said = report(keys, coordinator.url)
+
+    assert (code, said["counts"], said["remarks"]) == (0, {"copied submitted": 1}, [])
 
 
 def test_steps_in_redis_name_the_topic(keys: RedisStore, coordinator: InProcessCoordinator, branches: Service) -> None:

@@ -2,7 +2,7 @@
 -- database takes for its own session's: when the two differ, `zone` is the former.
 -- Served by: the primary key.
 select
-    gid, trans_type, status, query_prepared, protocol, options, custom_data, next_cron_interval,
+    gid, trans_type, status, query_prepared, protocol, options, custom_data, ext_data, next_cron_interval,
     extract(epoch from create_time at time zone current_setting('TimeZone')
         at time zone coalesce(cast(:zone as text), current_setting('TimeZone'))),
     extract(epoch from next_cron_time at time zone current_setting('TimeZone')
