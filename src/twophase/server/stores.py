@@ -119,6 +119,9 @@ def sqlite_path(url: str) -> str:
     ('twophase.db', '/var/lib/twophase.db')
     """
     rest = url.partition("://")[2]
+    if "?" in rest and not Path(rest[1:]).exists():
+        # It would be a part of the file's name: a store without messages beside the right one.
+        raise ConfigurationError(f"store: {shown(url)!r} has options, and SQLite's take none; write sqlite:///file.db.")
     if not rest.startswith("/") or len(rest) == 1:
         raise ConfigurationError(
             f"store: {shown(url)!r} names no file; write sqlite:///relative.db or sqlite:////absolute.db."
