@@ -6,6 +6,7 @@ install instead of failing on an import. Other distributions add commands (`plug
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -20,6 +21,7 @@ from twophase.cli.connection_options import with_connection_options
 from twophase.cli.console import echo, guard_streams
 from twophase.cli.error_text import error_text
 from twophase.core.errors import TwophaseError
+from twophase.core.printable import OutputFailed
 
 
 class LazyCommand(NamedTuple):
@@ -165,8 +167,8 @@ def _options(
 def main() -> None:
     """Run the `twophase` command.
 
-    An error of twophase is one line and an exit code, never a trace. What the command writes is its user's alone:
-    stores, their logs and locks, archives and reports hold payloads.
+    An error of twophase is one line and an exit code, never a trace; so is an output that cannot be written. What the
+    command writes is its user's alone: stores, their logs and locks, archives and reports hold payloads.
     """
     os.umask(0o077)
     guard_streams()
@@ -178,4 +180,8 @@ def main() -> None:
         app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
     except TwophaseError as error:
         echo(error_text(error), err=True)
+        sys.exit(EXIT_FAILED)
+    except OutputFailed as error:
+        with contextlib.suppress(OSError):
+            echo(f"The output cannot be written: {error.strerror}. What the command did before stays done.", err=True)
         sys.exit(EXIT_FAILED)

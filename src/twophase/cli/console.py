@@ -32,6 +32,22 @@ def _guarded(stream: TextIO | None) -> TextIO:
     return cast("TextIO", stream if stream is None else PrintableStream(stream))
 
 
+def on_terminal(*, stderr: bool = False) -> bool:
+    """Return True where a person reads the output.
+
+    False also for a process without that stream.
+    """
+    stream = sys.stderr if stderr else sys.stdout
+    return cast("TextIO | None", stream) is not None and stream.isatty()
+
+
+def flush_output() -> None:
+    """Write what is still in the buffer of standard output."""
+    stream = cast("TextIO | None", sys.stdout)
+    if stream is not None:
+        stream.flush()
+
+
 def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
     """Return a console that reads no markup, and no names of emoji.
 

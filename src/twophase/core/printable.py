@@ -6,8 +6,9 @@ reading, is shown by its code.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
 
@@ -35,10 +36,34 @@ def printable_json(text: str) -> str:
     return "".join([c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text])
 
 
-class PrintableStream:
+class OutputFailed(OSError):
+    """Standard output or standard error takes no more text, as on a full disk."""
+
+
+class _Stream:
+    """A stream that raises `OutputFailed` where it takes no more."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        with _failing():
+            return self.unfiltered.write(text)
+
+    def flush(self) -> None:
+        with _failing():
+            self.unfiltered.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what the stream behind it has."""
+        return getattr(self.unfiltered, name)
+
+
+class PrintableStream(_Stream):
     r"""A stream whose every text is printable.
 
-    Colours and other escape codes that a command means are written to the stream behind it.
+    Colours and other escape codes that a command means are written to the stream behind it. `write` and `flush` raise
+    `OutputFailed` where it takes no more, and BrokenPipeError where its reader has gone.
 
     >>> from io import StringIO
     >>> behind = StringIO()
@@ -48,13 +73,13 @@ class PrintableStream:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        self.unfiltered = stream
-        self.rich_proxied_file = stream
+        super().__init__(stream)
+        self.rich_proxied_file = _Stream(stream)
         """The same: the name by which rich looks for it."""
 
     def write(self, text: str) -> int:
         """Write a text, made printable; return its length."""
-        self.unfiltered.write(printable(text))
+        super().write(printable(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -62,9 +87,15 @@ class PrintableStream:
         for line in lines:
             self.write(line)
 
-    def __getattr__(self, name: str) -> Any:
-        """Return what the stream behind it has."""
-        return getattr(self.unfiltered, name)
+
+@contextlib.contextmanager
+def _failing() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputFailed(error.errno, error.strerror) from error
 
 
 def unfiltered(stream: TextIO) -> TextIO:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Annotated, Final
 from zoneinfo import ZoneInfo
@@ -13,12 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from twophase.cli.console import cell, echo, echo_json, plain_console
+from twophase.cli.console import cell, echo, echo_json, on_terminal, plain_console
 from twophase.cli.error_text import error_text
 from twophase.cli.operating.http_api import DEFAULT_SERVER, JsonOption, ServerOption
 from twophase.core.bearer import authorization_of
 from twophase.core.credentials import secret_of, shown
 from twophase.core.errors import TwophaseError
+from twophase.core.printable import OutputFailed
 from twophase.dtm_import.found import Source
 from twophase.dtm_import.move import Report, move, moves_on, remedy_of_others
 from twophase.dtm_import.source import open_source, unusable
@@ -123,7 +123,7 @@ def _run(
         )
         return EXIT_STILL_RUNNING
     columns = (TextColumn("messages"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not on_terminal(stderr=True)) as progress:
         task = progress.add_task("messages", total=total)
         report = move(
             source,
@@ -185,4 +185,6 @@ def _zone(name: str) -> ZoneInfo | None:
 
 def _is_drivers(error: Exception) -> bool:
     """Return True when a database's library raised the error, while it was read."""
+    if isinstance(error, OutputFailed | BrokenPipeError):
+        return False  # of this command's output; drivers have errors of their own for a lost connection
     return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in {"sqlalchemy", "redis"}

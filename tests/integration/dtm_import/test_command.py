@@ -118,6 +118,17 @@ def _spawn(dtm: DtmStore, server: str) -> subprocess.Popen[bytes]:
     )
 
 
+def test_an_output_that_cannot_be_written_is_no_fault_of_dtms_store(
+    keys: RedisStore, coordinator: InProcessCoordinator
+) -> None:
+    command = [sys.executable, "-c", _MAIN, "import", "dtm", keys.url, *keys.options, "--server", coordinator.url]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, check=False)
+
+    assert (done.returncode, b"The output cannot be written" in done.stderr) == (1, True), done.stderr
+    assert b"cannot be read" not in done.stderr
+
+
 def test_a_server_that_is_not_there_is_reported_first(dtm: DtmStore) -> None:
     done = run(dtm, "http://127.0.0.1:1")
 

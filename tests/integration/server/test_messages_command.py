@@ -223,6 +223,22 @@ async def test_a_message_with_a_wrong_address_is_redirected_and_delivered(termin
     assert refused.startswith("TP-2001: current status 'succeeded', cannot redirect.")
 
 
+async def test_a_redirect_of_parked_messages_says_that_they_wait_for_a_redrive(terminal: Terminal) -> None:
+    old, new = terminal.branch.url("/down"), terminal.branch.url("/elsewhere")
+    for gid in ("order 1", "order 2"):
+        await terminal.submit(gid)
+        await terminal.type("messages", "park", gid)
+
+    told = await terminal.type("messages", "redirect", "order 1", "--to", new)
+    command = "twophase messages redrive 'order 1'"
+    assert told.endswith(f"1 redirected.\norder 1 is parked until it is redriven: {command}\n")
+    told = await terminal.type("messages", "redirect", "--from", terminal.branch.url("/"), "--to", old, "--yes")
+    assert told.endswith("2 of them are parked until they are redriven: twophase messages redrive\n")
+    assert json.loads(await terminal.type("messages", "redirect", "order 1", "--to", new, "--json"))[0]["moves"]
+    await terminal.type("messages", "redrive", "order 1")
+    await terminal.until_told("order 1", "has succeeded")
+
+
 async def test_all_that_go_to_an_address_are_redirected_after_a_confirmation(terminal: Terminal) -> None:
     terminal.branch.answers["/down/in"] = 500
     gids = [f"order-{number}" for number in range(3)]

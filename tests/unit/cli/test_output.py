@@ -11,9 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+
+from twophase.cli.console import on_terminal
 
 ROOT: Final = Path(__file__).parents[3]
 SOURCES: Final = ("src/twophase/cli", "src/twophase/dtm_import", "packages/twophase-spark/src/twophase_spark")
@@ -152,3 +154,20 @@ def test_nothing_that_a_process_of_a_command_prints_is_obeyed(program: str) -> N
     printed = (done.stdout + done.stderr).decode()
     assert SHOWN in printed or SHOWN.replace("\\", "\\\\") in printed, printed
     assert [character for character in printed if not character.isprintable() and character not in "\n\t"] == []
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_an_output_that_takes_no_more_is_one_line_and_an_exit_code(stream: str) -> None:
+    """The output goes to a full disk."""
+    program = _MAIN.format(evil="") + f"from twophase.cli import app; app.app = lambda **_: print(1, file=sys.{stream}"
+    with Path("/dev/full").open("w") as full:
+        streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
+        done = subprocess.run([sys.executable, "-c", f"{program}, flush=True); main()"], check=False, **streams)
+
+    told = "The output cannot be written: No space left on device. What the command did before stays done.\n"
+    assert (done.returncode, done.stderr) == (1, told.encode() if stream == "stdout" else None)
+
+
+def test_a_process_without_standard_output_has_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", None)
+    assert not on_terminal()

@@ -18,7 +18,7 @@ import msgspec
 import typer
 from rich.progress import Progress
 
-from twophase.cli.console import confirmed, echo, plain_console
+from twophase.cli.console import confirmed, echo, on_terminal, plain_console
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -183,11 +183,11 @@ def perform(
     `bodies`: those of messages with a body of their own, by gid.
 
     Each refusal has been printed. A single message that is refused ends the process, and so does a server that does not
-    answer.
+    answer; what was done to the others before is printed then, as on Ctrl-C.
     """
     answers: list[T] = []
     refused = 0
-    quiet = len(gids) < 2 or not sys.stderr.isatty()
+    quiet = len(gids) < 2 or not on_terminal(stderr=True)
     with Progress(console=plain_console(stderr=True), transient=True, disable=quiet) as progress:
         task = progress.add_task(act, total=len(gids))
         for gid in gids:
@@ -197,10 +197,24 @@ def perform(
                 answers.append(api.post(path_of("messages", gid, act), sent, answer, worded=worded))
             except typer.Exit as refusal:
                 if refusal.exit_code != EXIT_REFUSED or len(gids) == 1:
+                    _tell_of_the_others(act, gid, len(answers), refused, len(gids))
                     raise
                 refused += 1
+            except KeyboardInterrupt:
+                _tell_of_the_others(act, gid, len(answers), refused, len(gids))
+                raise
             progress.advance(task)
     return answers, refused
+
+
+def _tell_of_the_others(act: str, gid: str, done: int, refused: int, all_of_them: int) -> None:
+    """Print how far an act on several messages came, when it ends in the middle."""
+    if all_of_them > 1:
+        echo(
+            f"{act}: {done} of {all_of_them} messages are done{f', {refused} refused' if refused else ''}. There is no "
+            f"answer about {gid}, and the rest was not tried.",
+            err=True,
+        )
 
 
 def _refusal_of(gid: str, text: str, *, one_of_many: bool) -> str:

@@ -7,7 +7,6 @@ recorded with its operator and reason.
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Final
@@ -16,7 +15,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from twophase.cli.console import echo, echo_json, plain_console
+from twophase.cli.console import echo, echo_json, on_terminal, plain_console
 from twophase.cli.operating.acting import (
     Asked,
     ByOption,
@@ -322,4 +321,4 @@ def _tell(acted: list[Acted], refused: int, done: str, *, as_json: bool) -> None
 
 
 def _console() -> Console:
-    return plain_console(width=None if sys.stdout.isatty() else _WIDTH_BESIDE_TERMINALS)
+    return plain_console(width=None if on_terminal() else _WIDTH_BESIDE_TERMINALS)

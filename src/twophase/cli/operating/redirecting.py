@@ -29,6 +29,7 @@ from twophase.cli.operating.http_api import (
     Api,
     JsonOption,
     ServerOption,
+    path_of,
     print_json,
 )
 from twophase.cli.operating.message_filters import (
@@ -41,8 +42,9 @@ from twophase.cli.operating.message_filters import (
     UnfinishedStateOption,
     require_unfinished,
 )
-from twophase.core.operating import Redirected, Redirecting, ShownMessage
+from twophase.core.operating import OneMessage, Redirected, Redirecting, ShownMessage
 from twophase.core.redirect import begins
+from twophase.core.shell import argument
 
 REDIRECT_EXAMPLES: Final = """\b
 Examples:
@@ -87,6 +89,7 @@ def redirect(
     _check_words(gids or [], to, branch, beginning, check=check)
     api = Api(server)
     request = Redirecting(by or me(), reason, to, branch, beginning, check, dry_run=True)
+    parked: set[str] = set()
     if not (chosen := gids or []):
         filters = Filters.of(
             require_unfinished(state) or (["prepared"] if check else sorted(UNFINISHED)),
@@ -97,12 +100,14 @@ def redirect(
             parked=None,
             check=beginning if check else "",
         )
-        chosen = [
-            message.gid
+        found = [
+            message
             for page in pages(api, filters, "", sys.maxsize)
             for message in page.messages
             if _goes_to(message, beginning, check=check)
         ]
+        chosen = [message.gid for message in found]
+        parked = {message.gid for message in found if message.parked}
     if not chosen:
         echo("[]" if as_json else f"No unfinished message goes to {beginning}.")
         return
@@ -110,13 +115,29 @@ def redirect(
     tried, refused = perform(api, "redirect", chosen if dry_run or gids else chosen[:1], request, Redirected)
     if not dry_run:
         if not gids and not yes:
-            found = f"{count_of(chosen, 'unfinished')}, such as {chosen[0]}{_first_move(tried)}"
-            confirm(f"Redirect {found}, from {beginning} to {to}?")
+            such = f"{count_of(chosen, 'unfinished')}, such as {chosen[0]}{_first_move(tried)}"
+            confirm(f"Redirect {such}, from {beginning} to {to}?")
         accepted = [one.gid for one in tried] if gids else chosen
         real = msgspec.structs.replace(request, dry_run=False)
         tried, refused_now = perform(api, "redirect", accepted, real, Redirected)
         refused += refused_now
-    _tell(tried, refused, dry_run=dry_run, as_json=as_json)
+    _tell(tried, dry_run=dry_run, as_json=as_json, refused=refused)
+    if not as_json and not dry_run:
+        _tell_parked([one.gid for one in tried if (_is_parked(api, one.gid) if gids else one.gid in parked)])
+    if refused:
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _is_parked(api: Api, gid: str) -> bool:
+    return bool(api.get(path_of("messages", gid), OneMessage).message.parked)
+
+
+def _tell_parked(gids: list[str]) -> None:
+    """Say of parked messages that another address alone continues none."""
+    if len(gids) == 1:
+        echo(f"{gids[0]} is parked until it is redriven: twophase messages redrive {argument(gids[0])}")
+    elif gids:
+        echo(f"{len(gids)} of them are parked until they are redriven: twophase messages redrive")
 
 
 def _check_words(gids: list[str], to: str, branch: str, beginning: str, *, check: bool) -> None:
@@ -149,7 +170,7 @@ def _first_move(tried: list[Redirected]) -> str:
     return f" ({moves[0].before} -> {moves[0].after})" if moves else ""
 
 
-def _tell(answers: list[Redirected], refused: int, *, dry_run: bool, as_json: bool) -> None:
+def _tell(answers: list[Redirected], *, refused: int, dry_run: bool, as_json: bool) -> None:
     if as_json:
         print_json(answers)
     else:
@@ -163,5 +184,3 @@ def _tell(answers: list[Redirected], refused: int, *, dry_run: bool, as_json: bo
         parts += [f"{there} went there already"] if there else []
         parts += [f"{refused} refused"] if refused else []
         echo(f"{', '.join(parts)}{': a dry run, nothing is changed' if dry_run else ''}.")
-    if refused:
-        raise typer.Exit(EXIT_REFUSED)

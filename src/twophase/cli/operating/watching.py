@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from twophase.cli.console import plain_console
+from twophase.cli.console import flush_output, on_terminal, plain_console
 from twophase.cli.operating.http_api import EXIT_UNREACHABLE
 
 WatchOption = Annotated[bool, typer.Option("--watch", "-w", help="Print it again every --every seconds, until Ctrl-C.")]
@@ -26,7 +25,7 @@ def repeat(print_once: Callable[[], None], *, watch: bool, every_s: float, as_js
     if not watch:
         print_once()
         return
-    in_place = sys.stdout.isatty() and not as_json
+    in_place = on_terminal() and not as_json
     with contextlib.suppress(KeyboardInterrupt):
         while True:
             if in_place:
@@ -36,5 +35,5 @@ def repeat(print_once: Callable[[], None], *, watch: bool, every_s: float, as_js
             except typer.Exit as ended:
                 if ended.exit_code != EXIT_UNREACHABLE:
                     raise
-            sys.stdout.flush()
+            flush_output()
             time.sleep(every_s)
