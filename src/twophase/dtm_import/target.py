@@ -53,6 +53,7 @@ class _KvReply(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     message: str = ""
+    remedy: str = ""
 
 
 _subscribers = msgspec.json.Decoder(list[Subscriber] | None)
@@ -141,7 +142,7 @@ class Target:
         status, body = self._ask("/api/dtmsvr/queryKV", {"cat": "topics", "key": topic.name})
         try:
             if status != HTTPStatus.OK:
-                raise CoordinatorUnreachable(f"{self.shown} answered {status} when asked for topics.")
+                raise self._refusal(status, body, "when asked for topics")
             found = msgspec.json.decode(body, type=_KvReply).kv or []
             here = {one.url for kv in found for one in _subscribers.decode(kv.v or "null") or ()}
         except msgspec.MsgspecError as error:
@@ -168,10 +169,7 @@ class Target:
         request = _encode(TakeoverRequest(tuple(messages), dry_run, self._never_taken))
         status, body = self._send("POST", PATH, request)
         if status != HTTPStatus.OK:
-            text = _text(body)
-            raise CoordinatorUnreachable(
-                f"{self.shown} answered {status}{f' ({text})' if text else ''} to {PATH}.", remedy=_OLD_SERVER
-            )
+            raise self._refusal(status, body, f"to {PATH}")
         try:
             results = _reply.decode(body).results
         except msgspec.MsgspecError as error:
@@ -181,6 +179,15 @@ class Target:
         if [result.gid for result in results] != [message.gid for message in messages]:
             raise CoordinatorUnreachable(f"{self.shown} answered for other messages than it was asked for.")
         return results
+
+    def _refusal(self, status: int, body: bytes, to: str) -> CoordinatorUnreachable:
+        """Return the error about a refusal, with the remedy that the server names."""
+        try:
+            told = msgspec.json.decode(body, type=_Answer)
+        except msgspec.MsgspecError:
+            told = _Answer()
+        text = f" ({told.message})" if told.message else ""
+        return CoordinatorUnreachable(f"{self.shown} answered {status}{text} {to}.", remedy=told.remedy or _OLD_SERVER)
 
     def _ask(self, path: str, parameters: dict[str, str]) -> tuple[int, bytes]:
         return self._send("GET", f"{path}?{urlencode(parameters)}", b"")
@@ -195,13 +202,6 @@ class Target:
                 remedy=error.remedy or "Start it (twophase server), or name it with --server; then run this again.",
             ) from error
         return response.status, response.body
-
-
-def _text(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=_Answer).message
-    except msgspec.MsgspecError:
-        return ""
 
 
 def _requests(messages: Sequence[TakenMessage]) -> list[list[TakenMessage]]:

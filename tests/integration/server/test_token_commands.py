@@ -19,6 +19,7 @@ from tests.support.server_process import ServerProcess, serving
 from twophase.cli import app as command_line
 from twophase.client.clients import AsyncClient
 from twophase.core.errors import CoordinatorUnreachable, Forbidden, QuotaExceeded, Unauthenticated
+from twophase.dtm_import.found import Subscriber, Topic
 from twophase.dtm_import.target import Target
 from twophase.server.identity.scopes import Scope
 from twophase.server.identity.tokens import Quota
@@ -126,8 +127,13 @@ async def test_an_import_and_a_cleaning_send_the_token(tmp_path: Path, monkeypat
     tokens = write(tmp_path, "admin", [Scope.ADMIN, Scope.PRODUCE])
     async with serving(tmp_path, "--tokens", tokens) as server:
         url = f"http://127.0.0.1:{server.port}"
-        with pytest.raises(CoordinatorUnreachable):
+        with pytest.raises(CoordinatorUnreachable, match="answered 401") as refused:
             await asyncio.to_thread(Target(url).check)
+        assert "`twophase token add` makes one" in refused.value.remedy
+        topic = Topic("paid", (Subscriber("http://127.0.0.1:1/in"),))
+        with pytest.raises(CoordinatorUnreachable, match="scope observe or topics") as refused:
+            await asyncio.to_thread(Target(url, authorization=f"Bearer {token_of('admin')}").missing, topic)
+        assert "Use a token that allows it" in refused.value.remedy
         await asyncio.to_thread(Target(url, authorization=f"Bearer {token_of('admin')}").check)
         database = f"sqlite:///{tmp_path / 'bank.db'}"
         assert _run(server, "barrier", "install", database).returncode == 0
