@@ -42,6 +42,12 @@ def test_an_act_that_ends_in_the_middle_says_how_far_it_came(
     )
 
 
+def test_a_message_that_is_named_twice_is_one() -> None:
+    acted, refused = perform(cast("Api", EndingApi(typer.Exit())), "park", ["a", "a", "b", "b"], {}, Acted)
+
+    assert ([one.gid for one in acted], refused) == (["a"], 1)
+
+
 def test_an_act_on_one_message_has_nothing_to_add(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
         perform(cast("Api", EndingApi(typer.Exit(EXIT_UNREACHABLE))), "redrive", ["c"], {}, Acted)

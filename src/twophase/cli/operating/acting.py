@@ -185,6 +185,7 @@ def perform(
     Each refusal has been printed. A single message that is refused ends the process, and so does a server that does not
     answer; what was done to the others before is printed then, as on Ctrl-C.
     """
+    gids = list(dict.fromkeys(gids))  # named twice it is one message, and one act
     answers: list[T] = []
     refused = 0
     quiet = len(gids) < 2 or not on_terminal(stderr=True)
