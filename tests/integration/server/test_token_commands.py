@@ -75,6 +75,20 @@ async def test_commands_need_the_token_and_take_it_from_a_file_or_a_variable(tmp
         assert _run(server, "doctor").returncode == 1
 
 
+async def test_a_redirect_by_a_token_that_may_only_act_is_no_refusal(tmp_path: Path) -> None:
+    """Such a token cannot see that a message is parked."""
+    tokens = write(tmp_path, "eve", [Scope.PRODUCE, Scope.OPERATE])
+    file = _token_file(tmp_path, "eve")
+    async with serving(tmp_path, "--tokens", tokens) as server:
+        async with AsyncClient(f"http://127.0.0.1:{server.port}", token=token_of("eve")) as client:
+            await client.message("g").add("http://127.0.0.1:1/in", {}).submit()
+        words = ("messages", "redirect", "g", "--to", "http://127.0.0.1:2/in", "--token-file", str(file))
+        ran = await asyncio.to_thread(_run, server, *words)
+
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.endswith("1 redirected.\n")
+
+
 async def test_a_token_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     tokens = write(tmp_path, "eve", list(Scope))
     file = _token_file(tmp_path, "eve")

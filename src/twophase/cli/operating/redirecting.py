@@ -6,7 +6,7 @@ It redirects open branches, of one message or of many.
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Final
+from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
@@ -123,13 +123,26 @@ def redirect(
         refused += refused_now
     _tell(tried, dry_run=dry_run, as_json=as_json, refused=refused)
     if not as_json and not dry_run:
-        _tell_parked([one.gid for one in tried if (_is_parked(api, one.gid) if gids else one.gid in parked)])
+        moved = [one.gid for one in tried]
+        _tell_parked(_parked_of(server, moved) if gids else [gid for gid in moved if gid in parked])
     if refused:
         raise typer.Exit(EXIT_REFUSED)
 
 
-def _is_parked(api: Api, gid: str) -> bool:
-    return bool(api.get(path_of("messages", gid), OneMessage).message.parked)
+def _parked_of(server: str, gids: list[str]) -> list[str]:
+    """Return those that are parked.
+
+    None where that cannot be seen, as with a token that may only act.
+    """
+    api = Api(server, _ends_silently)
+    try:
+        return [gid for gid in gids if api.get(path_of("messages", gid), OneMessage).message.parked]
+    except typer.Exit:
+        return []
+
+
+def _ends_silently(_text: str, code: int) -> NoReturn:
+    raise typer.Exit(code)
 
 
 def _tell_parked(gids: list[str]) -> None:
