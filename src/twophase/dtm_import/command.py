@@ -133,6 +133,8 @@ def _run(
             on_progress=lambda more: progress.advance(task, more),
         )
     report.still_running |= still_running
+    if source.nothing_here and not (report.counts or report.others or report.topics):
+        console.print(source.nothing_here, soft_wrap=True)
     if as_json:
         echo_json(msgspec.json.encode(report).decode())
     else:

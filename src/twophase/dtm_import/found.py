@@ -69,7 +69,12 @@ class Others(msgspec.Struct, frozen=True):
 
 
 class Source(Protocol):
-    """A store of dtm, only read. Every method may raise `SourceError`."""
+    """A store of dtm, only read. Every method may raise `SourceError`.
+
+    `nothing_here`: a sentence for a person where nothing is found; empty where that leaves no doubt.
+    """
+
+    nothing_here: str
 
     def mark(self) -> str:
         """A text that changes when dtm works on any unfinished transaction."""

@@ -80,6 +80,10 @@ class RedisSource:
                 "the URL cannot be read.", remedy="Write redis://user:password@host:6379/0, special characters encoded."
             ) from None
         self._prefix = prefix
+        self.nothing_here = (
+            f"Nothing of dtm is in this database of Redis under the prefix {prefix!r}. If dtm's Store.RedisPrefix is "
+            "another one, give --prefix; dtm uses database 0."
+        )
 
     def check(self) -> None:
         """Look whether dtm's keys are here.

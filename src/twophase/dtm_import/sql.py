@@ -44,6 +44,8 @@ class SqlSource:
         zone: the time zone of dtm's machine, where it is not the database's.
     """
 
+    nothing_here = ""  # dtm's tables are here
+
     def __init__(self, url: sqlalchemy.URL, zone: ZoneInfo | None = None) -> None:
         self._engine_name = "postgresql" if url.get_backend_name() == "postgresql" else "mysql"
         if not url.database and self._engine_name == "mysql":

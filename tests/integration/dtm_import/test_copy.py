@@ -13,7 +13,7 @@ import msgspec
 
 from tests.integration.dtm_import.command import report, run
 from tests.integration.dtm_import.services import Service
-from tests.integration.dtm_import.stores import DtmStore
+from tests.integration.dtm_import.stores import DtmStore, RedisStore
 from tests.support.waiting import blocked_until
 from twophase.core.lifecycle import State
 from twophase.testing import InProcessCoordinator
@@ -258,3 +258,12 @@ def test_nothing_there_is_not_an_error(dtm: DtmStore, coordinator: InProcessCoor
     done = run(dtm, coordinator.url, "--apply")
 
     assert (done.exit_code, "no unfinished message" in done.output) == (0, True)
+    assert ("Nothing of dtm is in this database of Redis" in done.output) == isinstance(dtm, RedisStore)
+
+
+def test_a_wrong_prefix_is_doubted(keys: RedisStore, coordinator: InProcessCoordinator) -> None:
+    keys.put("there", "submitted", [("01", "prepared", "http://127.0.0.1:1/in", b"{}")])
+
+    assert "give --prefix" not in run(keys, coordinator.url).output
+    wrong = run(keys, coordinator.url, "--prefix", "{b}")
+    assert (wrong.exit_code, "under the prefix '{b}'" in wrong.output) == (0, True), wrong.output
