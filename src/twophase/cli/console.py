@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO, cast
+from typing import IO, Any, TextIO, cast
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -63,6 +63,19 @@ def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:
 
 class _PrintableConsole(Console):
     """A console whose every text is printable, also one in a table or with a style."""
+
+    @property
+    def file(self) -> IO[str]:
+        """The stream for rich's own codes, which are meant.
+
+        While a bar is shown, rich's redirection stands before the guarded stream: it is two steps behind.
+        """
+        found = super().file
+        return cast("IO[str]", getattr(found, "rich_proxied_file", found))
+
+    @file.setter
+    def file(self, new_file: IO[str]) -> None:
+        Console.file.fset(self, new_file)  # type: ignore[attr-defined]  # a property of the base class
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Return a text as printed, so that its width is known before it is placed."""

@@ -7,12 +7,14 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 from typer.testing import CliRunner
 
 import twophase.cli
-from twophase.cli.console import plain_console
+from twophase.cli.console import echo, plain_console
+from twophase.core.printable import PrintableStream
 from twophase_spark.cli.commands import app
 from twophase_spark.doctor import Finding
 
@@ -54,3 +56,30 @@ def test_a_terminal_obeys_no_text_that_a_console_prints(monkeypatch: pytest.Monk
     assert evil not in printed
     assert "\u202e" not in printed
     assert ("\x1b[1m" in printed) is is_terminal
+
+
+class Screen(io.StringIO):
+    """A terminal that keeps what it is sent."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("shown", ["bar", "status"])
+def test_a_terminal_obeys_the_codes_of_a_progress_bar_and_none_of_a_text_beside_it(
+    shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = Screen()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stderr", PrintableStream(screen))
+    console = plain_console(stderr=True)
+
+    with Progress(console=console, transient=True) if shown == "bar" else console.status("looking …") as live:
+        if isinstance(live, Progress):
+            live.advance(live.add_task("redrive", total=2))
+            live.refresh()
+        echo("card\x1b[2J", err=True)
+
+    assert "\x1b[?25l" in screen.getvalue(), "the cursor is hidden"
+    assert [code for code in ("\\x1b", "\\r") if code in screen.getvalue().replace(r"card\x1b[2J", "")] == []
+    assert r"card\x1b[2J" in screen.getvalue()
