@@ -192,8 +192,10 @@ async def test_dead_letters_are_listed_and_sent_again_with_an_edit(tmp_path: Pat
     assert "0: body of 2" in await said(server, "letters", "list", "billing", "--payload")
     assert "has no dead letters from number 1 on" in await said(server, "letters", "list", "billing", "--from", "1")
     assert "there is no group 'shipping'" in await refused(server, "letters", "list", "shipping")
+    assert "there is no group 'shipping'" in await refused(server, "letters", "redrive", "shipping", "--all", "--yes")
     await said(server, "groups", "create", "shipping")
     assert "has no dead letters." in await said(server, "letters", "list", "shipping")
+    assert (await shown(server, "letters", "redrive", "shipping", "--all"))["letters"] == []
     file = tmp_path / "fixed.json"
     file.write_bytes(b'{"fixed":true}')
     redrive = ("letters", "redrive", "billing")

@@ -155,7 +155,11 @@ def redrive(
         one.number for one in _letters(api, group, 0, sys.maxsize, payload=False).letters if not one.redriven
     ]
     if not chosen:
-        echo(f"The group {group} has no dead letter that was not redriven.")
+        api.get(path_of("groups", group), OneGroup)  # ends the command if there is no such group
+        if json:
+            print_json(RedrivenLetters(group, []))
+        else:
+            echo(f"The group {group} has no dead letter that was not redriven.")
         return
     if everything and not yes and not dry_run:
         confirm(f"Redrive {len(chosen)} dead letters of {group}?")
