@@ -114,8 +114,14 @@ def _require_body(message: WireMessage) -> None:
 
 
 def _matches(digest: Digest, body: bytes) -> bool:
-    made = _DIGESTS.get(digest.kind)
-    return made is not None and made(body).lower() == digest.checksum.lower()
+    """Return True for the body's digest.
+
+    Some clients write a CRC32 with zeros before it.
+    """
+    made, checksum = _DIGESTS.get(digest.kind), digest.checksum.lower()
+    if digest.kind == DigestType.CRC32:
+        checksum = checksum.lstrip("0") or "0"
+    return made is not None and made(body).lower() == checksum
 
 
 def _require_properties(message: WireMessage) -> None:

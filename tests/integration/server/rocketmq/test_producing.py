@@ -19,7 +19,7 @@ from tests.support.rocketmq_wire import (
     resource,
     seconds,
 )
-from twophase.rocketmq_wire.codes import Code, Resolution, Source
+from twophase.rocketmq_wire.codes import Code, DigestType, Resolution, Source
 from twophase.rocketmq_wire.descriptors import SERVICE, kind
 
 
@@ -73,6 +73,15 @@ async def test_a_message_that_cannot_be_one_is_refused_by_its_code(server: Servi
     assert await wire.code("SendMessage", messages=messages()) == code
     assert await wire.code("SendMessage", messages=[message()]) == Code.OK
     assert server.queues.places(TOPIC) == ["{}"]
+
+
+@pytest.mark.parametrize("checksum", ["001685F0", "1685f0"])
+async def test_a_crc_that_begins_with_zeros_is_the_bodys_with_and_without_them(
+    server: Serving, wire: Wire, checksum: str
+) -> None:
+    digest = kind("Digest")(type=DigestType.CRC32, checksum=checksum)
+    assert await wire.code("SendMessage", messages=[message(body=b"x31", body_digest=digest)]) == Code.OK
+    assert server.queues.places(TOPIC) == ["x31"]
 
 
 @pytest.mark.parametrize("method", sorted(set(METHODS) - STREAMS))
