@@ -76,6 +76,7 @@ class MemoryQueues:
         self.makes = True
         self.nodes = Servers(None)
         self.announced: dict[str, str] = {}
+        self.incarnation: int | None = None
         self.attempts_max = attempts_max
         self.clients: list[Client] = []
         self.halves: dict[str, _Half] = {}
@@ -120,8 +121,9 @@ class MemoryQueues:
         assert isinstance(namespace, str), topic
         return self.nodes
 
-    async def announce(self, addresses: Mapping[str, str]) -> None:
+    async def announce(self, addresses: Mapping[str, str]) -> int | None:
         self.announced.update(addresses)
+        return self.incarnation
 
     async def http_urls(self) -> list[str]:
         return []

@@ -109,9 +109,9 @@ async def test_a_node_that_stopped_and_starts_anew_has_another_incarnation(nodes
     again = Node(nodes.shared, nodes.clock)
     await again.coordinator.start()
     await until(lambda: again.coordinator.queues._moving._announced is not None)  # that it has no address yet
-    await again.coordinator.queues.announce({"test": "node-2:1"})
+    told = await again.coordinator.queues.announce({"test": "node-2:1"})
 
-    assert again.store.slot[0] == slot
+    assert (again.store.slot[0], told) == (slot, 1)
     found = {one.addresses["test"]: one.incarnation for one in await nodes.a.coordinator.queues._owners.look()}
     assert found == {"node-1:1": 0, "node-2:1": 1}
     await again.coordinator.stop()

@@ -155,11 +155,12 @@ class QueueApi(Protocol):
         """Return the nodes of a topic."""
         ...
 
-    async def announce(self, addresses: Mapping[str, str]) -> None:
-        """Let other nodes name these addresses to clients.
+    async def announce(self, addresses: Mapping[str, str]) -> int | None:
+        """Let other nodes name these addresses to clients; return the incarnation.
 
         Each has the name of its wire format. They are `host:port`, and a URL for `HTTP`. An empty host is that of a
-        node which does not know its name; while it is not alone, consumers are refused.
+        node which does not know its name; while it is not alone, consumers are refused. A store that is not shared has
+        no other node, and no incarnation (`NodeAddress.incarnation`).
         """
         ...
 

@@ -72,6 +72,8 @@ class Moving:
         self._addresses: dict[str, str] = {}
         self._announced: tuple[tuple[int, int], dict[str, str]] | None = None
         """The slot and the addresses that were announced last."""
+        self._incarnation = 0
+        """The incarnation that was announced with them."""
         self._announcing = asyncio.Lock()
         self._is_alone = True
         """True when no other node lives that may serve consumers."""
@@ -101,17 +103,19 @@ class Moving:
             await end(task)
         self._waking = None
 
-    async def announce(self, addresses: Mapping[str, str]) -> None:
+    async def announce(self, addresses: Mapping[str, str]) -> int | None:
         """Let other nodes name these addresses to clients, each by its wire format.
 
-        A node that loses its slot announces it anew in the next.
+        A node that loses its slot announces it anew in the next. Returns as `QueueApi.announce`.
 
         Raises:
             StoreError: the store does not take it; it is tried again.
         """
         self._addresses.update(addresses)
-        if self._store.shared:
-            await self._announce()
+        if not self._store.shared:
+            return None
+        await self._announce()
+        return self._incarnation
 
     async def _announce(self) -> None:
         """Announce what was not announced yet in this slot."""
@@ -122,7 +126,7 @@ class Moving:
             slot, addresses = now
             told = next_announced(addresses, slot[0], await self._store.nodes())
             await self._store.announce(msgspec.json.encode(told).decode() if told != Announced() else "")
-            self._announced = slot, addresses
+            self._announced, self._incarnation = (slot, addresses), told.incarnation
             await self._owners.look()
 
     async def _loop(self) -> None:

@@ -132,9 +132,9 @@ class Queues:
         owner = owner_of(full_name(namespace, topic), nodes)
         return Servers(owner, tuple([one for one in nodes if one != owner]))
 
-    async def announce(self, addresses: Mapping[str, str]) -> None:
+    async def announce(self, addresses: Mapping[str, str]) -> int | None:
         """See `QueueApi.announce`."""
-        await self._moving.announce(addresses)
+        return await self._moving.announce(addresses)
 
     async def http_urls(self) -> list[str]:
         """See `QueueApi.http_urls`."""

@@ -60,12 +60,20 @@ class Peculiar:
 class Peculiarities:
     """The peculiarities of the port's clients, as long as their sessions are known.
 
-    `incarnation`: a number that is another one after each start, so that routes are spelt in the other way then.
+    `incarnation`: as of `begin`.
     """
 
     def __init__(self, incarnation: int = 0) -> None:
-        self._is_other = incarnation % 2 == 1
+        self._is_other = False
+        self.begin(incarnation)
         self._of: WeakKeyDictionary[Session, Peculiar] = WeakKeyDictionary()
+
+    def begin(self, incarnation: int) -> None:
+        """Spell the routes of new clients by this node's incarnation, as other nodes do.
+
+        It is another number after each start, so that they are spelt in the other way then.
+        """
+        self._is_other = incarnation % 2 == 1
 
     def of(self, session: Session, namespace: str) -> Peculiar:
         """Return a client's; new ones for a new client."""

@@ -121,7 +121,7 @@ class RocketmqPort:
         """Listen, and let other nodes name the port. Returns the URL, as a list of one.
 
         Arguments:
-            incarnation: another number after each start.
+            incarnation: another number after each start, where other nodes know none of this one.
             others: addresses of this node for other wire formats, which are announced with it.
 
         Raises:
@@ -145,7 +145,9 @@ class RocketmqPort:
                 "consumers are served while this node is alone: set rocketmq_address to serve them on several nodes",
                 listens=bound,
             )
-        await self._queues.announce({**(others or {}), WIRE: address})
+        told = await self._queues.announce({**(others or {}), WIRE: address})
+        if told is not None:
+            self._peculiarities.begin(told)
         return [f"{'rocketmqs' if self._has_tls else 'rocketmq'}://{bound}"]
 
     async def drain(self, timeout_s: float) -> None:

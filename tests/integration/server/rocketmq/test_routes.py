@@ -76,6 +76,24 @@ async def test_after_a_restart_a_python_client_gets_the_other_spelling_at_once(s
     assert seen[0] != seen[1]
 
 
+async def test_on_a_shared_store_a_python_client_gets_the_spelling_of_the_announced_incarnation(
+    server: Serving,
+) -> None:
+    """The epoch is its slot's.
+
+    After a restart in another slot it may be one by which the spelling is the same.
+    """
+    schemes = []
+    for incarnation in (5, 6, 7):
+        await server.stop()
+        server.queues.incarnation = incarnation
+        await server.start()
+        wire = Wire(server, **{"x-mq-language": "PYTHON"})
+        schemes.append((await _route(wire, endpoints=_endpoints())).broker.endpoints.scheme)
+        await wire.close()
+    assert schemes == [Scheme.DOMAIN_NAME, Scheme.IPV4, Scheme.DOMAIN_NAME]
+
+
 def _node(number: int, host: str, *, incarnation: int = 0, is_self: bool = False) -> NodeAddress:
     return NodeAddress(number, {"rocketmq": f"{host}:8081"}, incarnation, is_self)
 
