@@ -70,6 +70,12 @@ class Serving:
             await self._process.kill()
             self._process = None
 
+    async def terminate(self) -> None:
+        """End it by SIGTERM: it gives its node slot back."""
+        if self._process is not None:
+            await self._process.terminate()
+            self._process = None
+
     async def define(self, what: str, name: str, **settings: object) -> None:
         """Give a topic or a group other settings than those of its first use.
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from tests.clients.rocketmq.languages import Command
-from tests.clients.rocketmq.programs import PATIENCE_S, program
+from tests.clients.rocketmq.programs import PATIENCE_S, Failed, program
 from tests.clients.rocketmq.serving import Serving, serving
 from tests.servers.database import Database
 from tests.support.waiting import until
@@ -140,3 +140,44 @@ async def test_a_consumer_follows_its_topic_to_a_node_that_joins(
         await client.until("consumed", "consumer", len(BEFORE) + 1)
         await until_done(postgres_database, topic, len(BEFORE) + 1)
         assert sorted(one["body"] for one in client.heard("consumed", "consumer")) == sorted([*BEFORE, "after"])
+
+
+@pytest.mark.postgres
+@pytest.mark.long
+@pytest.mark.timeout(600)
+async def test_consumers_and_producers_go_on_when_both_nodes_come_back_in_the_other_slot(
+    nodes: tuple[Serving, Serving], command: Command, postgres_database: Database, tmp_path: Path
+) -> None:
+    """Node.js's client goes on to ask at the address that a broker's name had first."""
+    first, second = nodes
+    topic = await topic_at(first, first, second)
+    async with program(command, second.address, tmp_path) as client:
+        await client.do("producer", name="producer", topics=[topic], answer="commit")
+        await client.do("push", name="consumer", group="billing", topic=topic)
+        for body in BEFORE:
+            await client.do("send", name="producer", topic=topic, body=body)
+        await client.until("consumed", "consumer", len(BEFORE))
+        await until_done(postgres_database, topic, len(BEFORE))
+        await first.terminate()
+        await second.terminate()
+        await second.start()
+        await first.start()
+
+        async def is_second() -> bool:
+            return {await owner_of(node, topic) for node in nodes} == {second.address}
+
+        end = ["commit"] if command.language == "go" else []  # this client opens a broken stream again after minutes
+
+        async def is_sent() -> bool:
+            with contextlib.suppress(Failed):  # a client may wait before it dials again
+                await client.do("transact", name="producer", topic=topic, body="half", end=end)
+                return True
+            return False
+
+        await until(is_second, PATIENCE_S)
+        await until(is_sent, PATIENCE_S)
+        await client.do("send", name="producer", topic=topic, body="after")
+        await client.until("consumed", "consumer", len(BEFORE) + 2)
+        await until_done(postgres_database, topic, len(BEFORE) + 2)
+        consumed = [one["body"] for one in client.heard("consumed", "consumer")]
+        assert sorted(consumed) == sorted([*BEFORE, "after", "half"])
