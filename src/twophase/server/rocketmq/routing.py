@@ -230,5 +230,5 @@ def _spelt(endpoints: Endpoints, *, is_other: bool) -> Endpoints:
         return endpoints
     if endpoints.scheme == Scheme.IPV4 and len(endpoints.addresses) == 1:
         return Endpoints(Scheme.DOMAIN_NAME, endpoints.addresses)
-    upper = tuple((host.upper(), port) for host, port in endpoints.addresses)
-    return Endpoints(endpoints.scheme, upper)
+    other = tuple((host.swapcase(), port) for host, port in endpoints.addresses)
+    return Endpoints(endpoints.scheme, other)

@@ -51,7 +51,9 @@ async def test_a_route_names_the_server_as_the_client_dialled_it(server: Serving
     assert await wire.code("QueryRoute", topic=resource("unknown")) == Code.TOPIC_NOT_FOUND
 
 
-@pytest.mark.parametrize("endpoints", [_endpoints(), _endpoints("mq.internal", Scheme.DOMAIN_NAME)])
+@pytest.mark.parametrize(
+    "endpoints", [_endpoints(), *(_endpoints(name, Scheme.DOMAIN_NAME) for name in ("mq.internal", "MQ.INTERNAL"))]
+)
 async def test_a_python_client_without_a_stream_gets_the_address_in_another_spelling(
     server: Serving, endpoints: Any
 ) -> None:
