@@ -31,6 +31,7 @@ from twophase.grpc_server.http2.frames import (
     settings,
     window_update,
 )
+from twophase.grpc_server.http2.gone import GoneTransport
 from twophase.grpc_server.http2.headers import Blocks, Malformed, require_regular
 from twophase.grpc_server.http2.limits import HEAD_BYTES_FREE, RECEIVE_WINDOW, TURN_BYTES, TURN_FIELDS
 from twophase.grpc_server.http2.long_messages import LongMessages
@@ -91,10 +92,7 @@ class Connection(Control, asyncio.Protocol):
         return cast("Mapping[str, Any] | None", self._transport.get_extra_info("peercert"))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- asyncio's
-        """Forget the peer.
-
-        Requests that were handed over continue, and their answers are dropped.
-        """
+        """Forget the peer. Requests that were handed over continue, unanswered."""
         self.gone = self.deaf = True
         self._later, self.tired = b"", False
         self.outbox.close()
@@ -106,6 +104,7 @@ class Connection(Control, asyncio.Protocol):
         self._heads.clear()
         self._account.release()
         self.port.left(self)
+        self._transport = GoneTransport(self._transport)
 
     def data_received(self, data: bytes) -> None:
         """Read whole frames; the answers that they cause are sent in one piece.
