@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from twophase.barrier.outer import outer_of
 from twophase.barrier.transaction import AsyncTransaction, SyncTransaction
-from twophase.core.errors import UnsupportedEngine
+from twophase.core.errors import OpenTransaction, UnsupportedEngine
 
 
 class _Kind(enum.Enum):
@@ -62,6 +62,13 @@ _SESSION_MAKERS: Final = (
     ("sqlalchemy.ext.asyncio", "async_scoped_session"),
 )
 """Classes that give out sessions and are taken for none, by module and name."""
+OF_ASYNC_ENGINE: Final = (
+    "This is the sync side of an async engine, whose driver only works inside SQLAlchemy's greenlet."
+)
+GIVE_ASYNC_ENGINE: Final = (
+    "Give the AsyncEngine or AsyncSession itself, with the async form (`async with`, `await`); or an engine of "
+    "`sqlalchemy.create_engine`."
+)
 _FUNCTIONS: Final = frozenset({types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial})
 _ENGINES: Final = frozenset({_Kind.ENGINE, _Kind.ASYNC_ENGINE})
 
@@ -135,7 +142,7 @@ def refuse_no_engine(engine: Any) -> None:
     object of another type passes: a proxy may have no engine behind it yet.
 
     Raises:
-        UnsupportedEngine: it is a URL, None, a class, a function or a maker of sessions.
+        UnsupportedEngine: it is a URL, None, a class, a function, a maker of sessions or an async engine's sync side.
     """
     class_: Any = type(engine)  # not isinstance, which opens a proxy (`flask.current_app`'s database)
     # Types cannot distinguish a URL from a Django alias. It is not shown: it may hold a password.
@@ -146,6 +153,14 @@ def refuse_no_engine(engine: Any) -> None:
         raise UnsupportedEngine(f"{what} is not an engine; give the engine itself.")
     if _is_of(class_, *_SESSION_MAKERS):
         raise UnsupportedEngine(f"{class_.__name__} makes sessions and is not an engine; give the engine they use.")
+    if _is_of(class_, _Kind.ENGINE.value) and _is_sync_side(engine):
+        raise UnsupportedEngine(OF_ASYNC_ENGINE, remedy=GIVE_ASYNC_ENGINE)
+
+
+def _is_sync_side(engine: Any) -> bool:
+    # Below the class, because a route is made without touching its engine.
+    dialect = object.__getattribute__(engine, "__dict__").get("dialect")
+    return bool(getattr(dialect, "is_async", False))
 
 
 def _is_of(class_: type, *names: tuple[str, str]) -> bool:
@@ -155,6 +170,44 @@ def _is_of(class_: type, *names: tuple[str, str]) -> bool:
     """
     loaded = [getattr(sys.modules.get(module), name, None) for module, name in names]
     return issubclass(class_, tuple(one for one in loaded if one is not None))
+
+
+def require_idle(engine: Any) -> None:
+    """Refuse a connection or session in a transaction (rule 2).
+
+    It is refused before anything is sent, as far as this is known without a statement.
+
+    Raises:
+        OpenTransaction: it reports that it is in one.
+        AutocommitRefused, UnsupportedEngine: of psycopg, as its transaction raises them.
+    """
+    outer = outer_of(engine)
+    if outer is not None:
+        outer.require_idle(engine)
+        return
+    match _kind_of(engine.__class__):
+        case _Kind.SQLITE3 | _Kind.AIOSQLITE:
+            is_open = engine.in_transaction
+        case _Kind.CONNECTION | _Kind.ASYNC_CONNECTION:
+            is_open = engine.in_transaction()
+        case _Kind.SESSION | _Kind.ASYNC_SESSION | _Kind.SCOPED_SESSION as kind:
+            session = engine() if kind is _Kind.SCOPED_SESSION else engine
+            is_open = session.in_transaction() or _below(session).in_transaction()  # of the Connection it is bound to
+        case _Kind.ASYNCPG | _Kind.ASYNCPG_LENT:
+            is_open = not hasattr(engine, "acquire") and engine.is_in_transaction()
+        case _Kind.PSYCOPG | _Kind.PSYCOPG_ASYNC:
+            from twophase.barrier.adapters.psycopg import require_usable  # noqa: PLC0415 -- an extra
+
+            require_usable(engine)
+            return
+        case _Kind.PYMYSQL:
+            from twophase.barrier.adapters.pymysql import is_in_transaction  # noqa: PLC0415 -- an extra
+
+            is_open = is_in_transaction(engine)
+        case _:
+            return
+    if is_open:
+        raise OpenTransaction
 
 
 def open_transaction(engine: Any, *, lock_timeout_ms: int | None = None) -> SyncTransaction:

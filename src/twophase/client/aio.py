@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.asking import acheck_back
 from twophase.barrier.beside import Block
-from twophase.barrier.open import aopen_transaction, ask_engine, asked_again, identity_source
+from twophase.barrier.open import aopen_transaction, ask_engine, asked_again, identity_source, require_idle
 from twophase.barrier.producer import read_identity
 from twophase.barrier.shelter import settle
 from twophase.barrier.transaction import aperform
@@ -34,7 +34,6 @@ from twophase.client.flow import (
     Rollback,
     Rule,
 )
-from twophase.client.identity import require_idle
 from twophase.client.transport.exchange import Pause, Send
 from twophase.core.errors import TwophaseError
 

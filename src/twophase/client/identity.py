@@ -14,8 +14,6 @@ from typing import Any
 
 from twophase.barrier.by_engine import ByEngine, chooses_at_checkout
 from twophase.barrier.open import peek_identity
-from twophase.barrier.outer import outer_of
-from twophase.core.errors import OpenTransaction
 from twophase.core.hooks import MonotonicMs, monotonic_ms
 
 
@@ -53,20 +51,3 @@ class Identities:
         """
         self._switching.remember(engine, table, True)
         self._known.forget(engine, table)
-
-
-def require_idle(engine: Any) -> None:
-    """Refuse a connection or session in a transaction (rule 2).
-
-    It is refused before anything is sent.
-
-    Raises:
-        OpenTransaction: it reports that it is in one.
-    """
-    outer = outer_of(engine)
-    if outer is not None:
-        outer.require_idle(engine)
-        return
-    in_transaction = getattr(engine, "in_transaction", None)
-    if callable(in_transaction) and in_transaction():
-        raise OpenTransaction

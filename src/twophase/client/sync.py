@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from twophase.barrier.asking import check_back
 from twophase.barrier.beside import Block
-from twophase.barrier.open import ask_engine, asked_again, identity_source, open_transaction
+from twophase.barrier.open import ask_engine, asked_again, identity_source, open_transaction, require_idle
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import perform
 from twophase.client.flow import (
@@ -31,7 +31,6 @@ from twophase.client.flow import (
     Rollback,
     Rule,
 )
-from twophase.client.identity import require_idle
 from twophase.client.transport.exchange import FlowRuntime, Pause, Send
 from twophase.core.errors import TwophaseError
 

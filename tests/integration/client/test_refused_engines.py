@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from tests.integration.client.banks import CHECK, Bank, BusinessHandle
 from tests.integration.client.ledgers import TRANSFER, SqliteLedger
 from tests.support.recording_coordinator import RecordingCoordinator
 from twophase import AsyncClient, Client, Message, Progress
+from twophase.barrier import once
 from twophase.errors import (
     AutocommitRefused,
     BarrierTableMissing,
@@ -31,13 +32,18 @@ def message_for(coordinator: RecordingCoordinator) -> Message:
     return Message(coordinator.url).add("http://bank-b/transfer-in", {"amount": 30})
 
 
-def refuse(coordinator: RecordingCoordinator, engine: Any, error: type[Exception]) -> Message:
+def refuse(
+    coordinator: RecordingCoordinator, engine: Any, error: type[Exception], sent: list[str] | None = None
+) -> Message:
     message = message_for(coordinator)
     ran = False
     with pytest.raises(error), message.transaction(engine, check=CHECK):
         ran = True
     assert not ran
-    assert not {"submit", "abort"} & set(coordinator.operations)
+    if sent is None:
+        assert not {"submit", "abort"} & set(coordinator.operations)
+    else:
+        assert coordinator.operations == sent
     assert message.state is Progress.NOT_STARTED
     return message
 
@@ -83,6 +89,51 @@ def test_session_on_a_connection_in_a_transaction_is_refused(bank: Bank, coordin
     engine = bank.engine.get_bind()
     with engine.connect() as connection, connection.begin(), Session(connection) as inner:
         refuse(coordinator, inner, OpenTransaction)
+
+
+@pytest.mark.kinds(where=lambda kind: not kind.name.endswith((" engine", " pool")))
+async def test_open_transaction_on_a_known_database_is_refused_before_anything_is_sent(
+    bank: Bank, coordinator: RecordingCoordinator
+) -> None:
+    async def nothing(_: BusinessHandle) -> None:
+        pytest.fail("the business ran")
+
+    await bank.transact(message_for(coordinator), lambda business: business.execute(TRANSFER))
+    sent = list(coordinator.operations)
+    handle = BusinessHandle(bank.engine)
+    if bank.kind.name.startswith("asyncpg"):
+        await handle.execute("begin")  # else each statement commits by itself
+    await handle.execute(TRANSFER)
+    with pytest.raises(OpenTransaction):
+        await bank.transact(message_for(coordinator), nothing)
+    assert coordinator.operations == sent
+
+
+def test_open_scoped_session_is_refused_before_anything_is_sent(
+    sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator
+) -> None:
+    engine = create_engine(f"sqlite:///{sqlite_ledger.path}")
+    session = scoped_session(sessionmaker(engine))
+    with message_for(coordinator).transaction(session, check=CHECK):
+        session.execute(text(TRANSFER))
+    sent = list(coordinator.operations)
+    session.execute(text(TRANSFER))
+    refuse(coordinator, session, OpenTransaction, sent)
+    session.remove()
+    engine.dispose()
+
+
+def test_session_on_an_open_connection_is_refused_before_anything_is_sent(
+    sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator
+) -> None:
+    engine = create_engine(f"sqlite:///{sqlite_ledger.path}")
+    with engine.connect() as connection, Session(connection) as session:
+        with message_for(coordinator).transaction(session, check=CHECK):
+            session.execute(text(TRANSFER))
+        sent = list(coordinator.operations)
+        connection.execute(text(TRANSFER))
+        refuse(coordinator, session, OpenTransaction, sent)
+    engine.dispose()
 
 
 @pytest.mark.kinds(where=lambda kind: kind.name.endswith(" engine") and not kind.is_async)
@@ -158,6 +209,16 @@ async def test_sync_engine_in_an_async_block_is_refused(coordinator: RecordingCo
     with pytest.raises(UnsupportedEngine, match="write `with"):
         async with message_for(coordinator).transaction(engine, check=CHECK):
             pytest.fail("the business ran")
+
+
+@pytest.mark.parametrize("bind", [lambda engine: engine, Session])
+def test_sync_side_of_an_async_engine_is_refused_with_the_remedy(
+    bind: Any, tmp_path: Any, coordinator: RecordingCoordinator
+) -> None:
+    engine = bind(create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'bank.db'}").sync_engine)
+    refuse(coordinator, engine, UnsupportedEngine, [])
+    with pytest.raises(UnsupportedEngine, match="Give the AsyncEngine"):
+        once(engine, {"gid": "g", "branch_id": "01", "op": "action"}, lambda _: pytest.fail("the effect ran"))
 
 
 def test_database_without_a_barrier_is_refused_before_anything_is_sent(

@@ -75,6 +75,7 @@ NO_ENGINES = {
         async_scoped_session(async_sessionmaker(engine_of()), asyncio.current_task),
         "async_scoped_session makes sessions",
     ),
+    "a sync_engine": (engine_of().sync_engine, "sync side of an async engine"),
 }
 ROUTES: tuple[Callable[[Any], Any], ...] = (
     on_fastapi.check_router,

@@ -15,6 +15,11 @@ from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction
 
 
+def is_in_transaction(connection: Any) -> bool:  # the stubs lack the status that every reply carries
+    """Return True for a connection whose last reply came from inside a transaction."""
+    return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+
+
 class PymysqlTransaction:
     """One transaction on an idle connection.
 
@@ -28,15 +33,11 @@ class PymysqlTransaction:
         connection.ping(reconnect=False)  # fetches the server's own view of this session
         if connection.get_autocommit():
             raise AutocommitRefused
-        if self._in_transaction(connection):
+        if is_in_transaction(connection):
             raise OpenTransaction
         self.handle: Any = connection
         self._connection = connection
         self._unclear = False
-
-    @staticmethod
-    def _in_transaction(connection: Any) -> bool:  # the stubs lack the status that every reply carries
-        return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
     def execute(self, statement: Statement) -> list[Row]:
         with self._connection.cursor(Cursor) as cursor:

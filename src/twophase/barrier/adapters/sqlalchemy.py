@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
+from sqlalchemy.util.concurrency import in_greenlet
 
 from twophase.barrier.adapters.sqlalchemy_commit import (
     driver_of,
@@ -23,6 +24,7 @@ from twophase.barrier.adapters.sqlalchemy_commit import (
 from twophase.barrier.adapters.sqlalchemy_sharing import claim, require_outside, require_unshared
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import MYSQL, SQLITE, Dialect, dialect_named
+from twophase.barrier.open import GIVE_ASYNC_ENGINE, OF_ASYNC_ENGINE
 from twophase.barrier.transaction import Row, Statement, Steps
 from twophase.core.errors import AutocommitRefused, BarrierError, OpenTransaction, TransactionLost, UnsupportedEngine
 
@@ -36,6 +38,8 @@ _DRIVERS: Final = frozenset({
 
 def dialect_of(bind: Engine | Connection) -> Dialect:
     """Return the barrier's dialect for a SQLAlchemy bind; raises UnsupportedEngine."""
+    if bind.dialect.is_async and not in_greenlet():
+        raise UnsupportedEngine(OF_ASYNC_ENGINE, remedy=GIVE_ASYNC_ENGINE)
     dialect = dialect_named(bind.dialect.name)
     if dialect is None:
         raise UnsupportedEngine(f"There is no barrier for {bind.dialect.name!r}.")
