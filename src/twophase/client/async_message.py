@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Never, Self, TypeVar, overload
 
 from twophase.barrier.effect import await_end
 from twophase.client import flow, manual
 from twophase.client.base_client import achannel_of
 from twophase.client.channel import AsyncChannel
-from twophase.client.joined import join_async
+from twophase.client.joined import join_async, refuse_until_awaited
 from twophase.client.message import BaseMessage
 from twophase.client.transaction import LocalTransaction
 from twophase.core.errors import UnsupportedEngine
@@ -105,10 +105,24 @@ class AsyncMessage(BaseMessage[AsyncChannel]):
         async with self.transaction(engine, check, table=table, foreign_check=foreign_check) as connection:
             return await await_end(function(connection), "Message.do_and_submit")
 
-    async def join(
+    def join(
         self, session: Any, check: str | None = None, *, table: str | None = None, foreign_check: bool = False
+    ) -> Coroutine[Any, Any, Self]:
+        """`Message.join` for an AsyncSession, awaited; raises the same.
+
+        Until it is awaited, the Session's commit is refused (FunctionRefused): it would commit without the message.
+        """
+        return self._join(refuse_until_awaited(session, self.gid), session, check, table, foreign_check)
+
+    async def _join(
+        self,
+        awaited: Callable[[], None],
+        session: Any,
+        check: str | None,
+        table: str | None,
+        foreign_check: bool,  # noqa: FBT001 -- handed on
     ) -> Self:
-        """`Message.join` for an AsyncSession; raises the same."""
+        awaited()
         channel = achannel_of(self._server)
         context = self._context(channel, table, foreign_check)
         await join_async(context, self._check(channel, check), session, channel.transport, channel.identities)

@@ -9,6 +9,7 @@ AsyncSession too, because SQLAlchemy runs these hooks inside its greenlet, where
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from twophase.barrier.open import ask_engine, join_transaction
@@ -23,6 +24,7 @@ from twophase.core.errors import (
     CheckBackCameFirst,
     DatabaseSwitched,
     Fate,
+    FunctionRefused,
     OpenTransaction,
     RolledBack,
     TransactionLost,
@@ -228,6 +230,46 @@ def _after_transaction_end(session: Any, transaction: Any) -> None:
             first = first or error
     if first is not None:
         raise first
+
+
+_NOT_AWAITED = "twophase.not_awaited"
+
+
+def refuse_until_awaited(session: Any, gid: str) -> Callable[[], None]:
+    """Refuse the commits of an AsyncSession until the join that it was given is awaited.
+
+    A coroutine that nothing awaits joins nothing: the commit would succeed, and the message would be lost.
+
+    Returns:
+        The function that allows them again. The end of the transaction does so, too.
+    """
+    sync_session, orm = getattr(session, "sync_session", None), sys.modules.get("sqlalchemy.orm")
+    if orm is None or not isinstance(sync_session, orm.Session):
+        return lambda: None  # refused when it is awaited
+    from sqlalchemy import event  # noqa: PLC0415 -- an extra
+
+    waiting: set[str] = sync_session.info.setdefault(_NOT_AWAITED, set())
+    waiting.add(gid)
+    if not event.contains(sync_session, "before_commit", _require_awaited):
+        event.listen(sync_session, "before_commit", _require_awaited)
+        event.listen(sync_session, "after_transaction_end", _forget_not_awaited)
+    return lambda: waiting.discard(gid)
+
+
+def _require_awaited(session: Any) -> None:
+    if session.in_nested_transaction():
+        return
+    for gid in session.info[_NOT_AWAITED]:
+        raise FunctionRefused(
+            "the message's `join` was not awaited, so this transaction would commit without the message.",
+            gid=gid,
+            remedy="Write `await message.join(session, check)`, and roll the Session back. Nothing was committed.",
+        )
+
+
+def _forget_not_awaited(session: Any, transaction: Any) -> None:
+    if transaction.parent is None:
+        session.info[_NOT_AWAITED].clear()
 
 
 def join(context: flow.FlowContext, check_url: str, session: Any, transport: Transport, identities: Identities) -> None:
