@@ -312,6 +312,23 @@ def join_transaction(session: Any) -> SyncTransaction:
     return JoinedTransaction(session() if kind is _Kind.SCOPED_SESSION else session)
 
 
+def bind_of(session: Any) -> Any:
+    """Return the engine or connection that a Session uses by default.
+
+    Raises:
+        UnsupportedEngine: it has binds of single classes alone, or none.
+    """
+    from sqlalchemy.exc import UnboundExecutionError  # noqa: PLC0415 -- an extra
+
+    try:
+        return session.get_bind()
+    except UnboundExecutionError as error:
+        raise UnsupportedEngine(
+            "The Session has no engine by default, so nothing says in which database the barrier row belongs.",
+            remedy="Make it as `Session(engine, …)`, with the engine whose database the message's transaction changes.",
+        ) from error
+
+
 def ask_engine(engine: Any) -> Any:
     """Return what to ask the barrier on after a failure: the pool if there is one.
 
@@ -323,11 +340,11 @@ def ask_engine(engine: Any) -> Any:
         case _Kind.SCOPED_SESSION:
             return ask_engine(engine())
         case _Kind.SESSION:
-            return ask_engine(engine.get_bind())
+            return ask_engine(bind_of(engine))
         case _Kind.ASYNC_SESSION:
             from sqlalchemy.ext.asyncio import AsyncEngine  # noqa: PLC0415 -- an extra
 
-            return AsyncEngine(ask_engine(engine.sync_session.get_bind()))
+            return AsyncEngine(ask_engine(bind_of(engine.sync_session)))
     return engine
 
 
@@ -344,11 +361,11 @@ def identity_source(engine: Any) -> Any:
         case _Kind.SCOPED_SESSION:
             return identity_source(engine())
         case _Kind.SESSION:
-            return engine.get_bind()
-        case _Kind.ASYNC_SESSION if _kind_of(engine.sync_session.get_bind().__class__) is _Kind.CONNECTION:
+            return bind_of(engine)
+        case _Kind.ASYNC_SESSION if _kind_of(bind_of(engine.sync_session).__class__) is _Kind.CONNECTION:
             from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine  # noqa: PLC0415 -- an extra
 
-            bind = engine.sync_session.get_bind()
+            bind = bind_of(engine.sync_session)
             return AsyncConnection(AsyncEngine(bind.engine), bind)
     return ask_engine(engine)
 

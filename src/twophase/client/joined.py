@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from twophase.barrier.open import ask_engine, join_transaction
+from twophase.barrier.open import ask_engine, bind_of, join_transaction
 from twophase.barrier.outer import outer_of
 from twophase.barrier.producer import read_identity
 from twophase.barrier.transaction import SyncTransaction, perform
@@ -333,7 +333,7 @@ def _usable(session: Any) -> Any:
         session = session()
     if orm is None or not isinstance(session, orm.Session):
         raise UnsupportedEngine("Only a SQLAlchemy Session can be joined; an AsyncMessage joins an AsyncSession.")
-    if outer_of(session) is not None or session.get_bind() is not ask_engine(session):
+    if outer_of(session) is not None or bind_of(session) is not ask_engine(session):
         raise OpenTransaction("The Session is bound to a Connection, whose transaction may outlive the Session's.")
     if session.in_nested_transaction():
         raise OpenTransaction("The Session is inside a savepoint, which may be rolled back alone.")

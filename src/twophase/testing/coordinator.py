@@ -132,8 +132,7 @@ class InProcessCoordinator:
 
     def query(self, gid: str) -> MessageView | None:
         """Return the coordinator's view of a gid; None when it has no message."""
-        assert self._server is not None, "start comes first"
-        return self._run(self._server.coordinator.query(gid))
+        return self._run(self._running.coordinator.query(gid))
 
     def state(self, gid: str) -> State:
         """Return the message's state; ABSENT when there is no message."""
@@ -197,14 +196,21 @@ class InProcessCoordinator:
         self.stop()
 
     def _all(self) -> list[MessageView]:
-        assert self._server is not None, "start comes first"
         views: list[MessageView] = []
         position = ""
         while True:
-            found, position = self._run(self._server.coordinator.search(Search(), position, _PAGE))
+            found, position = self._run(self._running.coordinator.search(Search(), position, _PAGE))
             views += found
             if not position:
                 return views
+
+    @property
+    def _running(self) -> Server:
+        if self._server is None or self._loop is None:
+            raise ConfigurationError(
+                "this coordinator is not running.", remedy="Call `start()`, or use it in a `with`."
+            )
+        return self._server
 
     async def _start(self, settings: Settings) -> str:
         self._server = Server(settings, clock=self.clock)

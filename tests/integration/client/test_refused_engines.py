@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from tests.integration.client.banks import CHECK, Bank, BusinessHandle
 from tests.integration.client.ledgers import TRANSFER, SqliteLedger
 from tests.support.recording_coordinator import RecordingCoordinator
-from twophase import AsyncClient, Client, Message, Progress
-from twophase.barrier import once
+from twophase import AsyncClient, AsyncMessage, Client, Message, Progress
+from twophase.barrier import aonce, once
 from twophase.errors import (
     AutocommitRefused,
     BarrierTableMissing,
@@ -219,6 +219,33 @@ def test_sync_side_of_an_async_engine_is_refused_with_the_remedy(
     refuse(coordinator, engine, UnsupportedEngine, [])
     with pytest.raises(UnsupportedEngine, match="Give the AsyncEngine"):
         once(engine, {"gid": "g", "branch_id": "01", "op": "action"}, lambda _: pytest.fail("the effect ran"))
+
+
+@pytest.mark.parametrize("binds", [{}, {Session: create_engine("sqlite://")}])
+def test_session_without_an_engine_by_default_is_refused_with_the_remedy(
+    binds: Any, coordinator: RecordingCoordinator
+) -> None:
+    session = Session(binds=binds)
+    refuse(coordinator, session, UnsupportedEngine, [])
+    with pytest.raises(UnsupportedEngine, match="Make it as `Session"):
+        message_for(coordinator).join(session, CHECK)
+    with pytest.raises(UnsupportedEngine, match="Make it as `Session"):
+        once(session, {"gid": "g", "branch_id": "01", "op": "action"}, lambda _: pytest.fail("the effect ran"))
+    assert coordinator.operations == []
+
+
+async def test_async_session_without_an_engine_by_default_is_refused_with_the_remedy(
+    coordinator: RecordingCoordinator,
+) -> None:
+    message = AsyncMessage(coordinator.url).add("http://bank-b/transfer-in")
+    with pytest.raises(UnsupportedEngine, match="Make it as `Session"):
+        await message.join(AsyncSession(), CHECK)
+    with pytest.raises(UnsupportedEngine, match="Make it as `Session"):
+        async with message.transaction(AsyncSession(), CHECK):
+            pytest.fail("the business ran")
+    with pytest.raises(UnsupportedEngine, match="Make it as `Session"):
+        await aonce(AsyncSession(), {"gid": "g", "branch_id": "01", "op": "action"}, lambda _: pytest.fail("it ran"))
+    assert coordinator.operations == []
 
 
 def test_database_without_a_barrier_is_refused_before_anything_is_sent(

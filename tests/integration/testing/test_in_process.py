@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import http.server
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +151,14 @@ def test_settled_holds_a_failed_call_for_answered(twophase_coordinator: InProces
     view = twophase_coordinator.query(message.gid)
     assert view is not None
     assert view.attempts >= 1
+
+
+@pytest.mark.parametrize("asks", [lambda it: it.state("g"), lambda it: it.settled(), lambda it: it.wait_final("g")])
+def test_a_coordinator_that_does_not_run_says_so(asks: Callable[[InProcessCoordinator], object]) -> None:
+    coordinator = InProcessCoordinator()
+    with pytest.raises(ConfigurationError, match="not running"):
+        asks(coordinator)
+    with coordinator:
+        assert coordinator.settled() == {}
+    with pytest.raises(ConfigurationError, match="not running"):
+        asks(coordinator)

@@ -24,7 +24,7 @@ from twophase.barrier.adapters.sqlalchemy_commit import (
 from twophase.barrier.adapters.sqlalchemy_sharing import claim, require_outside, require_unshared
 from twophase.barrier.adapters.sqlite_settings import SqliteSettings
 from twophase.barrier.dialect import MYSQL, SQLITE, Dialect, dialect_named
-from twophase.barrier.open import GIVE_ASYNC_ENGINE, OF_ASYNC_ENGINE
+from twophase.barrier.open import GIVE_ASYNC_ENGINE, OF_ASYNC_ENGINE, bind_of
 from twophase.barrier.transaction import Row, Statement, Steps
 from twophase.core.errors import AutocommitRefused, BarrierError, OpenTransaction, TransactionLost, UnsupportedEngine
 
@@ -225,7 +225,7 @@ class SessionTransaction:
             AutocommitRefused: as `ConnectionTransaction`.
         """
         require_plain_commit(session)
-        bind = session.get_bind()
+        bind = bind_of(session)
         if session.in_transaction() or (isinstance(bind, Connection) and bind.in_transaction()):
             raise OpenTransaction
         self.dialect = dialect_of(bind)
@@ -314,7 +314,7 @@ class JoinedTransaction:
 
     def __init__(self, session: Session) -> None:
         """Join; raises AutocommitRefused, OpenTransaction, UnsupportedEngine."""
-        self.dialect = dialect_of(session.get_bind())
+        self.dialect = dialect_of(bind_of(session))
         self.handle: Any = session
         self._session = session
         self._connection = session.connection()

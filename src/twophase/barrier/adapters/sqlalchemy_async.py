@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from twophase.barrier.adapters.sqlalchemy import ConnectionTransaction, SessionTransaction
 from twophase.barrier.adapters.sqlalchemy_sharing import require_unshared
 from twophase.barrier.dialect import SQLITE
+from twophase.barrier.open import bind_of
 from twophase.barrier.shelter import finish, settle, whole
 from twophase.barrier.transaction import Row, Statement, Steps
 
@@ -84,7 +85,7 @@ async def _opened(host: AsyncConnection | AsyncSession, open_: Callable[[Any], I
 
     One whose caller has gone is ended again.
     """
-    dialect = host.get_bind().dialect if isinstance(host, AsyncSession) else host.dialect
+    dialect = bind_of(host.sync_session).dialect if isinstance(host, AsyncSession) else host.dialect
     if dialect.name != SQLITE.name:
         return await host.run_sync(open_)
     settled = await settle(host.run_sync(open_))
