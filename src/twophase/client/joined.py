@@ -236,7 +236,7 @@ _NOT_AWAITED = "twophase.not_awaited"
 
 
 def refuse_until_awaited(session: Any, gid: str) -> Callable[[], None]:
-    """Refuse the commits of an AsyncSession until the join that it was given is awaited.
+    """Refuse the commits of an AsyncSession until the join on it is awaited.
 
     A coroutine that nothing awaits joins nothing: the commit would succeed, and the message would be lost.
 
