@@ -243,7 +243,8 @@ def refuse_until_awaited(session: Any, gid: str) -> Callable[[], None]:
     Returns:
         The function that allows them again. The end of the transaction does so, too.
     """
-    sync_session, orm = getattr(session, "sync_session", None), sys.modules.get("sqlalchemy.orm")
+    orm = sys.modules.get("sqlalchemy.orm")
+    sync_session: Any = getattr(session, "sync_session", None)
     if orm is None or not isinstance(sync_session, orm.Session):
         return lambda: None  # refused when it is awaited
     from sqlalchemy import event  # noqa: PLC0415 -- an extra
