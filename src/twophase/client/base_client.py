@@ -6,6 +6,7 @@ A message knows its coordinator as an address or as a client. Messages of one ad
 from __future__ import annotations
 
 import functools
+import math
 import ssl
 import sys
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -81,8 +82,12 @@ class BaseClient(Generic[C]):
             ConfigurationError: one of these cannot work.
             InvalidRequest, LimitExceeded: `check` is no address, or an option cannot have its value.
         """
-        if not as_seconds(timeout) > 0:
-            raise ConfigurationError("timeout must be above zero.")
+        if not isinstance(url, str):
+            raise ConfigurationError(
+                f"url is of type {type(url).__name__}, not a text; is the variable that names the coordinator set?"
+            )
+        if not _is_bounded(timeout):
+            raise ConfigurationError(f"timeout must be seconds above zero or a timedelta, not {timeout!r}.")
         retry = RetryPolicy() if retry is None else retry
         if not isinstance(retry, RetryPolicy):
             raise ConfigurationError(f"retry must be a RetryPolicy, such as RetryPolicy(total=30), not {retry!r}.")
@@ -110,6 +115,13 @@ class BaseClient(Generic[C]):
     def url(self) -> str:
         """The coordinator's address."""
         return self._channel.url
+
+
+def _is_bounded(span: float | timedelta) -> bool:
+    try:
+        return 0 < as_seconds(span) < math.inf
+    except TypeError:
+        return False
 
 
 def default_options(server: str | BaseClient[Any]) -> Options:

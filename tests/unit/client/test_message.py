@@ -42,6 +42,19 @@ def test_gid_that_cannot_be_is_refused(gid: Any) -> None:
         Message(SERVER, gid)
 
 
+@pytest.mark.parametrize("url", [None, b"http://localhost:1", 5])
+def test_client_of_no_text_says_so(url: Any) -> None:
+    for kind in (Client, AsyncClient):
+        with pytest.raises(ConfigurationError, match=f"url is of type {type(url).__name__}, not a text"):
+            kind(url)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5", None, math.inf, math.nan, timedelta()])
+def test_client_without_a_usable_timeout_says_so(timeout: Any) -> None:
+    with pytest.raises(ConfigurationError, match="timeout must be seconds above zero"):
+        Client(SERVER, timeout=timeout)
+
+
 @pytest.mark.parametrize("options", [{"delay": 60}, {"deliver_at": datetime(1971, 1, 1, tzinfo=UTC)}])
 @pytest.mark.parametrize("urls", [("queue://t", "http://b/in"), ("http://b/in", "queue://t")])
 def test_a_delayed_message_is_for_queues_or_for_other_addresses(options: Any, urls: tuple[str, str]) -> None:
