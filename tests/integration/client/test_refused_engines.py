@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
+import pymysql
 import pytest
 from sqlalchemy import Engine, create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
@@ -177,6 +178,11 @@ async def test_autocommit_that_a_block_switches_on_does_not_stay_in_the_pool(
     await bank.transact(following, lambda business: business.execute(TRANSFER))
     assert following.submitted
     assert bank.ledger.balance() == 40
+
+
+def test_pymysql_connection_that_never_connected_is_refused_by_its_driver(coordinator: RecordingCoordinator) -> None:
+    connection = pymysql.connect(host="127.0.0.1", port=1, defer_connect=True)
+    refuse(coordinator, connection, pymysql.err.Error, [])
 
 
 def test_sqlite3_in_autocommit_is_refused(sqlite_ledger: SqliteLedger, coordinator: RecordingCoordinator) -> None:

@@ -15,9 +15,12 @@ from twophase.barrier.transaction import Row, Statement, Steps, perform
 from twophase.core.errors import AutocommitRefused, OpenTransaction
 
 
-def is_in_transaction(connection: Any) -> bool:  # the stubs lack the status that every reply carries
-    """Return True for a connection whose last reply came from inside a transaction."""
-    return bool(connection.server_status & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
+def is_in_transaction(connection: Any) -> bool:
+    """Return True for a connection whose last reply came from inside a transaction.
+
+    The stubs lack the status that every reply carries; a connection that never connected has none.
+    """
+    return bool(getattr(connection, "server_status", 0) & SERVER_STATUS.SERVER_STATUS_IN_TRANS)
 
 
 class PymysqlTransaction:
