@@ -260,7 +260,7 @@ def refuse_until_awaited(session: Any, gid: str) -> Callable[[], None]:
 def _require_awaited(session: Any) -> None:
     if session.in_nested_transaction():
         return
-    for gid in session.info[_NOT_AWAITED]:
+    for gid in session.info.get(_NOT_AWAITED, ()):
         raise FunctionRefused(
             "the message's `join` was not awaited, so this transaction would commit without the message.",
             gid=gid,
@@ -270,7 +270,7 @@ def _require_awaited(session: Any) -> None:
 
 def _forget_not_awaited(session: Any, transaction: Any) -> None:
     if transaction.parent is None:
-        session.info[_NOT_AWAITED].clear()
+        session.info.pop(_NOT_AWAITED, None)
 
 
 def join(context: flow.FlowContext, check_url: str, session: Any, transport: Transport, identities: Identities) -> None:
