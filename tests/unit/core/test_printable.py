@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from io import StringIO
+from pathlib import Path
 
 import pytest
 
-from twophase.core.printable import PrintableStream, printable, printable_json, unfiltered
+from twophase.core.printable import OutputFailed, PrintableStream, printable, printable_json, unfiltered
 
 EVIL = "a\x1b[2J\x7f\x9b\u202e\U000e0001"
 
@@ -44,3 +47,30 @@ def test_a_stream_takes_nothing_that_a_terminal_would_obey() -> None:
     assert behind.getvalue() == r"a\x1bb\x9bc"
     assert stream.getvalue() == behind.getvalue()
     assert unfiltered(stream) is unfiltered(behind) is behind  # type: ignore[arg-type]  # a stream in all but its class
+
+
+def test_a_full_disk_is_told_from_what_else_may_fail() -> None:
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 -- its close fails
+    stream = PrintableStream(full)
+    stream.write("kept in the buffer")
+
+    for writing in (stream, stream.rich_proxied_file):
+        with pytest.raises(OutputFailed, match="No space"):
+            writing.flush()
+
+    with contextlib.suppress(OSError):
+        full.close()
+
+
+def test_a_reader_that_has_gone_is_no_full_disk() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    nobody_reads = os.fdopen(writing, "w", encoding="utf-8")
+    stream = PrintableStream(nobody_reads)
+    stream.write("kept in the buffer")
+
+    with pytest.raises(BrokenPipeError):
+        stream.flush()
+
+    with contextlib.suppress(BrokenPipeError):
+        nobody_reads.close()
