@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from twophase.cli import plugins, process_list
 from twophase.cli.connection_options import with_connection_options
-from twophase.cli.console import echo, guard_streams
+from twophase.cli.console import drop_output, echo, flush_output, guard_streams
 from twophase.cli.error_text import error_text
 from twophase.core.errors import TwophaseError
 from twophase.core.printable import OutputFailed
@@ -177,11 +177,18 @@ def main() -> None:
         for warning in process_list.warnings(arguments):
             echo(warning, err=True)
     try:
-        app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
-    except TwophaseError as error:
-        echo(error_text(error), err=True)
-        sys.exit(EXIT_FAILED)
+        try:
+            app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
+        except TwophaseError as error:
+            echo(error_text(error), err=True)
+            sys.exit(EXIT_FAILED)
+        finally:
+            flush_output()
     except OutputFailed as error:
         with contextlib.suppress(OSError):
             echo(f"The output cannot be written: {error.strerror}. What the command did before stays done.", err=True)
+        drop_output()
+        sys.exit(EXIT_FAILED)
+    except BrokenPipeError:
+        drop_output()
         sys.exit(EXIT_FAILED)

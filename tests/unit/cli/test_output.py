@@ -7,6 +7,7 @@ in `PERMITTED`. The second half has commands print in other ways, as libraries a
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -156,16 +157,39 @@ def test_nothing_that_a_process_of_a_command_prints_is_obeyed(program: str) -> N
     assert [character for character in printed if not character.isprintable() and character not in "\n\t"] == []
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_an_output_that_takes_no_more_is_one_line_and_an_exit_code(stream: str) -> None:
-    """The output goes to a full disk."""
-    program = _MAIN.format(evil="") + f"from twophase.cli import app; app.app = lambda **_: print(1, file=sys.{stream}"
+def test_an_output_that_takes_no_more_is_one_line_and_an_exit_code(stream: str, *, at_once: bool) -> None:
+    """The output goes to a full disk, at once or from the buffer at the end."""
+    program = _MAIN.format(evil="") + "from twophase.cli import app; app.app = lambda **_: "
     with Path("/dev/full").open("w") as full:
         streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: full}
-        done = subprocess.run([sys.executable, "-c", f"{program}, flush=True); main()"], check=False, **streams)
+        done = subprocess.run(
+            [sys.executable, "-c", f"{program}print(1, file=sys.{stream}, flush={at_once}); main()"],
+            check=False, env=_buffered(), **streams,
+        )  # fmt: skip
 
     told = "The output cannot be written: No space left on device. What the command did before stays done.\n"
     assert (done.returncode, done.stderr) == (1, told.encode() if stream == "stdout" else None)
+
+
+def test_a_reader_that_has_gone_ends_the_command_without_a_word() -> None:
+    program = _MAIN.format(evil="") + "from twophase.cli import app; app.app = lambda **_: print(1); main()"
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program], stdout=writing, stderr=subprocess.PIPE, check=False, env=_buffered()
+        )
+    finally:
+        os.close(writing)
+
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def _buffered() -> dict[str, str]:
+    """Return an environment in which Python buffers its output, as it usually does."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 def test_a_process_without_standard_output_has_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
