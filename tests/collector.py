@@ -4,6 +4,7 @@ A worker keeps every collected test, some 700,000 objects, until its end. A full
 second for them each time, and they are never garbage.
 """
 
+import atexit
 import gc
 from collections.abc import Generator
 
@@ -19,4 +20,5 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.collect()
         gc.freeze()
+        atexit.register(gc.unfreeze)  # at its end Python frees them as ever; libraries report what it does not free
         gc.enable()
