@@ -172,12 +172,9 @@ def main() -> None:
     """
     os.umask(0o077)
     guard_streams()
-    arguments = sys.argv[1:]
-    if arguments and arguments[0] in _BY_NAME:
-        for warning in process_list.warnings(arguments):
-            echo(warning, err=True)
     try:
         try:
+            _warn_of(sys.argv[1:])
             app(prog_name="twophase")  # also of `python -m twophase`: completion is bound to this name
         except TwophaseError as error:
             echo(error_text(error), err=True)
@@ -192,3 +189,10 @@ def main() -> None:
     except BrokenPipeError:
         drop_output()
         sys.exit(EXIT_FAILED)
+
+
+def _warn_of(arguments: list[str]) -> None:
+    """Print what every user of this machine may read in a command's arguments."""
+    if arguments and arguments[0] in _BY_NAME:
+        for warning in process_list.warnings(arguments):
+            echo(warning, err=True)

@@ -56,7 +56,7 @@ def await_waiters(bank: Bank, count: int) -> None:
     """Wait until `count` sessions wait for a lock; SQLite does not report them."""
     if bank.kind == "sqlite":
         return
-    blocked_until(lambda: _waiters(bank) >= count, "so many wait")
+    blocked_until(lambda: _waiters(bank) >= count, f"{count} sessions wait for a lock")
 
 
 def _waiters(bank: Bank) -> int:

@@ -89,8 +89,8 @@ def redirect(
     _check_words(gids or [], to, branch, beginning, check=check)
     api = Api(server)
     request = Redirecting(by or me(), reason, to, branch, beginning, check, dry_run=True)
-    parked: set[str] = set()
-    if not (chosen := gids or []):
+    found: list[ShownMessage] = []
+    if not gids:
         filters = Filters.of(
             require_unfinished(state) or (["prepared"] if check else sorted(UNFINISHED)),
             gid_prefix,
@@ -100,14 +100,8 @@ def redirect(
             parked=None,
             check=beginning if check else "",
         )
-        found = [
-            message
-            for page in pages(api, filters, "", sys.maxsize)
-            for message in page.messages
-            if _goes_to(message, beginning, check=check)
-        ]
-        chosen = [message.gid for message in found]
-        parked = {message.gid for message in found if message.parked}
+        found = _going_to(api, filters, beginning, check=check)
+    chosen = gids or [message.gid for message in found]
     if not chosen:
         echo("[]" if as_json else f"No unfinished message goes to {beginning}.")
         return
@@ -123,10 +117,23 @@ def redirect(
         refused += refused_now
     _tell(tried, dry_run=dry_run, as_json=as_json, refused=refused)
     if not as_json and not dry_run:
-        moved = [one.gid for one in tried]
-        _tell_parked(_parked_of(server, moved) if gids else [gid for gid in moved if gid in parked])
+        moved = dict.fromkeys(one.gid for one in tried)
+        parked = (
+            _parked_of(server, list(moved)) if gids else [one.gid for one in found if one.parked and one.gid in moved]
+        )
+        _tell_parked(parked)
     if refused:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _going_to(api: Api, filters: Filters, beginning: str, *, check: bool) -> list[ShownMessage]:
+    """Return the messages that pass the filters, and go there."""
+    return [
+        message
+        for page in pages(api, filters, "", sys.maxsize)
+        for message in page.messages
+        if _goes_to(message, beginning, check=check)
+    ]
 
 
 def _parked_of(server: str, gids: list[str]) -> list[str]:
