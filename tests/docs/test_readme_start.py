@@ -1,6 +1,7 @@
-"""README's first message, exactly as it stands there.
+"""README's first message, as it stands there.
 
-It needs a database file and a coordinator, and no service yet.
+It needs a database file and a coordinator, and no service yet. Only the address of bank B is another one: at README's,
+any server of this machine may answer.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ import sys
 from pathlib import Path
 
 from tests.docs.pages import ROOT, examples
+from tests.support.recording_coordinator import unused_url
 from twophase.barrier import install
 from twophase.core.lifecycle import State
 from twophase.testing import InProcessCoordinator
 
 _PROGRAM = examples(ROOT / "README.md")["start"]
+_BANK_B = "http://localhost:8002/"
 
 
 def test_first_message_is_committed_and_waits_for_bank_b(
     tmp_path: Path, twophase_coordinator: InProcessCoordinator
 ) -> None:
     install(f"sqlite:///{tmp_path / 'bank.db'}")
-    (tmp_path / "transfer.py").write_text(_PROGRAM)
+    assert _BANK_B in _PROGRAM
+    (tmp_path / "transfer.py").write_text(_PROGRAM.replace(_BANK_B, f"{unused_url()}/"))
     port = twophase_coordinator.url.rpartition(":")[2]
     environment = {
         **os.environ,
