@@ -5,6 +5,7 @@ The session that the tests share is in `plugin`.
 
 from __future__ import annotations
 
-from tests.spark import java_classes
+from tests.spark import home, java_classes
 
 java_classes.use()
+home.use()

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests.spark import home
 from twophase.core.errors import ConfigurationError
 from twophase_spark._java import find_java
 
@@ -94,6 +95,7 @@ def write() -> None:
             **os.environ,
             "JAVA_HOME": str(java.home),
             "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(home.made()),
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         environment.pop(OPTIONS, None)

@@ -41,7 +41,7 @@ class SharedSpark:
     def session(self) -> SparkSession:
         """Return the session; end the present test when none can run here."""
         if self._session is None:
-            from tests.spark import java_classes
+            from tests.spark import home, java_classes
             from tests.spark.cluster.pipeline_job import OPTIONS
             from twophase.core.errors import ConfigurationError
             from twophase_spark._java import find_java
@@ -53,6 +53,7 @@ class SharedSpark:
                 self._session = self._open.enter_context(on_cluster)
                 return self._session
             java_classes.use()
+            home.use()
             try:
                 find_java(self._folder)
             except ConfigurationError as error:
