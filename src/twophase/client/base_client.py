@@ -91,6 +91,8 @@ class BaseClient(Generic[C]):
         retry = RetryPolicy() if retry is None else retry
         if not isinstance(retry, RetryPolicy):
             raise ConfigurationError(f"retry must be a RetryPolicy, such as RetryPolicy(total=30), not {retry!r}.")
+        _require_switch("allow_unsafe_database", allow_unsafe_database)
+        _require_switch("allow_event_loop", allow_event_loop)
         trust = _trust(url, ca, client_certificate, client_key, has_context=ssl_context is not None)
         self._channel: C = cast(
             "C",
@@ -115,6 +117,11 @@ class BaseClient(Generic[C]):
     def url(self) -> str:
         """The coordinator's address."""
         return self._channel.url
+
+
+def _require_switch(name: str, value: object) -> None:
+    if not isinstance(value, bool):  # a text such as "false" would be true
+        raise ConfigurationError(f"{name} must be True or False, not {value!r}.")
 
 
 def _is_bounded(span: float | timedelta) -> bool:

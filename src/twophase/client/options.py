@@ -75,6 +75,12 @@ def _deliver_at(when: datetime | None) -> int:
     return 0 if when is None else time_ms("deliver_at", when)
 
 
+def _switch(name: str, value: object) -> bool:
+    if not isinstance(value, bool):  # a text such as "false" would be true
+        raise InvalidRequest(f"{name} is {value!r}; give True or False.")
+    return value
+
+
 def _acknowledge(word: str) -> Durability:
     if word not in _ACKNOWLEDGE:
         raise InvalidRequest(f"acknowledge is {word!r}; 'durable' or 'early' is needed.")
@@ -82,7 +88,7 @@ def _acknowledge(word: str) -> Durability:
 
 
 READERS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
-    "wait_result": ("wait_result", bool),
+    "wait_result": ("wait_result", partial(_switch, "wait_result")),
     "delay": ("delay_ms", partial(milliseconds, "delay", bound=limits.DELAY_MS_MAX)),
     "deliver_at": ("not_before_ms", _deliver_at),
     "headers": ("headers", _headers),
@@ -96,10 +102,10 @@ READERS: Final[Mapping[str, tuple[str, Callable[[Any], Any]]]] = {
     ),
     "check_after": ("timeout_to_fail_ms", partial(milliseconds, "check_after", bound=limits.TIMEOUT_TO_FAIL_MS_MAX)),
     "max_rounds": ("attempts_max", partial(count, "max_rounds", bound=limits.ATTEMPTS_MAX)),
-    "concurrent": ("concurrent", bool),
-    "allow_late_branches": ("open", bool),
+    "concurrent": ("concurrent", partial(_switch, "concurrent")),
+    "allow_late_branches": ("open", partial(_switch, "allow_late_branches")),
     "acknowledge": ("durability", _acknowledge),
-    "strict": ("strict", bool),
+    "strict": ("strict", partial(_switch, "strict")),
 }
 """The readers by option: a field of `core.options.Options`, and a function.
 

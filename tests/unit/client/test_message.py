@@ -88,6 +88,14 @@ def test_rounds_that_cannot_be_counted_are_refused(rounds: Any) -> None:
         Message(SERVER, max_rounds=rounds)
 
 
+@pytest.mark.parametrize("option", ["wait_result", "concurrent", "allow_late_branches", "strict"])
+@pytest.mark.parametrize("value", ["false", 0, None])
+def test_an_option_that_is_on_or_off_is_true_or_false(option: str, value: Any) -> None:
+    options: Any = {option: value}
+    with pytest.raises(InvalidRequest, match=f"{option} is {value!r}; give True or False"):
+        Message(SERVER, **options)
+
+
 def test_branches_are_kept_in_order_with_their_payloads() -> None:
     message = Message(SERVER).add("http://b/1", {"a": 1}).add("http://b/2", b"raw").add("topic://t")
     assert [(branch.url, branch.payload) for branch in message.branches] == [
@@ -236,6 +244,14 @@ def test_a_client_s_options_and_check_address_are_the_defaults_of_its_messages()
 def test_a_client_refuses_defaults_that_cannot_be(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         Client(SERVER, **wrong)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("permission", ["allow_unsafe_database", "allow_event_loop"])
+def test_a_client_s_permissions_are_true_or_false(kind: type[Client | AsyncClient], permission: str) -> None:
+    options: Any = {permission: "false"}
+    with pytest.raises(ConfigurationError, match=f"{permission} must be True or False, not 'false'"):
+        kind(SERVER, **options)
 
 
 def test_a_message_without_any_check_address_names_the_remedy() -> None:
