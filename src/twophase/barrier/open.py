@@ -62,6 +62,12 @@ _SESSION_MAKERS: Final = (
     ("sqlalchemy.ext.asyncio", "async_scoped_session"),
 )
 """Classes that give out sessions and are taken for none, by module and name."""
+_CONNECTIONS_OF_DJANGO: Final = (
+    ("django.utils.connection", "ConnectionProxy"),
+    ("django.utils.connection", "BaseConnectionHandler"),
+    ("django.db.backends.base.base", "BaseDatabaseWrapper"),
+)
+"""Classes of Django's connections, by module and name."""
 OF_ASYNC_ENGINE: Final = (
     "This is the sync side of an async engine, whose driver only works inside SQLAlchemy's greenlet."
 )
@@ -142,7 +148,8 @@ def refuse_no_engine(engine: Any) -> None:
     object of another type passes: a proxy may have no engine behind it yet.
 
     Raises:
-        UnsupportedEngine: it is a URL, None, a class, a function, a maker of sessions or an async engine's sync side.
+        UnsupportedEngine: it is a URL, None, a class, a function, a maker of sessions, a connection of Django or an
+            async engine's sync side.
     """
     class_: Any = type(engine)  # not isinstance, which opens a proxy (`flask.current_app`'s database)
     # Types cannot distinguish a URL from a Django alias. It is not shown: it may hold a password.
@@ -153,6 +160,10 @@ def refuse_no_engine(engine: Any) -> None:
         raise UnsupportedEngine(f"{what} is not an engine; give the engine itself.")
     if _is_of(class_, *_SESSION_MAKERS):
         raise UnsupportedEngine(f"{class_.__name__} makes sessions and is not an engine; give the engine they use.")
+    if _is_of(class_, *_CONNECTIONS_OF_DJANGO):
+        raise UnsupportedEngine(
+            f"Django's {class_.__name__} is not an engine.", remedy='Give the name of its alias, such as "default".'
+        )
     if _is_of(class_, _Kind.ENGINE.value) and _is_sync_side(engine):
         raise UnsupportedEngine(OF_ASYNC_ENGINE, remedy=GIVE_ASYNC_ENGINE)
 

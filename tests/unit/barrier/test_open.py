@@ -10,6 +10,8 @@ from typing import Any
 
 import asyncpg
 import pytest
+from django import db  # not its connection, whose attributes pytest would read
+from django.db.backends.base.base import BaseDatabaseWrapper
 from sqlalchemy import create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import scoped_session, sessionmaker
@@ -74,6 +76,12 @@ NO_ENGINES = {
     "an async_scoped_session": (
         async_scoped_session(async_sessionmaker(engine_of()), asyncio.current_task),
         "async_scoped_session makes sessions",
+    ),
+    "Django's connection": (db.connection, "ConnectionProxy is not an engine.* its alias"),
+    "Django's connections": (db.connections, "ConnectionHandler is not an engine.* its alias"),
+    "a connection of a backend": (
+        BaseDatabaseWrapper.__new__(BaseDatabaseWrapper),
+        "BaseDatabaseWrapper is not an engine.* its alias",
     ),
     "a sync_engine": (engine_of().sync_engine, "sync side of an async engine"),
 }
