@@ -1,8 +1,8 @@
 """A real coordinator inside the test's own process.
 
 It listens on a free port, and has a clock that the test owns. Everything is the product's: the wire, the store (a
-SQLite file in a temporary folder), the lifecycle, the outgoing calls. Only time is the test's: after `advance(35_000)`
-the check-back is due. It runs in a thread with its own event loop, so sync and async tests use it alike.
+SQLite file in a temporary folder), the lifecycle, the outgoing calls. Only time is the test's: after `advance(35)` the
+check-back is due. It runs in a thread with its own event loop, so sync and async tests use it alike.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _DRAIN_MS = 2_000
 _PAGE = 1_000
 _HINTS = {
     State.ABSENT: ": no such gid here; was it sent to this coordinator's url?",
-    State.PREPARED: ": the test owns the clock: advance(35_000) makes its check-back due",
-    State.SUBMITTED: ": a branch fails (see query), or the test owns the clock: advance(ms) brings its next call",
+    State.PREPARED: ": the test owns the clock: advance(35) makes its check-back due",
+    State.SUBMITTED: ": a branch fails (see query), or the test owns the clock: advance(seconds) brings its next call",
 }
 
 
@@ -159,7 +159,8 @@ class InProcessCoordinator:
             if state in states:
                 return state
             if time.monotonic() > deadline:
-                raise TimeoutError(f"message {gid!r} is {state} after {as_seconds(timeout):g} s{_HINTS.get(state, '')}")
+                hints = _HINTS.get(state, "") + _standing_loop()
+                raise TimeoutError(f"message {gid!r} is {state} after {as_seconds(timeout):g} s{hints}")
             time.sleep(_POLL_S)
 
     def settled(self, timeout: float | timedelta = 10.0) -> dict[str, State]:
@@ -183,6 +184,7 @@ class InProcessCoordinator:
                 raise TimeoutError(
                     f"{len(due)} of {len(views)} messages are still due after {as_seconds(timeout):g} s, such as "
                     f"{due[0].message.gid!r}, which is {due[0].state}: nobody has answered its last call"
+                    f"{_standing_loop()}"
                 )
             time.sleep(_POLL_S)
 
@@ -249,6 +251,14 @@ class InProcessCoordinator:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(_PATIENCE_S)
         loop.close()
+
+
+def _standing_loop() -> str:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return ""
+    return "; this thread's event loop stood still: if a service runs in it, wait by `await asyncio.to_thread(…)`"
 
 
 def _require_ours(settings: Mapping[str, object]) -> None:

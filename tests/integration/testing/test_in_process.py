@@ -5,6 +5,7 @@ They have a coordinator in their own process, and move its time.
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import threading
 from collections.abc import Callable, Iterator
@@ -117,14 +118,31 @@ def test_waiting_in_vain_says_what_the_message_is(
 ) -> None:
     message = Message(twophase_coordinator.url, delay=3600).add("http://127.0.0.1:1/in", {})
     message.submit()
-    with pytest.raises(TimeoutError, match=r"submitted after 0\.05 s: a branch fails .* advance\(ms\)"):
+    with pytest.raises(TimeoutError, match=r"submitted after 0\.05 s: a branch fails .* advance\(seconds\)"):
         twophase_coordinator.wait_final(message.gid, timeout=0.05)
 
 
 def test_waiting_for_a_prepared_message_says_whose_the_clock_is(twophase_coordinator: InProcessCoordinator) -> None:
     message = Message(twophase_coordinator.url).add("http://127.0.0.1:1/in", {}).prepare("http://127.0.0.1:1/check")
-    with pytest.raises(TimeoutError, match=r"is prepared after .* the test owns the clock: advance\(35_000\)"):
+    with pytest.raises(
+        TimeoutError, match=r"is prepared after .* the test owns the clock: advance\(35\) makes its check-back due$"
+    ):
         twophase_coordinator.wait_final(message.gid, timeout=0.05)
+
+
+@pytest.mark.parametrize("wait", ["wait_final", "settled"])
+def test_waiting_in_vain_in_an_event_loop_says_that_it_stands_still(
+    patient: InProcessCoordinator, branch: http.server.ThreadingHTTPServer, wait: str
+) -> None:
+    async def waiting() -> None:
+        gids = (message.gid,) if wait == "wait_final" else ()
+        getattr(patient, wait)(*gids, timeout=0.05)
+
+    branch.gate.clear()  # type: ignore[attr-defined]
+    message = Message(patient.url).add(f"http://127.0.0.1:{branch.server_port}/in", {}).submit()
+    with pytest.raises(TimeoutError, match=r"event loop stood still: .*`await asyncio\.to_thread\(…\)`"):
+        asyncio.run(waiting())
+    branch.gate.set()  # type: ignore[attr-defined]
 
 
 def test_waiting_for_an_unknown_gid_says_that_it_is_unknown(twophase_coordinator: InProcessCoordinator) -> None:
