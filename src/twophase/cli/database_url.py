@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import sqlalchemy
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from twophase.barrier.fault import code_of
 from twophase.core.credentials import is_reference, secret_of, shown
@@ -39,8 +39,8 @@ def read_url(text: str) -> sqlalchemy.URL:
     An extra brings that driver. `env:NAME` and `file:PATH` name where the URL is.
 
     Raises:
-        ConfigurationError: no URL, of no database we know, or of a SQLite database that is no file; or what it names
-            cannot be read.
+        ConfigurationError: no URL, of no database or driver we know, or of a SQLite database that is no file; or what
+            it names cannot be read.
 
     >>> read_url("postgresql://me@db/bank").drivername
     'postgresql+psycopg'
@@ -68,6 +68,10 @@ def read_url(text: str) -> sqlalchemy.URL:
     url = url.set(drivername=with_driver(url.drivername))
     if extra_of(url.drivername) is None:
         raise ConfigurationError(f"{url.drivername} is not a database that twophase supports.", remedy=remedy)
+    try:
+        url.get_dialect()
+    except NoSuchModuleError:
+        raise ConfigurationError(f"SQLAlchemy knows no {url.drivername}.", remedy=remedy) from None
     if url.get_backend_name() == "sqlite" and url.database in {None, "", ":memory:"}:
         raise ConfigurationError(
             "The URL names no file, and a database in memory ends with this command.", remedy=remedy
