@@ -31,7 +31,7 @@ def queue_address(
         message_id: the consumers' name for the message; its gid by default.
 
     Raises:
-        InvalidRequest: a name that cannot be one. LimitExceeded: the address is too long.
+        InvalidRequest: a name that cannot be one, or a value that is no text. LimitExceeded: the address is too long.
 
     >>> queue_address("orders", tag="paid", keys=["7"], properties={"shop": "7"})
     'queue://orders?tag=paid&key=7&p.shop=7'
@@ -41,6 +41,16 @@ def queue_address(
     full_name(namespace, topic)
     if isinstance(keys, str):
         raise InvalidRequest(f"keys is {keys!r}; give a list of texts.")
+    keys, pairs = tuple(keys), tuple((properties or {}).items())
+    for name, value in (
+        ("tag", tag),
+        ("message_group", message_group or ""),
+        ("message_id", message_id or ""),
+        *(("keys", key) for key in keys),
+        *(("properties", text) for pair in pairs for text in pair),
+    ):
+        if not isinstance(value, str):
+            raise InvalidRequest(f"{name} has {value!r}, which is no text; write str(…).")
     if "|" in tag or any(character.isspace() for character in tag):
         raise InvalidRequest(f"tag {tag!r} has a blank or |, so no consumer could name it.")
     message = QueueMessage(
@@ -50,8 +60,8 @@ def queue_address(
         b"",
         "fifo" if message_group else "normal",
         tag,
-        tuple(keys),
-        tuple((properties or {}).items()),
+        keys,
+        pairs,
         message_group,
     )
     return checked_url("queue", address_of(message))

@@ -16,6 +16,7 @@ from twophase.client.queues.handlers import (
     Subscription,
     lease_ms_of,
     pause_ms_of,
+    require_concurrency,
     subscription_of,
     tags_of,
 )
@@ -81,8 +82,7 @@ class BaseConsumer:
         full_name(namespace, group)
         if undecodable not in {"dead-letter", "nack"}:
             raise ConfigurationError(f"undecodable is {undecodable!r}; give 'dead-letter' or 'nack'.")
-        if concurrency < 1:
-            raise ConfigurationError("concurrency must be at least 1.")
+        require_concurrency(concurrency)
         self.group = group
         self.namespace = namespace
         self._channel = channel

@@ -138,17 +138,26 @@ def tags_of(tags: str | Iterable[str]) -> str:
     return tags if isinstance(tags, str) else " || ".join(tags)
 
 
+def require_concurrency(concurrency: Any) -> None:
+    """Refuse what is no number of handlers.
+
+    Raises:
+        ConfigurationError: it is no whole number of at least one.
+    """
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise ConfigurationError(f"concurrency must be a whole number of at least 1, not {concurrency!r}.")
+
+
 def subscription_of(
     topic: str, namespace: str, tags: str | Iterable[str], handler: Handler, concurrency: int
 ) -> Subscription:
     """Return a subscription, if it can be one.
 
     Raises:
-        InvalidRequest: no topic has such a name. ConfigurationError: `concurrency` is below one.
+        InvalidRequest: no topic has such a name. ConfigurationError: `concurrency` is no number above zero.
     """
     full_name(namespace, topic)
-    if concurrency < 1:
-        raise ConfigurationError("concurrency must be at least 1.")
+    require_concurrency(concurrency)
     return Subscription(topic, tags_of(tags), handler, concurrency)
 
 

@@ -84,6 +84,8 @@ def test_a_topic_has_one_handler() -> None:
         ({"group": "no group"}, InvalidRequest),
         ({"namespace": "no space"}, InvalidRequest),
         ({"concurrency": 0}, ConfigurationError),
+        ({"concurrency": "8"}, ConfigurationError),
+        ({"concurrency": 1.5}, ConfigurationError),
         ({"lease": 0.5}, InvalidRequest),
         ({"lease": 50_000}, LimitExceeded),
         ({"undecodable": "drop"}, ConfigurationError),
