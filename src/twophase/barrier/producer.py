@@ -6,9 +6,10 @@ local transaction; the statements between belong to the application. They follow
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 
-from twophase.barrier.dialect import Dialect
+from twophase.barrier.dialect import MYSQL, Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
 from twophase.barrier.fault import code_of, connection_ended
 from twophase.barrier.first_look import refusal_of, require_table, table_missing
@@ -267,7 +268,8 @@ def write_branches(dialect: Dialect, table: str, gid: str, token: str, body: byt
         body: what `core.message.encode_branches` made, of no branch too: only this row is a verdict.
     """
     assert body, "an empty body says that the branches are not written"
-    yield say(dialect, "write_branches", table, gid=gid, token=token, body=body)
+    values = {"body_text": b64encode(body).decode()} if dialect is MYSQL else {"body": body}
+    yield say(dialect, "write_branches", table, gid=gid, token=token, **values)
 
 
 def remove_producer(dialect: Dialect, table: str, gid: str, token: str) -> Steps[None]:

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 import sqlalchemy
 from psycopg.rows import TupleRow
+from pymysql.converters import escape_string
 from sqlalchemy.pool import NullPool
 
 from tests.integration.barrier.test_branch import call_of, spend
@@ -23,12 +24,15 @@ from twophase.barrier.asking import acheck_back, check_back
 from twophase.barrier.branch import once
 from twophase.barrier.branch_answer import answer_branch
 from twophase.barrier.cleaning import Found, Horizons, old_rows
+from twophase.barrier.dialect import MYSQL
 from twophase.barrier.fault import code_of
 from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
+from twophase.barrier.placeholders import pyformat
 from twophase.barrier.producer import begin_producer, read_identity, verify_producer, write_branches
-from twophase.barrier.transaction import perform
+from twophase.barrier.transaction import Row, Statement, perform
 from twophase.core.errors import BarrierTableMissing, CheckBackCameFirst, UnsupportedEngine
+from twophase.core.message import Branch, encode_branches
 from twophase.core.verdict import Verdict
 
 
@@ -103,6 +107,48 @@ def test_texts_may_come_as_bytes(of_bytes: tuple[Bank, Any]) -> None:
     transaction.rollback()
     transaction.close()
     assert bank.balance() == 70
+
+
+class _BytesAsText:
+    """A connection of PyMySQL that quotes bytes without `_binary`.
+
+    So do mysqlclient and MySQL Connector.
+    """
+
+    dialect = MYSQL
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def execute(self, statement: Statement) -> list[Row]:
+        with self._connection.cursor() as cursor:
+            quoted = {name: _quoted(value) for name, value in statement.parameters.items()}
+            cursor.execute((pyformat(statement.sql) % quoted).encode("utf-8", "surrogateescape"))
+            return list(cursor.fetchall())
+
+
+def _quoted(value: Any) -> str:
+    if value is None or isinstance(value, int):
+        return "null" if value is None else str(value)
+    return f"'{escape_string(value.decode('utf-8', 'surrogateescape') if isinstance(value, bytes) else value)}'"
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize("client", ["utf8mb4", "latin1"])
+def test_branches_of_the_block_survive_a_session_that_converts_its_texts(mysql_bank: Bank, client: str) -> None:
+    gid = new_gid()
+    body = encode_branches((Branch("http://bank-b/in", '{"name": "\u0141\u20ac"}'.encode()),))
+    with mysql_bank.plain() as connection:
+        with closing(connection.cursor()) as cursor:
+            cursor.execute(f"set character_set_client = {client}, collation_connection = latin2_bin")
+        transaction = _BytesAsText(connection)
+        perform(begin_producer(MYSQL, "barrier", gid, gid, None, is_open=True), transaction)
+        perform(write_branches(MYSQL, "barrier", gid, gid, body), transaction)
+        perform(verify_producer(MYSQL, "barrier", gid, gid), transaction)
+        connection.commit()
+    with mysql_bank.plain() as connection:
+        answer = check_back(connection, gid)
+    assert (answer.verdict, answer.body) == (Verdict.COMMITTED, body)
 
 
 @pytest.mark.parametrize("as_text", [str, str.encode])
