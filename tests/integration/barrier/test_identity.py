@@ -20,6 +20,7 @@ from tests.servers.standby import PostgresStandby
 from tests.support.business_databases import SYNC_WAYS, Bank, new_gid
 from twophase.barrier.asking import check_back
 from twophase.barrier.cleaning import DAY_MS, KEEP_MS, clean, database_now_ms, identity_of
+from twophase.barrier.dialect import MYSQL
 from twophase.barrier.installing import install
 from twophase.barrier.open import open_transaction
 from twophase.barrier.producer import begin_producer, read_identity, verify_producer
@@ -28,6 +29,11 @@ from twophase.core.errors import BarrierTableMissing, ConfigurationError, Databa
 from twophase.core.verdict import Verdict
 
 ORDERS = "orders_barrier"
+MARIADB_12 = ("ON", "NO_LOCK", "NO_LOCK_NO_ADMIN")
+"""The values of `read_only` by which MariaDB is read-only, from 12.0 on.
+
+Before, it was a number.
+"""
 
 
 @pytest.fixture(params=[pytest.param(kind, marks=MARKS[kind]) for kind in SYNC_WAYS])
@@ -208,6 +214,22 @@ def test_server_that_replicates_another_does_not_decide() -> None:
             finally:
                 bank.query("reset slave 'copy' all")
             assert check_back(engine, gid).verdict is Verdict.COMMITTED
+
+
+@pytest.mark.mariadb
+@pytest.mark.parametrize(
+    ("read_only", "refused"),
+    [("0", False), ("'OFF'", False), ("1", True), *((f"'{word}'", True) for word in MARIADB_12)],
+)
+def test_read_only_server_does_not_decide_in_whatever_words_it_says_so(
+    mysql_bank: Bank, read_only: str, refused: bool
+) -> None:
+    variable = "@@global.read_only"  # a literal takes its place: the variable concerns every database of a server
+    for statement in ("read_identity", "read_meta"):
+        sql = MYSQL.sql(statement)
+        assert variable in sql
+        said = [value for row in mysql_bank.query(sql.replace(variable, read_only)) for value in row]
+        assert ("it is read-only, as replicas are" in said) is refused
 
 
 @pytest.mark.mariadb
