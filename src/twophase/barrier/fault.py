@@ -81,6 +81,8 @@ _GONE = {
     "MySQL error 4031",  # MySQL: disconnected because of inactivity
 }
 """The codes of a statement whose connection has ended."""
+_UNREAD = "MySQL error 2014"
+"""The code of mysqlclient for a statement behind rows that were not read."""
 _CONNECTION_EXCEPTION = "SQLSTATE 08"
 _CLOSED = ("connection is closed", "has been released back to the pool")
 """Texts of psycopg and asyncpg without a code.
@@ -204,6 +206,14 @@ def connection_ended(error: BaseException) -> bool:
             for one in _chain(error)
         )
     )
+
+
+def rows_unread(error: BaseException) -> bool:
+    """Recognise a statement that was not sent because of rows left unread.
+
+    SQLAlchemy takes it for the end of the connection.
+    """
+    return code_of(error) == _UNREAD
 
 
 def described(error: BaseException) -> str:

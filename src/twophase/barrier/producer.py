@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from twophase.barrier.dialect import MYSQL, Dialect
 from twophase.barrier.durability import OF_THE_CONNECTION, require_durability
-from twophase.barrier.fault import code_of, connection_ended
+from twophase.barrier.fault import code_of, connection_ended, rows_unread
 from twophase.barrier.first_look import refusal_of, require_table, table_missing
 from twophase.barrier.primary import require_primary
 from twophase.barrier.transaction import Row, Steps, say, text_of
@@ -247,6 +247,12 @@ def verify_row(
                 f"The last look at the barrier row is not allowed ({code_of(error)}).",
                 gid=gid,
                 remedy="Grant select, insert and update on the barrier table to the user of this transaction.",
+            ) from error
+        if rows_unread(error):
+            raise TransactionLost(
+                f"Rows that a statement of the block streams were not read ({code_of(error)}).",
+                gid=gid,
+                remedy="Read a streamed result to its end, or close it, inside the block.",
             ) from error
         if connection_ended(error):
             raise TransactionLost(

@@ -9,6 +9,8 @@ import importlib.util
 from collections.abc import Sequence
 
 import pytest
+from pymysql.err import OperationalError
+from sqlalchemy.exc import DBAPIError
 
 from twophase import barrier
 from twophase.barrier.asking import CheckBackAnswer, CheckBackQuestion, check_back_rule
@@ -110,6 +112,14 @@ def test_verification_that_fails_is_a_lost_transaction() -> None:
     with pytest.raises(TransactionLost) as caught:
         steps.throw(ConnectionError())
     assert isinstance(caught.value.__cause__, ConnectionError)
+
+
+def test_streamed_rows_that_were_not_read_are_the_reason_and_no_lost_connection() -> None:
+    steps = verify_producer(MYSQL, "barrier", "g", "token")
+    next(steps)
+    unread = OperationalError(2014, "Commands out of sync")  # as mysqlclient's
+    with pytest.raises(TransactionLost, match="not read"):
+        steps.throw(DBAPIError("release savepoint", None, unread, connection_invalidated=True))
 
 
 def test_a_danger_is_named() -> None:
