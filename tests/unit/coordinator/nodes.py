@@ -25,6 +25,7 @@ class Noted(Watcher):
         self.told: list[str] = []
         self.failures: list[str] = []
         """The code of each heartbeat, adoption or return that failed."""
+        self.flush_failures: list[str] = []
         self.adopted_messages = 0
 
     def fenced(self, node: int, epoch: int, what: str) -> None:
@@ -36,6 +37,9 @@ class Noted(Watcher):
     def heartbeat_failed(self, code: str, what: str = "") -> None:
         self.told.append("heartbeat failed")
         self.failures.append(code)
+
+    def flush_failed(self, code: str, what: str = "") -> None:
+        self.flush_failures.append(f"{code} {what}")
 
     def adopted(self, messages: int) -> None:
         self.adopted_messages += messages

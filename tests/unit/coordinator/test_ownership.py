@@ -33,7 +33,7 @@ class Question:
         self.asked.set()
         await self.answer.wait()
         if self.lost:
-            raise StoreUnavailable
+            raise StoreUnavailable("it is away.")
         return await self._moved(known)
 
 
@@ -84,6 +84,15 @@ async def test_what_is_decided_here_by_then_is_delivered_here_once(
     await nodes.until_state("g", State.SUCCEEDED)
     await until(lambda: nodes.a.active == 0)
     assert nodes.a.destination.urls() == [IN]
+
+
+async def test_the_log_names_what_failed_when_the_store_does_not_answer(nodes: Nodes, question: Question) -> None:
+    question.lost = True
+    await nodes.a.prepare(message("g"))
+    await nodes.come_due()
+    question.answer.set()
+    await until(lambda: bool(nodes.a.watcher.flush_failures))
+    assert nodes.a.watcher.flush_failures == [f"TP-4009 it is away. {StoreUnavailable.remedy}"]
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -163,7 +172,7 @@ async def test_rows_are_driven_also_when_the_answer_of_their_adoption_is_lost(
         came = await adopt(limit, end_epochs=end_epochs)
         if came and not lost.is_set():
             lost.set()
-            raise StoreUnavailable
+            raise StoreUnavailable("it is away.")
         return came
 
     monkeypatch.setattr(nodes.b.store, "adopt", adopt_and_lose)

@@ -90,7 +90,7 @@ class Ownership:
     def _failed(self, cause: Exception, asked: list[tuple[ActiveMessage, int]]) -> None:
         error = as_store_error(cause)
         del self._waiting[: len(asked)]
-        self._observer.flush_failed(error.code)
+        self._observer.flush_failed(error.code, log_text(error))
         for active, _ in asked:
             active.calls -= 1
             self._later(active)

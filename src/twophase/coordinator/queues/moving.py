@@ -218,5 +218,5 @@ class Moving:
             try:
                 await self._store.wake(topics)
             except Exception as cause:  # noqa: BLE001 -- after every failure the owner looks by itself
-                self._observer.flush_failed(as_store_error(cause).code)
+                self._observer.flush_failed(as_store_error(cause).code, log_text(cause))
                 return
