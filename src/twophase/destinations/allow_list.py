@@ -67,9 +67,12 @@ class AllowList:
         """The most calls in progress, where an entry says so, by `scheme://host:port`."""
         self.is_plain = True
         """True when no entry adds anything to a call."""
+        of_prefix: dict[tuple[str, str], Listed] = {}
         for one in listed:
             key, path = _prefix(one.url)
             self._listed.setdefault(key, []).append((path.rstrip("/"), one))
+            if not _call_alike(one, of_prefix.setdefault((key, path.rstrip("/")), one)):
+                raise ValueError(f"{key}{path} has two entries with different key, signed_verdicts or headers")
             if one.trust != Trust() and self.trust.setdefault(key, one.trust) != one.trust:
                 raise ValueError(f"{key} has two entries with different ca, client_certificate or client_key")
             if one.in_flight and self.in_flight.setdefault(key, one.in_flight) != one.in_flight:
@@ -114,6 +117,11 @@ class AllowList:
             if not prefix or (not ambiguous and (path == prefix or path.startswith(f"{prefix}/"))):
                 return listed
         return None
+
+
+def _call_alike(one: Listed, other: Listed) -> bool:
+    """Return True when either of two entries of one address may apply to its calls."""
+    return (one.key, one.signed_verdicts, one.headers) == (other.key, other.signed_verdicts, other.headers)
 
 
 @functools.lru_cache(256)  # most calls carry the same headers

@@ -55,6 +55,7 @@ def test_every_setting_can_be_given_as_text() -> None:
         ({}, {"TWOPHASE_ACTIVE_MAX": "many"}, "TWOPHASE_ACTIVE_MAX"),
         ({"retry_first_ms": 10, "retry_cap_ms": 5}, {}, "retry_first_ms"),
         ({"check_back_first_ms": 10, "check_back_cap_ms": 5}, {}, "check_back_first_ms"),
+        ({"request_timeout_ms": 5_000, "request_timeout_max_ms": 4_999}, {}, "request_timeout_ms: is greater than"),
         ({"in_flight_max": 1}, {}, "in_flight_per_destination_max"),
         ({"queue_retention_bytes": -1}, {}, "queue_retention_bytes"),
         ({"queue_retention_bytes": 1_000_000, "retention_ms": 0}, {}, "queue_retention_bytes: retention_ms is 0"),
@@ -163,6 +164,14 @@ def test_destinations_come_from_the_file_or_as_json(tmp_path: Path) -> None:
             '[{"name":"b","url":"https://b/1","ca":"a"},{"name":"c","url":"https://b/2","ca":"b"}]',
             "https://b:443 has two entries with different ca",
         ),
+        (
+            '[{"name":"b","url":"http://b/in"},{"name":"c","url":"http://b/in/","headers":{"a":"1"}}]',
+            "http://b:80/in/ has two entries with different key, signed_verdicts or headers",
+        ),
+        (
+            '[{"name":"b","url":"http://b","headers":{"a":"1"}},{"name":"c","url":"http://B:80"}]',
+            "http://b:80 has two entries with different key, signed_verdicts or headers",
+        ),
         ('[{"name":"b","url":"b"}]', "destinations: 'b' has no scheme"),
         ('[{"name":"b","url":"http://b"},{"name":"b","url":"http://c"}]', "destinations: two entries have one name"),
     ],
@@ -170,6 +179,13 @@ def test_destinations_come_from_the_file_or_as_json(tmp_path: Path) -> None:
 def test_a_destination_that_cannot_be_one_is_refused(text: str, named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         load({}, {"TWOPHASE_DESTINATIONS": text})
+
+
+def test_entries_of_one_address_may_repeat_what_its_calls_carry() -> None:
+    text = (
+        '[{"name":"b","url":"http://b/in","headers":{"a":"1"}},{"name":"c","url":"http://b/in/","headers":{"a":"1"}}]'
+    )
+    assert len(load({}, {"TWOPHASE_DESTINATIONS": text}).destinations) == 2
 
 
 def test_the_secrets_of_a_destination_are_looked_up_and_shown_nowhere(
