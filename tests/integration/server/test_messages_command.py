@@ -132,7 +132,8 @@ async def test_one_message_is_shown(terminal: Terminal) -> None:
 async def test_a_stop_asks_before_and_reports_the_producers_answer(terminal: Terminal) -> None:
     await terminal.submit("order-1")
     told = await terminal.type("messages", "stop", "order-1", answer="n\n", code=1)
-    assert "Stop order-1, which is submitted: its transaction is committed" in told
+    effect = "its branches are no longer called, although its transaction is committed"
+    assert f"Stop order-1, which is submitted: {effect}?" in told
     assert told.endswith("Nothing is changed.\n")
     assert await terminal.server.state("order-1") == "submitted"
 
@@ -182,6 +183,28 @@ async def test_a_stop_without_the_producers_verdict_names_the_override(terminal:
     assert "without its verdict it fails, although it may have committed?" in told
     assert await terminal.server.state("order-3") == "failed"
     await terminal.type("messages", "redrive", "order-3", "--override", code=2)
+
+
+async def test_a_stop_of_what_has_no_check_address_names_neither_a_producer_nor_a_transaction(
+    terminal: Terminal,
+) -> None:
+    steps = [{"action": terminal.branch.url("/in")}, {"action": terminal.branch.url("/down")}]
+    plain = {"steps": steps, "payloads": ["{}", "{}"]}
+    await terminal.server.post("submit", gid="plain", **plain)
+    await terminal.until_told("plain", "Succeeded so far: 01.")
+    await terminal.server.post("prepare", gid="silent", **plain)
+
+    asked = [
+        await terminal.type("messages", "stop", *words, answer="n\n", code=1)
+        for words in (["plain"], ["silent"], ["silent", "--override"])
+    ]
+
+    effects = [
+        "Stop plain, which is submitted: the remaining branches are no longer called?",
+        "Stop silent, which is prepared: no producer can be asked, so nothing is stopped?",
+        "Stop silent, which is prepared: no producer can be asked, and it fails, although its transaction may have ",
+    ]
+    assert all(effect in told for effect, told in zip(effects, asked, strict=True)), asked
 
 
 async def test_everything_parked_is_redriven_after_a_confirmation(terminal: Terminal) -> None:

@@ -385,9 +385,14 @@ def _what_a_stop_does(message: ShownMessage) -> str:
             "to make it fail; its producer is asked first, and a message whose transaction committed is delivered; "
             "without its verdict only --override makes it fail"
         )
+    return f"to make it fail: {what_is_left_uncalled(message)}"
+
+
+def what_is_left_uncalled(message: ShownMessage) -> str:
+    """Return what a stop of a submitted message costs."""
     left = "the remaining branches" if any(one.done for one in message.branches) else "its branches"
     though = ", although its transaction is committed" if message.check_url else ""
-    return f"to make it fail: {left} are no longer called{though}"
+    return f"{left} are no longer called{though}"
 
 
 def _redirect(message: ShownMessage) -> str:

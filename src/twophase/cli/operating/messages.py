@@ -27,6 +27,7 @@ from twophase.cli.operating.acting import (
     several,
     state_in_words,
 )
+from twophase.cli.operating.explanation import what_is_left_uncalled
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -167,10 +168,13 @@ _WITHOUT_VERDICT: Final = {
     False: "without its verdict nothing is stopped",
     True: "without its verdict it fails, although it may have committed",
 }
-_SUBMITTED_EFFECT: Final = ": its transaction is committed, and would be delivered only in part"
+_WITHOUT_PRODUCER: Final = {
+    False: "no producer can be asked, so nothing is stopped",
+    True: "no producer can be asked, and it fails, although its transaction may have committed",
+}
 _STOP_ALL_EFFECT: Final = (
-    ": producers of prepared ones are asked first; the transactions of submitted ones are committed, and would be "
-    "delivered only in part"
+    ": producers of prepared ones are asked first; the remaining branches of submitted ones are no longer called, "
+    "although their transactions, if they have one, are committed"
 )
 
 
@@ -185,14 +189,12 @@ def stop(asked: Asked) -> None:
     if asked.everything and not asked.is_filtered:
         echo("stop --all: name a filter, such as --destination or --gid-prefix.", err=True)
         raise typer.Exit(2)
-    refused = 0
-    states = _states_of(api, asked.gids)
-    for gid in [gid for gid, state in states.items() if state not in UNFINISHED]:
-        state = states.pop(gid)
+    named = _named(api, asked.gids)
+    refused = len(set(asked.gids)) - len(named)
+    for gid in [gid for gid, one in named.items() if one.state not in UNFINISHED]:
         refused += 1
-        if state:
-            echo(f"{gid} has {state_in_words(state)}: it is final, and cannot be stopped.", err=True)
-    left = msgspec.structs.replace(asked, gids=list(states))
+        echo(f"{gid} has {state_in_words(named.pop(gid).state)}: it is final, and cannot be stopped.", err=True)
+    left = msgspec.structs.replace(asked, gids=list(named))
     if asked.gids and not left.gids:
         raise typer.Exit(EXIT_REFUSED)
     filters = asked.filters(parked=None, states=asked.states or sorted(UNFINISHED))
@@ -201,28 +203,34 @@ def stop(asked: Asked) -> None:
     only = msgspec.structs.replace(asked.request, prepared_only=True)
     bodies = dict.fromkeys(chosen, only) if asked.everything and asked.states == ["prepared"] else {}
     if asked.gids and not asked.yes:
-        bodies = {gid: only for gid in chosen if states[gid] == "prepared"}
+        bodies = {gid: only for gid in chosen if named[gid].state == "prepared"}
         for gid in chosen:
-            prepared = f": its producer is asked first; {_WITHOUT_VERDICT[asked.request.override]}"
-            effect = prepared if states[gid] == "prepared" else _SUBMITTED_EFFECT
-            confirm(f"Stop {gid}, which is {states[gid]}{effect}?")
+            effect = _effect_of_stop(named[gid], override=asked.request.override)
+            confirm(f"Stop {gid}, which is {named[gid].state}: {effect}?")
     _act(api, "stop", "stopped", chosen, asked, refused, bodies)
 
 
-def _states_of(api: Api, gids: list[str]) -> dict[str, str]:
-    """Return the state of each message; empty for an unknown one.
+def _named(api: Api, gids: list[str]) -> dict[str, ShownMessage]:
+    """Return the messages that there are.
 
-    Each unknown message has been reported.
+    Each unknown one has been reported.
     """
-    states: dict[str, str] = {}
+    found: dict[str, ShownMessage] = {}
     for gid in gids:
         try:
-            states[gid] = api.get(path_of("messages", gid), OneMessage).message.state
+            found[gid] = api.get(path_of("messages", gid), OneMessage).message
         except typer.Exit as refusal:
             if refusal.exit_code != EXIT_REFUSED:
                 raise
-            states[gid] = ""
-    return states
+    return found
+
+
+def _effect_of_stop(message: ShownMessage, *, override: bool) -> str:
+    if message.state == "prepared" and not message.check_url:
+        return _WITHOUT_PRODUCER[override]
+    if message.state == "prepared":
+        return f"its producer is asked first; {_WITHOUT_VERDICT[override]}"
+    return what_is_left_uncalled(message)
 
 
 _PARK_EXAMPLES: Final = """\b
