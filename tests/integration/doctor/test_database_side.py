@@ -117,6 +117,20 @@ def test_a_database_that_takes_no_writes_is_found(request: pytest.FixtureRequest
         assert of(bank)["writes"].level is Level.BAD
 
 
+@pytest.mark.postgres
+def test_a_role_without_rights_at_the_barrier_is_told_to_get_them(postgres_bank: Bank) -> None:
+    url = sqlalchemy.make_url(postgres_bank.url("psycopg"))
+    role = f"{url.database}_reader"
+    postgres_bank.query(f"create role {role} login password 'secret'")
+    try:
+        own = url.set(username=role, password="secret").render_as_string(hide_password=False)
+        finding = findings(own)["barrier"]
+    finally:
+        postgres_bank.query(f"drop role {role}")
+    assert (finding.level, "permission denied" in finding.found) == (Level.BAD, True)
+    assert "grant the role" in finding.remedy
+
+
 @pytest.fixture(scope="module")
 def pooled(postgres_server: PostgresServer) -> Iterator[PgBouncer]:
     """A pool in transaction mode."""

@@ -28,6 +28,7 @@ from twophase.core.errors import AutocommitRefused, TwophaseError
 
 LOCK_TIMEOUT_MS: Final = 3_000
 _REACH: Final = "Correct the URL, or start the database."
+_ALLOW: Final = "Correct what the database names; grant the role of the URL what it lacks."
 _BUSY: Final = "Another connection has held the write lock for long: run this again when the database is less busy."
 _TRANSACTIONS: Final = "Give the URL, or the pool behind it, a mode in which transactions of several statements work."
 _WRITABLE: Final = "Name the primary, not a standby; and let this role write: default_transaction_read_only = off."
@@ -141,7 +142,7 @@ class Database:
     def _refusal(self, what: str, error: Exception) -> Finding:
         if isinstance(error, TwophaseError):
             return Finding(Level.BAD, what, f"{error.code}: {error.message}", error.remedy)
-        return Finding(Level.BAD, what, why_refused(error, self._url), _REACH)
+        return Finding(Level.BAD, what, why_refused(error, self._url), _ALLOW)
 
 
 def _read_only(transaction: SyncTransaction) -> Iterator[Finding]:
