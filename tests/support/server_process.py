@@ -109,6 +109,12 @@ class ServerProcess:
             while await self.state(gid) != wanted:
                 await asyncio.sleep(0.02)
 
+    def stop_reading_errors(self) -> None:
+        """Let standard error have no reader any more."""
+        transport = self.process._transport.get_pipe_transport(2)  # type: ignore[attr-defined]
+        assert transport is not None
+        transport.close()
+
     async def ended(self) -> tuple[int, str]:
         """Wait for the end; return exit code (negative: the signal) and standard error."""
         async with asyncio.timeout(_STOP_S):

@@ -18,10 +18,10 @@ from typer.core import TyperCommand, TyperGroup
 
 from twophase.cli import plugins, process_list
 from twophase.cli.connection_options import with_connection_options
-from twophase.cli.console import drop_output, echo, flush_output, guard_streams
+from twophase.cli.console import echo, flush_output, guard_streams
 from twophase.cli.error_text import error_text
 from twophase.core.errors import TwophaseError
-from twophase.core.printable import OutputFailed
+from twophase.core.printable import OutputFailed, drop_output
 
 
 class LazyCommand(NamedTuple):

@@ -10,7 +10,6 @@ warnings and lines of libraries' loggers, passes the streams that `guard_streams
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from typing import IO, Any, TextIO, cast
@@ -47,19 +46,6 @@ def flush_output() -> None:
     stream = cast("TextIO | None", sys.stdout)
     if stream is not None:
         stream.flush()
-
-
-def drop_output() -> None:
-    """Drop what cannot be written.
-
-    Otherwise the interpreter would try it again at its end, print a traceback, and end with 120.
-    """
-    for stream in (cast("TextIO | None", sys.stdout), cast("TextIO | None", sys.stderr)):
-        if stream is not None:
-            try:
-                stream.flush()
-            except OSError:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def plain_console(*, stderr: bool = False, width: int | None = None) -> Console:

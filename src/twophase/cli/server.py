@@ -13,6 +13,7 @@ import typer
 from twophase.cli.console import echo
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import ConfigurationError
+from twophase.core.printable import drop_output
 from twophase.core.shell import argument
 from twophase.server.app import EXIT_CONFIGURATION, run
 from twophase.server.setting_sources import CONFIG_VARIABLE, load
@@ -104,7 +105,9 @@ def server(
             f"warning: {config} holds a password, and every user of this machine may read it: chmod 600 {name}",
             err=True,
         )
-    sys.exit(run(settings) if settings.workers == 1 else supervise(settings))
+    code = run(settings) if settings.workers == 1 else supervise(settings)
+    drop_output()  # of log lines that could not be written
+    sys.exit(code)
 
 
 def _shows_a_password(config: Path) -> bool:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import sys
 from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 
 def printable(text: str, *, kept: str = "\n\t") -> str:
@@ -102,3 +104,16 @@ def unfiltered(stream: TextIO) -> TextIO:
     """Return the stream behind a `PrintableStream`, or the stream itself."""
     behind: TextIO = getattr(stream, "unfiltered", stream)
     return behind
+
+
+def drop_output() -> None:
+    """Drop what cannot be written.
+
+    Otherwise the interpreter would try it again at its end, print a traceback, and end with 120.
+    """
+    for stream in (cast("TextIO | None", sys.stdout), cast("TextIO | None", sys.stderr)):
+        if stream is not None:
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

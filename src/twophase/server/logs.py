@@ -5,17 +5,18 @@ unless a setting says otherwise, each is a line of text.
 
 An outage repeats the same line thousands of times a second, and a disk full of logs is a second outage. So the number
 of lines of an event is bounded within a window, about each target and about all of them; the first line after it says
-how many were left out.
+how many were left out. A line that cannot be written is dropped.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import sys
 import time
 from collections.abc import Callable, MutableMapping
-from typing import Any, Final, TextIO
+from typing import Any, Final, TextIO, cast
 
 import msgspec
 import structlog
@@ -185,12 +186,31 @@ def configure(level: str, stream: TextIO | None = None, log_format: str = "auto"
             *ending,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=structlog.WriteLoggerFactory(out),  # a line is one write: workers share the stream
+        # A line is one write: workers share the stream.
+        logger_factory=structlog.WriteLoggerFactory(cast("TextIO", _Droppable(out))),
         cache_logger_on_first_use=False,
     )
     root = logging.getLogger()
     root.handlers[:] = [_Forward()]
     root.setLevel(level.upper())
+
+
+class _Droppable:
+    """A stream that drops the lines that the one behind it does not take.
+
+    A full disk, or a reader that has gone, costs lines and nothing else: they are written amid the steps of a delivery.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
 
 class _Forward(logging.Handler):

@@ -165,3 +165,15 @@ async def test_a_fenced_server_whose_threads_hang_ends_within_its_drain_limit_an
     assert code == EXIT_OVERDUE
     assert "TP-4006" in errors
     assert "the server did not end in time, and is ended" in errors
+
+
+async def test_a_log_without_a_reader_stops_no_message_and_not_the_end(tmp_path: Path) -> None:
+    quick = ("--set", "retry_first_ms=20", "--set", "retry_cap_ms=40")
+    async with branch_service() as branch, serving(tmp_path, *quick) as server:
+        branch.answers["/in"] = 500
+        server.stop_reading_errors()
+        await server.post("submit", gid="g", steps=[{"action": branch.url("/in")}], payloads=["{}"])
+        await branch.until_called("/in", "g", times=3)
+        branch.answers["/in"] = 200
+        await server.until_state("g", "succeed")
+        assert (await server.terminate())[0] == EXIT_CLEAN

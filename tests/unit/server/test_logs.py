@@ -10,7 +10,8 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import structlog
@@ -78,6 +79,16 @@ def test_a_line_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
         logging.getLogger("library").warning("words")
     assert len(written_texts) == 2
     assert all(text.endswith("}\n") for text in written_texts)
+
+
+def test_a_line_that_cannot_be_written_is_dropped() -> None:
+    """A full disk fails in `flush`, behind the buffer."""
+    full = Path("/dev/full").open("w", encoding="utf-8")  # noqa: SIM115 -- its close fails
+    with logging_to(cast("io.StringIO", full)):
+        structlog.get_logger().info("ready")
+        structlog.get_logger().info("x" * io.DEFAULT_BUFFER_SIZE)
+    with pytest.raises(OSError, match="No space"):
+        full.close()
 
 
 def test_lines_below_the_level_are_not_written(lines: io.StringIO) -> None:
