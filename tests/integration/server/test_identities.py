@@ -284,8 +284,11 @@ async def test_payloads_and_header_values_need_a_scope_and_some_are_hidden_from_
 
 
 @pytest.mark.parametrize("with_tokens", [True, False], ids=["tokens", "anonymous"])
-async def test_the_headers_that_an_operator_names_are_shown_to_nobody(tmp_path: Path, with_tokens: bool) -> None:
-    settings: dict[str, Any] = {"hidden_headers": "X-Secret, tenant"}
+@pytest.mark.parametrize("between", [", ", "; ", " "])
+async def test_the_headers_that_an_operator_names_are_shown_to_nobody(
+    tmp_path: Path, with_tokens: bool, between: str
+) -> None:
+    settings: dict[str, Any] = {"hidden_headers": f"X-Secret{between}tenant"}
     if with_tokens:
         write(tmp_path, "produce", [Scope.PRODUCE])
         settings["tokens"] = write(tmp_path, "reader", [Scope.OBSERVE, Scope.PAYLOAD, Scope.OPERATE])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import unquote_plus
@@ -14,6 +15,7 @@ from twophase.stores.rows import Attempt, AttemptKind
 
 HIDDEN_HEADERS: Final = ("authorization", "cookie", "x-api-key", "proxy-authorization")
 MASK: Final = "***"
+_BETWEEN: Final = re.compile(r"[;\s]+")
 _CALLS: Final = frozenset({AttemptKind.BRANCH, AttemptKind.CHECK_BACK})
 
 
@@ -66,7 +68,11 @@ EVERYTHING: Final = Sight()
 def hidden_headers(text: str) -> frozenset[str]:
     """Return the header names in a setting's text, which separates them by commas.
 
-    >>> sorted(hidden_headers("Cookie, x-api-key,"))
-    ['cookie', 'x-api-key']
+    Where spaces or semicolons separate them, each is hidden too: a missing comma must show no secret. The name of a
+    property may contain both.
+
+    >>> sorted(hidden_headers("Cookie, x-api-key,")), sorted(hidden_headers("cookie; tenant"))
+    (['cookie', 'x-api-key'], ['cookie', 'cookie; tenant', 'tenant'])
     """
-    return frozenset(name.strip().lower() for name in text.split(",") if name.strip())
+    names = [name.strip() for name in text.lower().split(",")]
+    return frozenset([*names, *(word for name in names for word in _BETWEEN.split(name))]) - {""}
