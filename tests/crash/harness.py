@@ -20,8 +20,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import make_url
-
 from examples.banks import processes, schema
 from tests.crash.checker import Acknowledged, Findings, check, live, rows
 from twophase.barrier.installing import install
@@ -206,8 +204,3 @@ def build(folder: Path, database_a: str, database_b: str, planted: dict[str, str
         if planted and service.name in planted:
             service.run_through([sys.executable, "-m", "tests.crash.planted", planted[service.name]])
     return Harness(folder, database_a, database_b, coordinator, bank_a, bank_b)
-
-
-def redacted(url: str) -> str:
-    """Return the URL without its password, for messages."""
-    return make_url(url).render_as_string(hide_password=True)

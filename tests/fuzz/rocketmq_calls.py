@@ -29,10 +29,6 @@ from twophase.rocketmq_wire.descriptors import SERVICE, kind
 _ANSWER_S: Final = 60.0
 _CUT_S: Final = 1.0
 STREAMS: Final = ("ReceiveMessage", "Telemetry")
-UNARY: Final = (
-    *("QueryRoute", "Heartbeat", "SendMessage", "QueryAssignment", "AckMessage", "ForwardMessageToDeadLetterQueue"),
-    *("EndTransaction", "NotifyClientTermination", "ChangeInvisibleDuration", "RecallMessage"),
-)
 _ALLOWED: Final = frozenset({grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED})
 _OPENING: Final = http2.head(f"/{SERVICE}/SendMessage", "fuzz")
 _GREETINGS: Final = (

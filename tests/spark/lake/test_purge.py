@@ -50,8 +50,6 @@ from twophase_spark.lake.purging import Purged, PurgeSettings, _Purge, purge
 pytestmark = pytest.mark.spark
 HOUR_MS = 3_600_000
 NOW_MS = BORN_MS + DAY_MS + SETTLING_MS
-BEFORE_MS = BORN_MS + DAY_MS
-"""A message that ended before this time is in the lake after a run at NOW_MS."""
 
 
 @pytest.fixture(autouse=True)

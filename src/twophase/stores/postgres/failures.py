@@ -27,9 +27,8 @@ from twophase.core.errors import (
 FORGOTTEN: Final = "TP015"
 """Raised by `flush.sql`: a new gid is older than history, and nothing was written."""
 
-Failure = PostgresError | InterfaceError | OSError | TimeoutError
-"""The errors that the driver raises."""
 FAILURES: Final = (PostgresError, InterfaceError, OSError, TimeoutError)
+"""The errors that the driver raises."""
 DRIVER_LOST: Final = (RuntimeError, InternalClientError)
 """The errors of a driver that does not know yet that its connection is lost.
 

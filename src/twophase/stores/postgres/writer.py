@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -30,7 +30,6 @@ from twophase.stores.postgres.reconnecting import Deadline, ReconnectingConnecti
 from twophase.stores.queue_rows import Append, Progress
 from twophase.stores.rows import Attempt
 
-T = TypeVar("T")
 Indexed = Sequence[tuple[int, Item]]
 
 _BEATEN_MAX: Final = 20
