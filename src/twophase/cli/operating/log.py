@@ -21,7 +21,7 @@ from twophase.cli.operating.http_api import (
     path_of,
     print_json,
 )
-from twophase.cli.operating.message_filters import milliseconds_of
+from twophase.cli.operating.message_filters import TIME_HELP, milliseconds_in
 from twophase.core.audit_chain import CHAIN_ROWS_MAX, Broken, ChainCheck, ShownAuditLog, ShownChain
 from twophase.core.audit_log import AuditRow
 
@@ -33,7 +33,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_TIME: Final = "A time such as 2026-01-31T12:00 (UTC unless it says), or how long ago: 90s, 10m, 2h, 7d."
 _HEAD: Final = re.compile(r"(\d{1,18}):([0-9a-f]{64})")
 _PROGRESS_ROWS: Final = 10_000
 _LIMIT_MAX: Final = 10_000
@@ -66,14 +65,14 @@ def list_rows(
     gid: Annotated[str, typer.Option(help="Only acts on this gid, topic, route or token.")] = "",
     who: Annotated[str, typer.Option(help="Only acts with this token or certificate.")] = "",
     act: Annotated[str, typer.Option(help="Only this act, such as stop, redirect, subscribe or refused.")] = "",
-    since: Annotated[str, typer.Option(metavar="WHEN", help=_TIME)] = "",
+    since: Annotated[str, typer.Option(metavar="WHEN", help=TIME_HELP)] = "",
     limit: Annotated[int, typer.Option(min=1, max=_LIMIT_MAX, help="Most rows to show.")] = 100,
     *,
     json: JsonOption = False,
 ) -> None:
     """List acts, the newest first: when, who, what, and the states before and after."""
     api, rows, position = Api(server), list[AuditRow](), 0
-    filters = {"gid": gid, "who": who, "act": act, "since": _milliseconds(since)}
+    filters = {"gid": gid, "who": who, "act": act, "since": milliseconds_in("--since", since)}
     while True:
         query = {name: value for name, value in filters.items() if value}
         query |= {"position": str(position), "limit": str(min(limit - len(rows), CHAIN_ROWS_MAX))}
@@ -149,16 +148,6 @@ def lines_of(row: AuditRow, now_ms: int) -> Iterable[str]:
         yield f"{margin}{row.before or 'nothing'} -> {row.after or 'nothing'}"
     if row.reason:
         yield f"{margin}{row.reason}"
-
-
-def _milliseconds(since: str) -> str:
-    if not since:
-        return ""
-    try:
-        return str(max(0, milliseconds_of(since, time.time())))
-    except (ValueError, OverflowError):
-        echo(f"--since: {since!r} is no time. {_TIME}", err=True)
-        raise typer.Exit(2) from None
 
 
 def _head(since: str) -> tuple[int, str] | None:
