@@ -16,12 +16,12 @@ from twophase.coordinator.state.active_set import ActiveSet, held_bytes
 from twophase.coordinator.state.machine import StateMachine
 from twophase.coordinator.store_faults import as_store_error
 from twophase.coordinator.topics import Topics
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.audit_log import Actor
 from twophase.core.errors import InvalidRequest, Overloaded, ShuttingDown, StoreFenced, TwophaseError
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.queue_message import QUEUE_PREFIX
-from twophase.core.topic import TOPIC_PREFIX
 
 
 class QueueTopics(Protocol):

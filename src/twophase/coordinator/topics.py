@@ -19,11 +19,12 @@ import msgspec
 from twophase.coordinator.background import Background, rest
 from twophase.coordinator.observer import Observer
 from twophase.coordinator.store_faults import as_store_error, log_text
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import InvalidRequest, StoreUnavailable, TopicNotFound
 from twophase.core.headers import why_no_metadata
 from twophase.core.limits import CALLS_MAX, require
 from twophase.core.message import Branch, Message, scheme_of
-from twophase.core.topic import TOPIC_PREFIX, topic_in
+from twophase.core.topic import topic_in
 from twophase.stores.base import Store
 from twophase.stores.rows import Topics as AllTopics
 

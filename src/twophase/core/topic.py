@@ -14,12 +14,11 @@ from typing import Final
 
 import msgspec
 
-from twophase.core import address
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import InvalidRequest
 from twophase.core.limits import TOPIC_BYTES_MAX, require
 from twophase.core.message import Branch
 
-TOPIC_PREFIX: Final = address.TOPIC_PREFIX
 _PREFIX_CHARACTERS: Final = len(TOPIC_PREFIX)
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff]")
 

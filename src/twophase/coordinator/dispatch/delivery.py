@@ -29,10 +29,11 @@ from twophase.coordinator.state.appends import appends_of
 from twophase.coordinator.state.machine import ATTEMPTS_USED_UP, StateMachine
 from twophase.coordinator.topics import Topics
 from twophase.core import failpoint
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import NotYetDelivered
 from twophase.core.headers import without_reserved
 from twophase.core.lifecycle import Event, State
-from twophase.core.topic import TOPIC_PREFIX, late_id
+from twophase.core.topic import late_id
 from twophase.core.verdict import BranchResult, interpret_branch
 from twophase.destinations.base import Answer, Call
 from twophase.stores.rows import Attempt, AttemptKind

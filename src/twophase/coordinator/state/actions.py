@@ -16,13 +16,14 @@ from twophase.coordinator.state.appends import all_done, appends_of, is_delayed
 from twophase.coordinator.state.context import Context
 from twophase.coordinator.state.merging import merge
 from twophase.core import failpoint
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.errors import InvalidRequest, QuotaExceeded, StateConflict, StoreUnavailable, TwophaseError
 from twophase.core.lifecycle import Action, Event, State
 from twophase.core.message import Message, encode, may_be_called_early
 from twophase.core.options import Durability
 from twophase.core.queue_message import NOT_TO_BOTH, QUEUE_PREFIX, is_to_both
 from twophase.core.redirect import redirect
-from twophase.core.topic import TOPIC_PREFIX, fans_out
+from twophase.core.topic import fans_out
 from twophase.stores.batch import Complete, Decide, DecideEarly, Finish, Insert, Item, Park, Redirect, Reschedule
 from twophase.stores.rows import Attempt, AttemptKind, DecidedBy
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.core.address import refused_address, why_reserved
+from twophase.core.address import TOPIC_PREFIX, refused_address, why_reserved
 from twophase.core.errors import InvalidRequest, LimitExceeded, UnsupportedType
 from twophase.core.gid import validate_gid
 from twophase.core.headers import why_no_metadata
@@ -29,7 +29,7 @@ from twophase.core.queue_message import (
     is_to_both,
 )
 from twophase.core.redirect import CHECK_BACK_ID, Move
-from twophase.core.topic import TOPIC_PREFIX, expansion_of, topic_in, validate_topic
+from twophase.core.topic import expansion_of, topic_in, validate_topic
 from twophase.destinations.jsonrpc import why_no_params
 from twophase.http_client.turns import BETWEEN_LONG, LONG_BYTES, Turns
 from twophase.server.codecs.options import options_of, usual_options

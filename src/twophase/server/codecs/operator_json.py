@@ -8,10 +8,11 @@ from collections.abc import Callable
 import msgspec
 
 from twophase.coordinator.view import MessageView
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.lifecycle import State
 from twophase.core.message import Message
 from twophase.core.operating import ShownAttempt, ShownBranch, ShownMessage
-from twophase.core.topic import TOPIC_PREFIX, subscriber_ids
+from twophase.core.topic import subscriber_ids
 from twophase.server.codecs.encode import WIRE_STATES
 from twophase.server.codecs.sight import EVERYTHING, Sight
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.queue_message import QUEUE_PREFIX
-from twophase.core.topic import TOPIC_PREFIX
 from twophase_spark.rules.scope import ProducerScope, Scope
 
 _BRANCHES_TYPE = "array<struct<branch_id:string,url:string>>"

@@ -11,9 +11,9 @@ import msgspec
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentation calls it so
 
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.gid import RANDOM_BYTES, make_gid
 from twophase.core.lifecycle import State
-from twophase.core.topic import TOPIC_PREFIX
 from twophase_spark.rules.addresses import belongs, branches_of, is_named, is_served, of_calls, served_branches
 from twophase_spark.rules.facts import IN_PART
 from twophase_spark.rules.scope import Scope

@@ -13,14 +13,14 @@ from typing import Annotated, Final
 import msgspec
 
 from twophase.client.transport.sync import address_of
-from twophase.core.address import why_reserved
+from twophase.core.address import TOPIC_PREFIX, why_reserved
 from twophase.core.credentials import is_reference
 from twophase.core.errors import ConfigurationError
 from twophase.core.headers import why_no_header
 from twophase.core.limits import DELAY_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX, Limit
 from twophase.core.many import MESSAGES_MAX
 from twophase.core.options import DURABILITIES, Durability
-from twophase.core.topic import TOPIC_PREFIX, validate_topic
+from twophase.core.topic import validate_topic
 from twophase_spark.option_table import Option, Read, one_of, require_fitting, table_of, values_of, whole
 from twophase_spark.sink.database import checked_reference
 from twophase_spark.sink.secret import require_no_secret_header, require_no_secret_in
