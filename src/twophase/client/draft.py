@@ -13,11 +13,10 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_never
-from urllib.parse import quote
 
 from twophase.client.payload import payload_bytes
 from twophase.core import limits
-from twophase.core.address import IDENTITY_PARAMETER, shown_address, why_no_scheme, why_reserved
+from twophase.core.address import shown_address, why_no_scheme, why_reserved, with_identity
 from twophase.core.errors import InvalidRequest, MessageUsedTwice
 from twophase.core.headers import why_no_header
 from twophase.core.limits import require
@@ -211,10 +210,7 @@ def check_url_with(identity: str, check_url: str) -> str:
     >>> check_url_with("7f", "http://bank-a/check?tenant=1")
     'http://bank-a/check?tenant=1&barrier=7f'
     """
-    address, hash_sign, fragment = check_url.partition("#")
-    joint = "&" if "?" in address else "?"
-    url = f"{address}{joint}{IDENTITY_PARAMETER}={quote(identity, safe='')}{hash_sign}{fragment}"
-    return checked_url("check", url, identities_max=1)
+    return checked_url("check", with_identity(check_url, identity), identities_max=1)
 
 
 _OPEN_PROGRESSES = frozenset({Progress.PREPARED, Progress.IN_TRANSACTION})

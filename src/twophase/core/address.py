@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote_plus
+from urllib.parse import quote, unquote_plus
 
 from twophase.core.credentials import without_credentials
 from twophase.core.errors import DestinationRefused, InvalidRequest
@@ -115,6 +115,17 @@ def with_scheme(text: str) -> str:
     misspelled = _MISSPELLED_SCHEME.match(text)
     scheme = misspelled[1].lower() if misspelled else "http"
     return f"{scheme}://{text[misspelled.end() if misspelled else 0 :].removeprefix(_HIDDEN_LOGIN)}"
+
+
+def with_identity(check_url: str, identity: str) -> str:
+    """Return a check address that names the database it asks (rule 6).
+
+    >>> with_identity("http://a/check?tenant=1#top", "7f")
+    'http://a/check?tenant=1&barrier=7f#top'
+    """
+    address, hash_sign, fragment = check_url.partition("#")
+    joint = "&" if "?" in address else "?"
+    return f"{address}{joint}{IDENTITY_PARAMETER}={quote(identity, safe='')}{hash_sign}{fragment}"
 
 
 def parameters_of(url: str) -> list[str]:

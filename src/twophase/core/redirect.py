@@ -11,11 +11,10 @@ database, unless the new address itself names another.
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import quote
 
 import msgspec
 
-from twophase.core.address import IDENTITY_PARAMETER, TOPIC_PREFIX
+from twophase.core.address import TOPIC_PREFIX, with_identity
 from twophase.core.errors import InvalidRequest, StateConflict
 from twophase.core.message import Branch, Message, databases_asked
 from twophase.core.queue_message import ANSWERS_NO_CHECK, QUEUE_PREFIX
@@ -160,9 +159,7 @@ def _asking_as(before: str, after: str) -> str:
     named = databases_asked(before)
     if not named or databases_asked(after):
         return after
-    address, hash_sign, fragment = after.partition("#")
-    joint = "&" if "?" in address else "?"
-    return f"{address}{joint}{IDENTITY_PARAMETER}={quote(named[0], safe='')}{hash_sign}{fragment}"
+    return with_identity(after, named[0])
 
 
 def _replaced(url: str, redirection: Redirection) -> str:
