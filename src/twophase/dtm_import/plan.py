@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from twophase.core.address import TOPIC_PREFIX
 from twophase.core.limits import REQUEST_TIMEOUT_MS_MAX, RETRY_INTERVAL_MS_MAX, TIMEOUT_TO_FAIL_MS_MAX
 from twophase.core.takeover import TakenBranch, TakenMessage, TakenState
 from twophase.dtm_import.found import Found, FoundBranch, Topic
@@ -33,7 +34,6 @@ FUTURE_MS: Final = 5 * 60_000
 
 A later time was written by another clock, or in another time zone than it is read by.
 """
-TOPIC: Final = "topic://"
 
 _BRANCH_ID: Final = re.compile(r"(\d{2,})(?:-(\d{2,}))?")
 _LIVE: Final = frozenset(TakenState)
@@ -190,7 +190,7 @@ def _branch(calls: dict[int, FoundBranch], step_url: str | None, topics: Sequenc
         url = step_url or only.url
         if _DONE[only.status]:
             return TakenBranch(url, only.payload, ("",))
-        is_subscriber = url.startswith(TOPIC) or (step_url is None and url)
+        is_subscriber = url.startswith(TOPIC_PREFIX) or (step_url is None and url)
         return TakenBranch(url, only.payload, (only.url,) if is_subscriber else None)
     if sorted(calls) != list(range(1, len(calls) + 1)) or len(calls) == 1:
         raise _Unreadable("not all of its branches are in dtm's store", _LOOK)
@@ -212,7 +212,7 @@ def _topic_of(urls: Sequence[str], topics: Sequence[Topic]) -> str:
         for topic in topics
         if topic.subscribers is not None and [each.url for each in topic.subscribers] == urls
     ]
-    return f"{TOPIC}{names[0]}" if len(names) == 1 else TOPIC
+    return f"{TOPIC_PREFIX}{names[0]}" if len(names) == 1 else TOPIC_PREFIX
 
 
 def _headers(found: Found, options: _Options | None) -> dict[str, str]:

@@ -12,17 +12,17 @@ import msgspec
 
 from twophase.cli.operating.explanation import Explanation, Remedy, clock
 from twophase.core.operating import ShownMessage
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.core.queue_operating import SENT_AGAIN, QueueSituation, ShownHalf, ShownPlace, ShownWait
 from twophase.core.shell import argument
 
-_QUEUE: Final = "queue://"
 _PRODUCER: Final = "producer://"
 _DECIDES: Final = "A commit or a rollback of its producer decides it at any time."
 
 
 def concerns_queues(message: ShownMessage) -> bool:
     """Return True for a message that goes to a queue, or a half message."""
-    return message.check_url.startswith(_PRODUCER) or any(one.url.startswith(_QUEUE) for one in message.branches)
+    return message.check_url.startswith(_PRODUCER) or any(one.url.startswith(QUEUE_PREFIX) for one in message.branches)
 
 
 def with_queues(explanation: Explanation, message: ShownMessage, situation: QueueSituation) -> Explanation:

@@ -12,6 +12,7 @@ from twophase.cli.operating.acting import ByOption, YesOption, confirm, me
 from twophase.cli.operating.explanation import span
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
 from twophase.cli.operating.plain_table import print_table
+from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.core.queue_operating import (
     Defined,
     DefineGroup,
@@ -35,7 +36,6 @@ app = typer.Typer(
 NameArgument = Annotated[str, typer.Argument(help="The topic's name; with a namespace, namespace/topic.")]
 WhyOption = Annotated[str, typer.Option("--reason", help="Why you do it; recorded in the audit log.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")]
-_PREFIX: Final = "queue://"
 
 _LIST_EXAMPLES: Final = """\b
 Examples:
@@ -291,4 +291,4 @@ def _name(name: str) -> str:
     >>> _name("queue://shop/orders"), _name("orders")
     ('shop/orders', 'orders')
     """
-    return name.removeprefix(_PREFIX)
+    return name.removeprefix(QUEUE_PREFIX)

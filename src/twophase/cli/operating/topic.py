@@ -10,6 +10,7 @@ import typer
 from twophase.cli.console import echo
 from twophase.cli.operating.http_api import DEFAULT_SERVER, Api, JsonOption, ServerOption, path_of, print_json
 from twophase.cli.operating.plain_table import print_table
+from twophase.core.address import TOPIC_PREFIX
 
 app = typer.Typer(
     name="topic",
@@ -21,7 +22,6 @@ app = typer.Typer(
 
 NameArgument = Annotated[str, typer.Argument(help="The topic's name, without topic://.")]
 UrlArgument = Annotated[str, typer.Argument(help="The subscriber's address.")]
-_PREFIX: Final = "topic://"
 
 
 class Subscriber(msgspec.Struct):
@@ -161,7 +161,7 @@ def _name(name: str) -> str:
     >>> _name("topic://rates"), _name("rates")
     ('rates', 'rates')
     """
-    return name.removeprefix(_PREFIX)
+    return name.removeprefix(TOPIC_PREFIX)
 
 
 def _print_changed(api: Api, name: str, json: bool, text: str) -> None:  # noqa: FBT001 -- the command's option

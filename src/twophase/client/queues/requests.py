@@ -23,6 +23,7 @@ import msgspec
 from twophase.client.channel import speaks_grpc
 from twophase.client.queues.following import HOPS_MAX, Nodes, Topic, topic_in
 from twophase.client.sync import SURROUNDINGS
+from twophase.client.transport.exchange import GONE, LATER
 from twophase.client.transport.sync import address_of, failure_of
 from twophase.client.transport.wire import (
     Disconnected,
@@ -37,7 +38,6 @@ from twophase.core.errors import (
     ConfigurationError,
     CoordinatorUnreachable,
     QueuesElsewhere,
-    ShuttingDown,
     TlsFailed,
     TwophaseError,
 )
@@ -52,10 +52,8 @@ T = TypeVar("T")
 
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 """More than the base64 of 4 MiB and the addresses of 32 messages."""
-_LATER: Final = frozenset({429, 502, 503, 504})
 _TOPICS_OWN: Final = frozenset({200, 400, 409, 429})
 """Answers that say nothing against the node which gave them."""
-_GONE: Final = (ShuttingDown, CoordinatorUnreachable)
 _HOST_CHARACTERS_MAX: Final = 128
 _encode = msgspec.json.Encoder().encode
 
@@ -135,10 +133,10 @@ class QueueRequests:
                 if answered.status == 200:
                     return _read(what, answered, answer)
                 failure = refusal_of(what, answered)
-                if answered.status not in _LATER:
+                if answered.status not in LATER:
                     raise failure
                 asked_ms = pause_asked_ms(answered)
-                gone = isinstance(failure, _GONE)
+                gone = isinstance(failure, GONE)
             except NotTrusted as error:
                 raise TlsFailed(f"{what} was not sent: {error}.", remedy=error.remedy or None) from error.__cause__
             except TransportFailure as error:

@@ -35,12 +35,12 @@ from twophase.core.many import is_later
 from twophase.core.message import Message
 from twophase.core.schedule import DEFAULT_REQUEST_TIMEOUT_MS, Schedule
 
-_LATER = frozenset({429, 502, 503, 504})
+LATER = frozenset({429, 502, 503, 504})
 """Statuses that say to come again, of a coordinator or of a proxy before it."""
 _UNKNOWN_PATH = frozenset({404, 405})
 _TOGETHER = {Operation.PREPARE: Operation.PREPARE_MANY, Operation.SUBMIT: Operation.SUBMIT_MANY}
-_GONE = (ShuttingDown, CoordinatorUnreachable)
-"""Errors of `_LATER` that mean no coordinator is at work.
+GONE = (ShuttingDown, CoordinatorUnreachable)
+"""Errors of `LATER` that mean no coordinator is at work.
 
 A coordinator stops, or a proxy has none behind it.
 """
@@ -129,11 +129,11 @@ def exchange(
         cause: BaseException | None = None
         try:
             answer = yield Send(operation, body, min(timeout_ms, left_ms))
-            if answer.status not in _LATER:
+            if answer.status not in LATER:
                 return read_answer(operation, message.gid, answer)
             asked_ms = pause_asked_ms(answer)
             failure = _refusal(operation, message.gid, answer)
-            gone = isinstance(failure, _GONE)
+            gone = isinstance(failure, GONE)
             is_sent = True
         except NotTrusted as error:
             failed = _tls_failed(error, operation, message.gid, is_sent=is_sent)
@@ -187,10 +187,8 @@ def exchange_many(
                 )
             asked_ms = pause_asked_ms(answer)
             errors = read_many(operation, left, answer)
-            again = {
-                gid for gid, error in errors.items() if answer.status in _LATER or (error and is_later(error.code))
-            }
-            gone = any(isinstance(errors[gid], _GONE) for gid in again)
+            again = {gid for gid, error in errors.items() if answer.status in LATER or (error and is_later(error.code))}
+            gone = any(isinstance(errors[gid], GONE) for gid in again)
             is_sent = True
         except NotTrusted as error:
             return ended | {gid: _tls_failed(error, operation, gid, is_sent=is_sent) for gid in left}
@@ -238,7 +236,7 @@ def _tls_failed(error: NotTrusted, operation: Operation, gid: str, *, is_sent: b
 
 
 def _refusal(operation: Operation, gid: str, answer: HttpAnswer) -> TwophaseError:
-    """The error that an answer of `_LATER` stands for."""
+    """The error that an answer of `LATER` stands for."""
     try:
         read_answer(operation, gid, answer)
     except TwophaseError as error:

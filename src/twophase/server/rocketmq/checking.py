@@ -11,6 +11,7 @@ from typing import Final
 
 from twophase.coordinator.queues import Delivered, Question
 from twophase.core.limits import BODY_BYTES_MAX, DELAY_MS_MAX
+from twophase.core.queue_api import CHECK_AFTER_MS_MAX
 from twophase.core.queue_message import DEAD_LETTERS, QueueMessage
 from twophase.rocketmq_wire.codes import Code, DigestType, Encoding, MessageType
 from twophase.rocketmq_wire.values import Delivery, Digest, Resource, WireMessage
@@ -20,7 +21,6 @@ BODY_MAX: Final = BODY_BYTES_MAX.value
 PROPERTIES_MAX: Final = 128
 PROPERTY_BYTES_MAX: Final = 16 * 1024
 GROUP_BYTES_MAX: Final = 64
-CHECK_AFTER_MS_MAX: Final = 3600 * 1000
 _TOPICS_MAX: Final = 1024
 """Topics whose names are not looked at again."""
 _UTF8_BYTES_MAX: Final = 4

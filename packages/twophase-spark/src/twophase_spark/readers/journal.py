@@ -13,13 +13,13 @@ from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 
+from twophase.core.address import IDENTITY_PARAMETER
 from twophase.core.errors import InvalidRequest
 from twophase.core.message import Branch, Message
 from twophase.core.queue_message import QUEUE_PREFIX, message_of
 from twophase_spark.readers.bodies import calls_of, decoded
 from twophase_spark.schemas import JOURNAL
 
-IDENTITY_PARAMETER = "barrier"
 STORED = ("gid", "state", "created_ms", "decided_ms", "finished_ms", "decided_by", "reason", "attempts", "parked")
 """Columns before the entries and the body in a row, in this order."""
 _QUEUE = QUEUE_PREFIX.encode()

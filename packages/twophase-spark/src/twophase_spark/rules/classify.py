@@ -41,8 +41,8 @@ _LATE_ID = "^([0-9]{2})-[0-9a-f]{16}$"
 _BIRTH_CHARACTERS = 12
 _SEEN = ("barriers", "ledger")
 """The sides with the rows that count."""
-_STAGED = "staged_"
-_EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
+STAGED = "staged_"
+EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _PLACES_TYPE = "array<int>"
 FUTURE_MS = 3_600_000
 """Bound on a birth after the audit's beginning; a later one has a wrong clock.
@@ -103,14 +103,14 @@ def classify(facts: DataFrame, scope: Scope) -> DataFrame:
     made = msgspec.structs.asdict(columns_of(scope))
     # Columns of their own first: else every condition would carry a copy of its parts, and Spark would spend more time
     # on planning than on a small audit.
-    staged = facts.withColumns({_STAGED + name: column for name, column in made.items()})
-    columns = Columns(**{name: F.col(_STAGED + name) for name in made})
+    staged = facts.withColumns({STAGED + name: column for name, column in made.items()})
+    columns = Columns(**{name: F.col(STAGED + name) for name in made})
     unknown = staged.withColumn("unknown", _names_where(_unknown(columns, scope)))
     conditions = _conditions(columns, scope) | {Flag.UNCHECKED: F.size("unknown") > 0}
     flagged = unknown.withColumn("flags", _names_where({flag.value: conditions[flag] for flag in Flag}))
     violations = F.array(*[F.lit(flag.value) for flag in VIOLATIONS])
     judged = flagged.withColumn("violation", F.arrays_overlap("flags", violations))
-    return judged.drop(*[_STAGED + name for name in made])
+    return judged.drop(*[STAGED + name for name in made])
 
 
 def _conditions(c: Columns, scope: Scope) -> dict[Flag, Column]:
@@ -259,7 +259,7 @@ def _strange(branches: Column, scope: Scope) -> Column:
     """
     known = branches_of(branches)
     named = branches.isNotNull() & ~F.exists(known, lambda branch: branch["url"].startswith(TOPIC_PREFIX))
-    none = F.array().cast(_EFFECTS_TYPE)
+    none = F.array().cast(EFFECTS_TYPE)
 
     def is_late(row: Column) -> Column:
         return _sure(F.array_contains(_ids(known), F.regexp_extract(row["branch_id"], _LATE_ID, 1)))
@@ -287,7 +287,7 @@ def _unbooked(branches: Column, scope: Scope, *sides: str) -> Column:
     Services may share a barrier table: a row of a branch that no given service serves has no row in a given ledger.
     """
     if not scope.ledgers:
-        return F.array().cast(_EFFECTS_TYPE)
+        return F.array().cast(EFFECTS_TYPE)
     booked = F.filter("barriers", lambda row: row["source"].isin(*scope.ledgers))
     unbooked = of_calls(F.array_except(booked, F.array_distinct(F.concat(*sides))), branches)
     if not scope.has_urls:
@@ -299,7 +299,7 @@ def _unbooked(branches: Column, scope: Scope, *sides: str) -> Column:
 def _left_out(expected: Column, branches: Column, scope: Scope) -> Column:
     """Return effects that only have rows that a ledger's condition leaves out."""
     if not scope.ledgers:
-        return F.array().cast(_EFFECTS_TYPE)
+        return F.array().cast(EFFECTS_TYPE)
     succeeded = _sure(F.col("message")["state"] == int(State.SUCCEEDED))
     missing, unbooked = _missing(expected, scope, *_SEEN), _unbooked(branches, scope, "ledger")
 

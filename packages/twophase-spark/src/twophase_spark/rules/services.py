@@ -16,16 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812 -- PySpark's own documentat
 from twophase.core.lifecycle import State
 from twophase_spark.locations import Role
 from twophase_spark.rules.addresses import begins, branches_of, is_named, of_calls, served_branches
-from twophase_spark.rules.classify import Columns, columns_of
+from twophase_spark.rules.classify import EFFECTS_TYPE, STAGED, Columns, columns_of
 from twophase_spark.rules.ordinary import sources
 from twophase_spark.rules.scope import Scope
 from twophase_spark.rules.taxonomy import OPEN, VIOLATIONS, Flag
 
 _NAMES_TYPE = "array<string>"
-_EFFECTS_TYPE = "array<struct<source:string,branch_id:string>>"
 _PRODUCERS_TYPE = "array<struct<source:string,reason:string>>"
 _DIFFERENCES_TYPE = "array<struct<source:string,branch_id:string,agrees:string>>"
-_STAGED = "staged_"
 _BROKEN = "broken"
 """Mark of a message that is broken at a service, beside the names of its classes."""
 _OF_VERDICT = (Flag.LOST, Flag.GHOST, Flag.CONTRARY_VERDICT, Flag.STOPPED)
@@ -87,14 +85,14 @@ def _counted(findings: DataFrame, scope: Scope, acknowledged: str) -> dict[tuple
         {
             "flags": F.when(F.col(acknowledged), none.cast(_NAMES_TYPE)).otherwise(F.col("flags")),
             "producers": F.coalesce("producers", none.cast(_PRODUCERS_TYPE)),
-            **{side: F.coalesce(side, none.cast(_EFFECTS_TYPE)) for side in ("barriers", "ledger", "left_out")},
+            **{side: F.coalesce(side, none.cast(EFFECTS_TYPE)) for side in ("barriers", "ledger", "left_out")},
             "differing": F.coalesce("differing", none.cast(_DIFFERENCES_TYPE)),
         }
     )
     # Columns of their own first: else every entry would carry a copy of its parts.
     made = msgspec.structs.asdict(columns_of(scope))
-    staged = whole.withColumns({_STAGED + name: column for name, column in made.items()})
-    columns = Columns(**{name: F.col(_STAGED + name) for name in made})
+    staged = whole.withColumns({STAGED + name: column for name, column in made.items()})
+    columns = Columns(**{name: F.col(STAGED + name) for name in made})
     named = staged.select("flags", *[names.alias(name) for name, names in _named(columns, scope).items()])
     marked = named.select(F.inline(F.array(*_marks())))
     each = marked.select("role", "mark", F.explode("services").alias("service"))
