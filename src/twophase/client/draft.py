@@ -140,7 +140,7 @@ def time_ms(name: str, when: datetime) -> int:
 
 
 def count(name: str, number: int, bound: limits.Limit) -> int:
-    """`number`, where it is one that can be counted to.
+    """Return `number` if it is a whole number within `bound`.
 
     Raises:
         InvalidRequest: no whole number of at least zero. LimitExceeded: above `bound`.
@@ -152,7 +152,7 @@ def count(name: str, number: int, bound: limits.Limit) -> int:
 
 
 def checked_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Headers for every branch call, within the limits and safe to put on a wire.
+    """Return headers for every branch call, if they are within the limits and valid.
 
     Raises:
         InvalidRequest: a name or value that could not stand in an HTTP header.
@@ -179,7 +179,7 @@ _URL_REMEDIES = {"check": "Write the full http://host:port/path that the coordin
 
 
 def checked_url(name: str, url: str, *, identities_max: int = 0) -> str:
-    """`url` when it can be an address.
+    """Return `url` if it can be an address.
 
     Arguments:
         identities_max: how often `barrier` may stand in its query; see `core.address`.
@@ -205,7 +205,7 @@ def checked_url(name: str, url: str, *, identities_max: int = 0) -> str:
 
 @functools.lru_cache(maxsize=128)
 def check_url_with(identity: str, check_url: str) -> str:
-    """The check address that names the database it must ask (rule 6).
+    """Return the check address that names the database it must ask (rule 6).
 
     >>> check_url_with("7f", "http://bank-a/check?tenant=1")
     'http://bank-a/check?tenant=1&barrier=7f'

@@ -16,7 +16,7 @@ from twophase.client.channel import Channel, SyncChannel, speaks_grpc
 from twophase.client.draft import Draft, Progress
 from twophase.client.joined import join
 from twophase.client.options import MessageOptions, read_options
-from twophase.client.sync import SURROUNDINGS
+from twophase.client.sync import FLOW_RUNTIME
 from twophase.client.transaction import LocalTransaction
 from twophase.core.errors import ConfigurationError, InvalidRequest
 from twophase.core.gid import fresh_gid, validate_gid
@@ -121,7 +121,7 @@ class BaseMessage(Generic[C]):
         return flow.FlowContext(
             self._draft,
             channel.bounds,
-            SURROUNDINGS,
+            FLOW_RUNTIME,
             table or channel.barrier_table,
             channel.allow_unsafe_database,
             channel.encode,

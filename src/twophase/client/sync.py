@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("twophase.client")
 
-SURROUNDINGS = FlowRuntime(
+FLOW_RUNTIME = FlowRuntime(
     wall_ms=lambda: time.time_ns() // 1_000_000,
     monotonic_s=time.monotonic,
     random_bytes=os.urandom,

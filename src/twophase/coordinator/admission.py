@@ -44,7 +44,7 @@ class Admission:
     """Accepts requests and finds their messages; see the module.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         memory: the messages in memory.
         machine: handles the triggers of messages that were looked up.
         topics: know the messages whose topics cannot be expanded.

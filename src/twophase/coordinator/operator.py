@@ -71,7 +71,7 @@ class Operator:
     """Performs the acts of operators, one message at a time.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         memory: the messages in memory.
         machine: handles the acts.
         find: returns the message of a gid, looked up if need be; None when the request was refused and answered.

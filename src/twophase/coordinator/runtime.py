@@ -1,4 +1,4 @@
-"""The surroundings of a coordinator's parts.
+"""The store, clock, settings and observer that a coordinator's parts share.
 
 They are one value instead of seven constructor arguments.
 """

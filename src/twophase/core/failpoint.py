@@ -1,8 +1,8 @@
 """Named instructions at which a test kills a process (see `core.hooks`).
 
 `TWOPHASE_FAILPOINT=name[:nth]` arms one; it is read once, when this module is imported, and an unknown name is
-refused at once, so that no crash test passes because of a misspelt failpoint. This is the one file of `core` that
-reads the environment: every package has call sites, and only an import-time constant costs them nothing.
+refused at once, so that no crash test passes because of a misspelt failpoint. Every package has call sites, and only an
+import-time constant costs them nothing.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Any that HTTP allows, but the connection's, the coordinator's own, and those by 
 service behind a proxy recognizes whom it trusts; for a gRPC call, any that its metadata can carry, beside the gid.
 
 Promise: what passes here, every call can carry, and no receiver takes it for the coordinator's word. It is asked when a
-message is taken, by the client and by every door of the server, because a call that cannot be made would be tried again
+message is taken, by the client and by every API of the server, because a call that cannot be made would be tried again
 and again.
 """
 

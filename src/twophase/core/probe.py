@@ -100,10 +100,10 @@ class Probed(msgspec.Struct, frozen=True):
 
     @property
     def told(self) -> Probed:
-        """The same without a text of the answer.
+        """The same result without a text that the route wrote.
 
-        A log, an alert and every client that sees addresses may have it.
-        Of a report it has the state, and the code of an error.
+        It may go into logs and alerts, and to every client that sees addresses. Of the route's report it keeps the
+        state, and the code of an error.
 
         >>> Probed(ProbeState.NO_BARRIER, "TP-6001: secret", "secret", ProbeReport(ProbeState.NO_BARRIER)).told.message
         'TP-6001: The barrier table does not exist in this database.'

@@ -26,7 +26,7 @@ _SHOWN_MAX: Final = 200
 
 
 class Redirection(msgspec.Struct, frozen=True):
-    """An operator's wish.
+    """An operator's request for another address.
 
     `to` replaces the whole address, or its beginning where one is given. `branch_id` names one call; `beginning` means
     every open call whose address begins so, with or without its scheme; neither means the only open call.
@@ -55,7 +55,7 @@ def redirect(message: Message, done: int, redirection: Redirection) -> tuple[Mes
     Arguments:
         message: as it stands.
         done: its calls that have succeeded, a bit each.
-        redirection: the wish.
+        redirection: the request.
 
     Raises:
         InvalidRequest: no open call is meant, or several where one address was given.
@@ -155,7 +155,7 @@ def _redirect_check(message: Message, redirection: Redirection) -> tuple[Message
 
 
 def _asking_as(before: str, after: str) -> str:
-    """`after`, which asks the database that `before` asks, unless it names one."""
+    """Return `after` with the database that `before` names, unless it names one."""
     named = databases_asked(before)
     if not named or databases_asked(after):
         return after

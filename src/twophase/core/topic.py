@@ -99,7 +99,7 @@ def late_id(branch_id: str, url: str) -> str:
 
 
 def validate_topic(name: str, field: str = "topic") -> str:
-    """`name`, if a topic may be called so; a refusal names `field`.
+    """Return `name` if a topic may have it; a refusal names `field`.
 
     Raises:
         InvalidRequest: it is empty, or has control characters. LimitExceeded: it is too long.

@@ -77,7 +77,7 @@ class Source(Protocol):
     nothing_here: str
 
     def mark(self) -> str:
-        """A text that changes when dtm works on any unfinished transaction."""
+        """Return a text that changes when dtm works on any unfinished transaction."""
         ...
 
     def count(self) -> int:
@@ -96,7 +96,7 @@ class Source(Protocol):
         ...
 
     def topics(self) -> Sequence[Topic]:
-        """All of them."""
+        """Return all topics."""
         ...
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ _subscribers = msgspec.json.Decoder(list[Subscriber] | None)
 
 
 def topic(name: str, value: str | bytes | None) -> Topic:
-    """A topic from what dtm stores under its name.
+    """Return the topic that dtm stores under this name.
 
     >>> topic("paid", '[{"url":"http://b/in","remark":""}]').subscribers
     (Subscriber(url='http://b/in', remark=''),)

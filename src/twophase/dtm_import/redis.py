@@ -187,7 +187,7 @@ def _found_branch(row: _Branch) -> FoundBranch:
 
 
 def _escaped(text: bytes) -> bytes:
-    r"""The text as a pattern that means itself.
+    r"""Return the pattern that matches this text alone.
 
     >>> _escaped(b"{a}_kv[1]*")
     b'{a}_kv\\[1\\]\\*'

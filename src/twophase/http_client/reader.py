@@ -251,7 +251,7 @@ class ResponseReader:
             raise _StopParsing
 
     def on_chunk_header(self) -> None:
-        """A chunk begins: is chunking all that was done to the body?
+        """Refuse chunks behind another coding of the body.
 
         Where chunked is not the last coding the body ends with the connection: `end_of_stream` refuses it.
         """

@@ -43,7 +43,7 @@ class BranchDecorator(Protocol[H_co, R_co]):
 
 
 def is_coroutine_branch(engine: Any, function: Callable[..., object], *, follow_wrapped: bool = False) -> bool:
-    """True when a decorated function is an `async def`, as its engine must be async.
+    """Return True for an `async def`, whose engine must be async, too.
 
     Arguments:
         follow_wrapped: the framework injects what a wrapped function takes, whatever its wrapper takes.

@@ -27,7 +27,7 @@ def left_out(dialect: Dialect) -> frozenset[str]:
 
 
 class HeldElsewhere(Exception):
-    """Another thread, or the caller himself, has a transaction under way."""
+    """Another thread, or the caller itself, has a transaction under way."""
 
     sqlstate = "55P03"
     """The code of a database for a lock that it waited for in vain.
@@ -37,7 +37,7 @@ class HeldElsewhere(Exception):
 
 
 class Turns:
-    """Whose turn it is. A check-back waits as it would wait for the row's lock."""
+    """The turn of one thread at a time. A check-back waits as for the row's lock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -55,6 +55,6 @@ class Turns:
         self._holder = threading.get_ident()
 
     def give_back(self) -> None:
-        """The next one, please."""
+        """Let the next waiter have its turn."""
         self._holder = 0
         self._lock.release()

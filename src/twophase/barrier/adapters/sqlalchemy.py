@@ -337,7 +337,7 @@ class JoinedTransaction:
         self._session.rollback()
 
     def close(self) -> None:
-        """Nothing is ours."""
+        """Do nothing: the Session and its connection are the application's."""
 
 
 class BorrowedConnection:

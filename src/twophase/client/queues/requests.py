@@ -22,7 +22,7 @@ import msgspec
 
 from twophase.client.channel import speaks_grpc
 from twophase.client.queues.following import HOPS_MAX, Nodes, Topic, topic_in
-from twophase.client.sync import SURROUNDINGS
+from twophase.client.sync import FLOW_RUNTIME
 from twophase.client.transport.exchange import GONE, LATER
 from twophase.client.transport.sync import address_of, failure_of
 from twophase.client.transport.wire import (
@@ -120,7 +120,7 @@ class QueueRequests:
         at: str | None = None,
     ) -> T:
         what, body, topic = path.removeprefix(PREFIX), _encode(request), topic_in(request)
-        deadline_s = SURROUNDINGS.monotonic_s() + total_ms / 1000
+        deadline_s = FLOW_RUNTIME.monotonic_s() + total_ms / 1000
         tries = counted = 0
         while True:
             tries += 1
@@ -144,8 +144,8 @@ class QueueRequests:
                 gone = isinstance(error, Disconnected)
                 cause = (error.__cause__ or error).with_traceback(None)
             counted += not gone
-            pause_ms = asked_ms or self._bounds.backoff.pause_ms(tries, SURROUNDINGS.chance())
-            if counted >= attempts or SURROUNDINGS.monotonic_s() + pause_ms / 1000 >= deadline_s:
+            pause_ms = asked_ms or self._bounds.backoff.pause_ms(tries, FLOW_RUNTIME.chance())
+            if counted >= attempts or FLOW_RUNTIME.monotonic_s() + pause_ms / 1000 >= deadline_s:
                 raise failure from cause
             await asyncio.sleep(pause_ms / 1000)
 

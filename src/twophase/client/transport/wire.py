@@ -359,7 +359,7 @@ def refusal_of(what: str, answer: HttpAnswer) -> TwophaseError:
 
 
 def _described(operation: Operation, answer: HttpAnswer, reply: Reply, state: str) -> str:
-    """The answer in words; dtm's own, among them FAILURE, are for its clients."""
+    """Return the answer in words, without the ones for dtm's clients, such as FAILURE."""
     if answer.status == 409 and _STATE_IN_MESSAGE.match(reply.message) and state in _STATES:
         return f"{operation.value} is refused: the message is {_STATES[state]}."
     default = f"the coordinator answered {operation.value} with status {answer.status}."

@@ -92,7 +92,7 @@ class Membership:
     On a store that is not shared it does nothing.
 
     Arguments:
-        runtime: the surroundings; the store is started before this.
+        runtime: the node's store, clock, settings and observer; the store is started before this.
         work: the coordinator.
         clock: follows the store's at every beat.
         lease: renewed at every beat.

@@ -33,7 +33,7 @@ class Ownership:
     """Dispatches due messages that this node still owns, and evicts the others.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         memory: the messages in memory.
         machine: evicts messages that are no longer needed, and reports that the node has lost its slot.
         dispatch: called with each message that this node owns, in the state that memory knows.

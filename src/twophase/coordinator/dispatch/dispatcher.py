@@ -27,7 +27,7 @@ class Dispatcher:
     """Calls branches and asks producers.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         memory: the messages in memory.
         machine: handles what the answers mean.
         topics: the subscribers of topics, for branches that came late.

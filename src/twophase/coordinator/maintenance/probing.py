@@ -86,7 +86,7 @@ class Probing:
     """Probes addresses in the background; nothing when `probe_check_addresses` is off.
 
     Arguments:
-        runtime: the surroundings; the observer hears every result, and each change of an address.
+        runtime: the node's; its observer hears every result, and each change of an address.
         destinations: how to call an address, by its scheme.
         alerts: tells the webhook of each change.
     """

@@ -49,7 +49,7 @@ class Recovery:
     Without room, slow queues of calls give up some.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         memory: the messages in memory.
         is_accepting: returns False from a stop on.
         make_room: called with the most messages that should leave memory.

@@ -59,7 +59,7 @@ class Retention:
     It does nothing when `retention_ms` is 0.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         bounds: of the topics of queues.
     """
 

@@ -27,7 +27,7 @@ class Bounds:
     """The bounds of the topics in one cleaning; it implements `retention.Bounds`.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         definitions: of the node.
     """
 

@@ -53,7 +53,7 @@ class Changing:
     """See the module.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         definitions, serving, lags: of the node.
     """
 

@@ -26,7 +26,7 @@ class Halves:
     """See the module.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         producers: asks them.
     """
 

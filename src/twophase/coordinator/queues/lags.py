@@ -29,7 +29,7 @@ class Lags:
     """See the module.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         definitions, serving: of the node.
     """
 

@@ -48,7 +48,7 @@ class Moving:
     """See the module.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         owners: the topics of this node.
         serving: its consumers.
         producers: those that have a stream to this node.

@@ -42,7 +42,7 @@ class QueueOperator:
     """See the module. `client`: the name of who asks, for its turn.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         queues, producers: of the node.
         acts: performs an act with its row in the audit log.
     """

@@ -73,7 +73,7 @@ class Queues:
     """See the module.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         admission, machine: of the coordinator.
         producers: asks over connections.
         lease: of this node.

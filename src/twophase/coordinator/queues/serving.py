@@ -40,7 +40,7 @@ class Serving(Subscriptions):
     """The consumers of all queues at this node.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         group_commit: writes what is done.
         owners: the topics that this node serves.
     """

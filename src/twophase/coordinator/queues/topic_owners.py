@@ -34,7 +34,7 @@ class TopicOwners:
     On a store that is not shared this node owns every topic, in term 0.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         lease: of this node.
     """
 

@@ -69,7 +69,7 @@ class Weighing:
     """Weighs topics.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
     """
 
     def __init__(self, runtime: Runtime) -> None:

@@ -119,10 +119,10 @@ class ActiveSet:
         return len(self._messages) > 2 * self._messages_max or self.bytes > 2 * self._bytes_max
 
     def full_for(self, owner: str) -> bool:
-        """True when new requests of an owner must wait, so that others find room.
+        """Return True when new requests of an owner must wait, so that others find room.
 
-        Asked while memory is crowded. The owner has more than half of the bound. All owners together have a quarter
-        more than the bound, which is more than paging takes in.
+        It is called while memory is crowded. True when the owner has more than half of the bound, and all owners
+        together have a quarter more than the bound, which is more than paging takes in.
         """
         messages, held = self._shares.waiting(owner)
         return (len(self._messages) * 4 > self._messages_max * 5 and messages * 2 > self._messages_max) or (

@@ -1,4 +1,4 @@
-"""The surroundings of an action: memory, group commit, topics and the listener.
+"""The context of an action: memory, group commit, topics and the listener.
 
 The state machine makes one context for its whole life; actions are plain functions of it.
 """
@@ -49,7 +49,7 @@ class Listener(Protocol):
 
 
 class Context(msgspec.Struct, frozen=True):
-    """The surroundings of an action; see the module."""
+    """See the module."""
 
     runtime: Runtime
     memory: ActiveSet

@@ -95,7 +95,7 @@ class GroupCommit:
     """Collects changes, flushes them in batches, and reports each one's outcome.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         memory: the messages in memory; while they are small, no flush is weighed.
         outcomes: continues after each change.
     """

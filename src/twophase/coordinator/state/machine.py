@@ -64,7 +64,7 @@ class StateMachine:
     """Handles the triggers of each message in order, one durable change at a time.
 
     Arguments:
-        runtime: the surroundings.
+        runtime: the node's store, clock, settings and observer.
         memory: the messages in memory.
         topics: their subscribers, for new messages.
         listener: acts on what happens.

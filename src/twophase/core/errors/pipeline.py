@@ -1,4 +1,4 @@
-"""Errors that stop the data pipeline and the benchmark: codes TP-8000 to TP-9000."""
+"""Errors that stop the data pipeline: codes TP-8000 to TP-8104."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of a coordinator that refuses or cannot answer: TP-1000 to TP-3006."""
+"""Errors of a coordinator that refuses or cannot answer: codes TP-1000 to TP-3021."""
 
 from __future__ import annotations
 

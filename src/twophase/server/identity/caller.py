@@ -1,6 +1,6 @@
 """The sender of a request: its name, its scopes, and the messages that it sees.
 
-Promise: every door asks the same object, so a refusal does not depend on the wire.
+Promise: every API asks the same object, so a refusal does not depend on the wire.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _NAMED: Final = (TOPIC_PREFIX, QUEUE_PREFIX)
 class Caller:
     """A client.
 
-    `limited`: False for a caller who may do everything, whom no door needs to ask anything. `crosses`: True for a
-    caller who sees and changes messages of every owner. `sends_freely`: True for a caller whose
-    every prepare and submit `require` and `require_message` let in. They need not be asked.
+    `limited`: False for a caller who may do everything; no API checks its requests. `crosses`: True for a caller who
+    sees and changes messages of every owner. `sends_freely`: True for a caller whose every prepare and submit would
+    pass `require` and `require_message`, so that neither needs to be called.
 
     Arguments:
         name: the owner of its messages; empty for no name.

@@ -1,6 +1,6 @@
 """The scopes of tokens, and the one table of the routes that each scope opens.
 
-All doors ask this table: HTTP, JSON-RPC and gRPC. A route that is not in it cannot be served, because its handler
+Every API asks this table: HTTP, JSON-RPC and gRPC. A route that is not in it cannot be served, because its handler
 cannot be made.
 """
 

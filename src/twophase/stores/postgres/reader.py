@@ -101,7 +101,7 @@ async def oldest_undecided(
 
 
 async def topics(connection: Connection, known: int) -> Topics | None:
-    """All topics; None when they still stand at the revision `known`."""
+    """Return all topics; None when the store still has the revision `known`."""
     return topics_of(await connection.fetch(statements.TOPICS, known))
 
 

@@ -287,7 +287,7 @@ class Writer:
         return Answer(at_ms, refused, numbers, lost)
 
     async def _send(self, columns: Columns | ApartColumns, clock_ms: int | None, deadline: Deadline) -> Answer:
-        """One call, and as many more as it takes to know that exactly one was committed."""
+        """Call until it is known that exactly one call was committed."""
         beaten = 0
         while True:
             connection, _ = await self._ready(deadline)

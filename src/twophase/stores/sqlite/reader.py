@@ -105,7 +105,7 @@ def horizon_ms(connection: sqlite3.Connection) -> int:
 
 
 def topics(connection: sqlite3.Connection, known: int) -> Topics | None:
-    """All topics; None when they still stand at the revision `known`."""
+    """Return all topics; None when the store still has the revision `known`."""
     return topics_of(connection.execute(statements.TOPICS, (known,)).fetchall())
 
 
