@@ -138,9 +138,7 @@ def parse_extend(raw: bytes) -> ExtendRequest:
 def parse_dead_letter(raw: bytes) -> DeadLetterRequest:
     """Return a ForwardMessageToDeadLetterQueueRequest."""
     request = parsed("ForwardMessageToDeadLetterQueueRequest", raw)
-    return DeadLetterRequest(
-        _resource(request.group), _resource(request.topic), request.receipt_handle, request.max_delivery_attempts
-    )
+    return DeadLetterRequest(_resource(request.group), _resource(request.topic), request.receipt_handle)
 
 
 def parse_heartbeat(raw: bytes) -> HeartbeatRequest:

@@ -130,7 +130,6 @@ class DeadLetterRequest(msgspec.Struct, frozen=True):
     group: Resource
     topic: Resource
     handle: str
-    attempts_max: int
 
 
 class HeartbeatRequest(msgspec.Struct, frozen=True):
