@@ -105,7 +105,7 @@ def _prepared(message: ShownMessage, now_ms: int) -> Explanation:
     headline = f"{message.gid} is prepared: its producer has not said yet whether the local transaction committed."
     asked = [one for one in message.log if one.kind == "check-back"]
     if message.parked:
-        return Explanation(headline, happened, _parked(message), [_RESTS, _DECIDES], _remedies(message, now_ms))
+        return Explanation(headline, happened, _parked(message), [RESTS, _DECIDES], _remedies(message, now_ms))
     then = [_next_question(message, now_ms), _DECIDES]
     blocked = [_no_verdict(message, asked[-1], now_ms)] if asked else []
     return Explanation(headline, happened, blocked, then, _remedies(message, now_ms) if asked else [])
@@ -117,7 +117,7 @@ def _submitted(message: ShownMessage, now_ms: int) -> Explanation:
     left = [one for one in message.branches if not one.done]
     headline = f"{message.gid} is submitted: {_count(left)} of {len(message.branches)} yet to succeed."
     if message.parked:
-        return Explanation(headline, happened, _parked(message), [_RESTS], _remedies(message, now_ms))
+        return Explanation(headline, happened, _parked(message), [RESTS], _remedies(message, now_ms))
     blocked = [_failing(message, branch, last, now_ms) for branch, last in _last_failures(message, left)]
     if message.earliest_ms > now_ms and not blocked:
         then = [f"Its branches are called at {clock(message.earliest_ms, now_ms)}: it was sent with a delay."]
@@ -195,7 +195,7 @@ def _kept(message: ShownMessage) -> Iterable[str]:
         yield "Its branches were being called, so its local transaction is committed, and stays that way."
 
 
-_RESTS: Final = "Nothing happens by itself: a parked message waits for a person."
+RESTS: Final = "Nothing happens by itself: a parked message waits for a person."
 _DECIDES: Final = "A submit or an abort of the producer decides it at any time."
 
 

@@ -33,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-NameArgument = Annotated[str, typer.Argument(help="The group's name; with a namespace, namespace/group.")]
+GroupArgument = Annotated[str, typer.Argument(help="The group's name; with a namespace, namespace/group.")]
 
 _LIST_EXAMPLES: Final = """\b
 Examples:
@@ -81,7 +81,7 @@ Examples:
 
 
 @app.command(epilog=_SHOW_EXAMPLES)
-def show(name: NameArgument, server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = False) -> None:
+def show(name: GroupArgument, server: ServerOption = DEFAULT_SERVER, *, json: JsonOption = False) -> None:
     """Show a group: its settings, and its position in each queue.
 
     BEHIND are messages that wait behind others of their message group, and ASKED is when a consumer has asked this
@@ -123,7 +123,7 @@ PausesOption = Annotated[
 
 @app.command(epilog=_CREATE_EXAMPLES)
 def create(
-    name: NameArgument,
+    name: GroupArgument,
     deliveries: DeliveriesOption = None,
     pauses: PausesOption = None,
     reason: WhyOption = "",
@@ -140,7 +140,7 @@ def create(
 
 @app.command(epilog=_CHANGE_EXAMPLES)
 def change(
-    name: NameArgument,
+    name: GroupArgument,
     deliveries: DeliveriesOption = None,
     pauses: PausesOption = None,
     reason: WhyOption = "",
@@ -178,7 +178,7 @@ these are then no longer kept for it. Its dead letters stay. A group that comes 
 
 @app.command(epilog=_REMOVE_EXAMPLES)
 def remove(
-    name: NameArgument,
+    name: GroupArgument,
     reason: WhyOption = "",
     by: ByOption = "",
     server: ServerOption = DEFAULT_SERVER,
@@ -215,7 +215,7 @@ consumers have at this moment is given out again, too, if it comes after the pos
 
 @app.command(epilog=_RESET_EXAMPLES)
 def reset(
-    name: NameArgument,
+    name: GroupArgument,
     topic: Annotated[str, typer.Argument(help="The topic's name.")],
     to: Annotated[str, typer.Option("--to", metavar="WHEN", help=f"earliest, latest, or a time. {TIME_HELP}")],
     queue: Annotated[int | None, typer.Option("--queue", help="Only this queue of the topic.")] = None,

@@ -221,9 +221,10 @@ def path_of(*parts: str) -> str:
     return "/api/twophase/" + "/".join(quote(part, safe="") for part in parts)
 
 
-def print_json(value: Any) -> None:
-    """Print `value` as indented JSON."""
-    echo_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+def print_json(value: Any, *, in_one_line: bool = False) -> None:
+    """Print `value` as indented JSON, or in one line."""
+    text = msgspec.json.encode(value)
+    echo_json((text if in_one_line else msgspec.json.format(text, indent=2)).decode())
 
 
 def _fail(text: str, code: int) -> NoReturn:

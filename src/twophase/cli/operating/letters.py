@@ -12,6 +12,7 @@ import typer
 from twophase.cli.console import echo
 from twophase.cli.operating.acting import ByOption, YesOption, confirm, me
 from twophase.cli.operating.explanation import span
+from twophase.cli.operating.groups import GroupArgument
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
     EXIT_REFUSED,
@@ -41,7 +42,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-GroupArgument = Annotated[str, typer.Argument(help="The group's name; with a namespace, namespace/group.")]
 _AT_ONCE_MAX: Final = 100
 _SHOWN_MAX: Final = 60
 

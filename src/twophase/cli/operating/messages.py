@@ -15,7 +15,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from twophase.cli.console import echo, echo_json, on_terminal, plain_console
+from twophase.cli.console import echo, on_terminal, plain_console
 from twophase.cli.operating.acting import (
     Asked,
     ByOption,
@@ -103,10 +103,8 @@ def list_messages(
         for page in pages(api, filters, position, limit):
             found += page.messages
         page = ManyMessages(found, page.position, page.now_ms)
-        if as_json and watch:
-            echo_json(msgspec.json.encode(page).decode())
-        elif as_json:
-            print_json(page)
+        if as_json:
+            print_json(page, in_one_line=watch)
         else:
             _print_page(page)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from twophase.cli.operating.explanation import Explanation, Remedy, clock
+from twophase.cli.operating.explanation import RESTS, Explanation, Remedy, clock
 from twophase.core.operating import ShownMessage
 from twophase.core.queue_message import QUEUE_PREFIX
 from twophase.core.queue_operating import SENT_AGAIN, QueueSituation, ShownHalf, ShownPlace, ShownWait
@@ -83,7 +83,7 @@ def _of_half(message: ShownMessage, half: ShownHalf, now_ms: int) -> tuple[list[
     stop = Remedy(f"twophase messages stop {gid}", "to roll it back although its producer has not said so")
     if half.situation == "parked":
         redrive = Remedy(f"twophase messages redrive {gid}", "to ask its producers again, with all attempts")
-        return blocked, ["Nothing happens by itself: a parked message waits for a person.", _DECIDES], [redrive, stop]
+        return blocked, [RESTS, _DECIDES], [redrive, stop]
     then = [_DECIDES]
     if half.situation == "away":
         then.insert(0, f"As soon as a producer of {half.producers!r} connects, it is asked. Silence decides nothing.")

@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
 import typer
 
-from twophase.cli.console import echo, echo_json
+from twophase.cli.console import echo
 from twophase.cli.operating.explanation import span
 from twophase.cli.operating.http_api import (
     DEFAULT_SERVER,
@@ -52,10 +51,8 @@ def status(
 
     def print_once() -> None:
         found = api.get(path_of("status"), ServerStatus)
-        if as_json and watch:
-            echo_json(msgspec.json.encode(found).decode())
-        elif as_json:
-            print_json(found)
+        if as_json:
+            print_json(found, in_one_line=watch)
         else:
             echo("\n".join(lines_of(found, server)))
         if not found.ready and not watch:
