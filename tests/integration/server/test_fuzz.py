@@ -91,11 +91,11 @@ def test_any_bytes_as_a_body_get_one_answer(body: bytes) -> None:
 
 @FUZZ
 @given(request=requests)
-def test_any_json_gets_200_and_is_heard_or_4xx_and_is_not(request: object) -> None:
+def test_any_json_gets_200_and_is_heard_or_an_error_and_is_not(request: object) -> None:
     body = json.dumps(request).encode()
     statuses, heard = _run([post("/api/dtmsvr/submit", body, "Connection: close")])
     assert len(statuses) == 1
-    assert statuses[0] == 200 or 400 <= statuses[0] < 500 or statuses[0] == 500
+    assert statuses[0] == 200 or 400 <= statuses[0] <= 500  # 500 where dtm demands it
     assert (statuses[0] == 200) == (len(heard) == 1)
     for _, gid in heard:
         assert validate_gid(gid) == gid
