@@ -17,15 +17,15 @@ from typing import Any, Final, TypeVar
 from twophase.core.errors import EventLoopBlocked, FunctionRefused
 
 R = TypeVar("R")
-_REFUSAL: Final = 400
+REFUSAL: Final = 400
 """The least HTTP status that says no."""
 _STATUS_DIGITS: Final = 3
 _REFUSING_WORDS: Final = ("FAILURE", "ONGOING")
 _DTM_RESULT: Final = re.compile(r'\A\s*(?:\{\s*"dtm_result"\s*:\s*")?(FAILURE|ONGOING)(?:"|\s*\Z)')
 _DTM_BODY_MAX: Final = 1_000
 """Characters; a longer text is no such answer."""
-_NOT_SENT: Final = "which is not sent: its branch would count as done."
-_RAISE: Final = "Raise BranchRefused, BranchOngoing or an error instead; nothing was committed."
+NOT_SENT: Final = "which is not sent: its branch would count as done."
+RAISE: Final = "Raise BranchRefused, BranchOngoing or an error instead; nothing was committed."
 
 
 def require_blocking(function: Callable[[Any], object], other: str) -> None:
@@ -153,7 +153,7 @@ def _refuse_unraised(result: object) -> None:
             remedy="Write `raise` instead of `return`; nothing was committed.",
         )
     if word := _dtm_word(result):
-        raise FunctionRefused(f"the function returned {word}, {_NOT_SENT}", remedy=_RAISE)
+        raise FunctionRefused(f"the function returned {word}, {NOT_SENT}", remedy=RAISE)
 
 
 def _dtm_word(result: object) -> str | None:
@@ -191,5 +191,5 @@ def _refuse_status(status: object) -> None:
     if isinstance(status, str):
         code = status.split(" ", 1)[0]
         status = int(code) if len(code) == _STATUS_DIGITS and code.isdecimal() else None
-    if isinstance(status, int) and status >= _REFUSAL:
-        raise FunctionRefused(f"the function returned an answer of status {status:d}, {_NOT_SENT}", remedy=_RAISE)
+    if isinstance(status, int) and status >= REFUSAL:
+        raise FunctionRefused(f"the function returned an answer of status {status:d}, {NOT_SENT}", remedy=RAISE)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, get_origin, overload
 
 from twophase.barrier.dialect import validate_table
+from twophase.barrier.effect import NOT_SENT, RAISE, REFUSAL
 from twophase.barrier.open import is_async, is_outside, refuse_no_engine
 from twophase.barrier.signing import Keys
 from twophase.core.errors import FunctionRefused, OutsideTransaction
@@ -20,8 +21,6 @@ P = ParamSpec("P")
 H_co = TypeVar("H_co", covariant=True)
 R_co = TypeVar("R_co", covariant=True)
 
-_REFUSAL: Final = 400
-"""The least HTTP status that says no."""
 _CONNECTION_FIRST: Final = "Write the connection as its first argument, and what the framework gives behind it."
 _PLAIN: Final = {one.__name__: one for one in (bool, bytes, dict, float, int, list, set, str, tuple)}
 """Types of which no connection is."""
@@ -150,11 +149,8 @@ def require_no_status(injected: Mapping[str, Any], answer: type[Any]) -> None:
     """
     for given in injected.values():
         status = given.status_code if isinstance(given, answer) else None
-        if status is not None and status >= _REFUSAL:
-            raise FunctionRefused(
-                f"the function has set the status {status}, which is not sent: its branch would count as done.",
-                remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
-            )
+        if status is not None and status >= REFUSAL:
+            raise FunctionRefused(f"the function has set the status {status}, {NOT_SENT}", remedy=RAISE)
 
 
 def _named(function: Callable[..., object]) -> str:

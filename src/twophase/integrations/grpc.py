@@ -31,7 +31,7 @@ from twophase.barrier import branch
 from twophase.barrier.asking import LOCK_TIMEOUT_S
 from twophase.barrier.branch_answer import Framework, aanswer_branch, answer_branch
 from twophase.barrier.dialect import DEFAULT_TABLE
-from twophase.barrier.effect import await_end, require_blocking
+from twophase.barrier.effect import RAISE, await_end, require_blocking
 from twophase.barrier.http_answer import (
     CheckBackPolicy,
     HttpReply,
@@ -365,7 +365,7 @@ def _require_no_code(context: Any) -> None:
     if code not in _NO_CODE:
         raise FunctionRefused(
             "the function has set the call's code, and returned: its branch would count as done.",
-            remedy="Raise BranchRefused, BranchOngoing or an error instead; nothing was committed.",
+            remedy=RAISE,
         )
 
 
