@@ -35,7 +35,7 @@ from twophase_spark.readers.probe import ENTRIES, Slice, Source
 from twophase_spark.readers.rows import asked_only, condition_of, effects_of, values_of
 from twophase_spark.readers.snapshot import of_type
 from twophase_spark.rules.addresses import begins
-from twophase_spark.source.schema.ledger import arrow_type, carried, declared_types, expression
+from twophase_spark.source.schema.ledger import arrow_type, carried, expression
 
 _ANSI = "spark.sql.ansi.enabled"
 _COLUMN = re.compile(r"\bledger\s*\.\s*`?(\w+)", re.IGNORECASE)
@@ -89,7 +89,7 @@ def _columns(location: Location) -> dict[str, pa.DataType]:
     if not named:
         raise _refused(location, "it names no column of the ledger, as ledger.amount does")
     with open_database(location) as database:
-        declared = declared_types(database, location.engine, location.table)
+        declared = database.column_types(location.table)
     unknown = [name for name in named if name not in declared]
     if unknown:
         known = ", ".join(sorted(declared))

@@ -100,22 +100,29 @@ class Database:
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the lower-case column names of a table; empty for an unknown table."""
+        return frozenset(self.column_types(table))
+
+    def column_types(self, table: str) -> dict[str, str]:
+        """Return the declared type of every column of a table, in lower case.
+
+        It is empty for an unknown table.
+        """
         schema, _, name = table.rpartition(".")
         if self._location.engine == "sqlite":
-            found = self.rows("select name from pragma_table_xinfo(?) where hidden <> 1", (name,))
+            found = self.rows("select name, type from pragma_table_xinfo(?) where hidden <> 1", (name,))
         elif self._location.engine == "postgresql":
             found = self.rows(
-                "select a.attname from pg_attribute a where a.attrelid = to_regclass(?) "
-                "and a.attnum > 0 and not a.attisdropped",
+                "select a.attname, format_type(a.atttypid, a.atttypmod) from pg_attribute a "
+                "where a.attrelid = to_regclass(?) and a.attnum > 0 and not a.attisdropped",
                 (table.lower(),),
             )
         else:
             found = self.rows(
-                "select column_name from information_schema.columns "
+                "select column_name, column_type from information_schema.columns "
                 "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ?",
                 (schema, name),
             )
-        return frozenset(str(row[0]).lower() for row in found)
+        return {str(column).lower(): str(declared).lower() for column, declared in found}
 
     def is_hidden(self, table: str) -> bool:
         """Return True when this user may not know whether a table exists.

@@ -71,7 +71,7 @@ def _of_ledger(options: ReadOptions) -> tuple[Column, ...]:
         return tuple(keys[name] for name in names)
     location = location_of(options)
     with open_database(location, snapshot=options.snapshot) as database:
-        declared = ledger.declared_types(database, location.engine, options.relation)
+        declared = database.column_types(options.relation)
     unknown = [name for name in names if name not in keys and name.lower() not in declared]
     if unknown:
         raise CannotRead(f"{location.shown} has no column {unknown}.")

@@ -6,7 +6,6 @@ import re
 
 import pyarrow as pa
 
-from twophase_spark.readers.database import Database
 from twophase_spark.source.schema.sql import column, quoted
 
 _DECIMAL_DIGITS_MAX = 38
@@ -36,29 +35,6 @@ _PLAIN: dict[str, dict[str, pa.DataType]] = {
         "datetime": pa.timestamp("us"),
     },
 }
-
-
-def declared_types(database: Database, engine: str, table: str) -> dict[str, str]:
-    """Return the declared type of every column, in lower case.
-
-    It is empty when there is no such table.
-    """
-    schema, _, name = table.rpartition(".")
-    if engine == "sqlite":
-        found = database.rows("select name, type from pragma_table_xinfo(?) where hidden <> 1", (name,))
-    elif engine == "postgresql":
-        found = database.rows(
-            "select a.attname, format_type(a.atttypid, a.atttypmod) from pg_attribute a "
-            "where a.attrelid = to_regclass(?) and a.attnum > 0 and not a.attisdropped",
-            (table.lower(),),
-        )
-    else:
-        found = database.rows(
-            "select column_name, column_type from information_schema.columns "
-            "where table_schema = coalesce(nullif(?, ''), database()) and table_name = ?",
-            (schema, name),
-        )
-    return {str(name).lower(): str(declared).lower() for name, declared in found}
 
 
 def arrow_type(engine: str, declared: str) -> pa.DataType:
