@@ -224,23 +224,23 @@ def transaction(context: FlowContext, check_url: str) -> Flow:
         NotYetDelivered: committed; with wait_result, not all branches have succeeded.
     """
     opening = yield from prepare_for_transaction(context, check_url)
-    ours = Attempt(context, opening)
+    attempt = Attempt(context, opening)
     try:
-        yield from ours.begin()
+        yield from attempt.begin()
         seen: BaseException | None = yield Business()
         if seen is None:
-            yield from ours.before_commit()
-            yield Commit(ours.last_look())
+            yield from attempt.before_commit()
+            yield Commit(attempt.last_look())
     except GeneratorExit:
         raise
     except BaseException as error:
-        yield from ours.failed(error)
+        yield from attempt.failed(error)
         raise
     if seen is not None:
-        yield from ours.failed(seen, of_block=True)
+        yield from attempt.failed(seen, of_block=True)
         return
     yield Close()
-    yield from ours.committed()
+    yield from attempt.committed()
 
 
 class Attempt:

@@ -52,7 +52,7 @@ class BaseMessage(Generic[C]):
             InvalidRequest, LimitExceeded, ConfigurationError: one of these cannot be, and the message names it.
             TypeError: there is no such option.
         """
-        ours = gid is None
+        is_own = gid is None
         if gid is None:
             gid = fresh_gid(time.time_ns() // 1_000_000)
         elif not isinstance(gid, str):
@@ -68,7 +68,7 @@ class BaseMessage(Generic[C]):
         defaults = default_options(server)
         takes_bytes = speaks_grpc(server if isinstance(server, str) else server.url)
         asked = read_options(options, defaults) if options else defaults
-        self._draft = Draft(gid, asked, gid_is_ours=ours, takes_bytes=takes_bytes)
+        self._draft = Draft(gid, asked, gid_is_ours=is_own, takes_bytes=takes_bytes)
         self._server: str | BaseClient[C] = server
 
     def __repr__(self) -> str:

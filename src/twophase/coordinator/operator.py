@@ -53,8 +53,8 @@ class Act(msgspec.Struct, frozen=True):
         'stop-override'
         """
         name = f"{verb}-override" if self.override else verb
-        said = ": ".join([text for text in (self.by, self.reason) if text])
-        return AuditEntry(self.actor.who, self.actor.peer, name, gid, said)
+        reason = ": ".join([text for text in (self.by, self.reason) if text])
+        return AuditEntry(self.actor.who, self.actor.peer, name, gid, reason)
 
     def describe(self, verb: str) -> str:
         """Return the act in a few words, on one line.

@@ -243,7 +243,7 @@ def _times(found: Found, options: _Options, now_ms: int, notes: list[str]) -> di
         times["timeout_to_fail_ms"] = min(max(left_ms, 1), TIMEOUT_TO_FAIL_MS_MAX.value)
     elif found.due_ms is not None:
         usual_s = (options.retry_interval or 0) or DEFAULT_INTERVAL_S
-        # After failures dtm's pause is longer than the usual one; else the time is one that somebody chose (a delay).
+        # After failures dtm's pause is longer than the usual one; else a producer chose the time (a delay).
         is_pause = found.interval_s > usual_s
         due_ms = max(due_ms, min(found.due_ms, now_ms + PAUSE_MS_MAX) if is_pause else found.due_ms)
     times["delay_ms"] = max(due_ms - now_ms, 0)

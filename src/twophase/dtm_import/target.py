@@ -183,11 +183,13 @@ class Target:
     def _refusal(self, status: int, body: bytes, to: str) -> CoordinatorUnreachable:
         """Return the error about a refusal, with the remedy that the server names."""
         try:
-            told = msgspec.json.decode(body, type=_Answer)
+            answer = msgspec.json.decode(body, type=_Answer)
         except msgspec.MsgspecError:
-            told = _Answer()
-        text = f" ({told.message})" if told.message else ""
-        return CoordinatorUnreachable(f"{self.shown} answered {status}{text} {to}.", remedy=told.remedy or _OLD_SERVER)
+            answer = _Answer()
+        text = f" ({answer.message})" if answer.message else ""
+        return CoordinatorUnreachable(
+            f"{self.shown} answered {status}{text} {to}.", remedy=answer.remedy or _OLD_SERVER
+        )
 
     def _ask(self, path: str, parameters: dict[str, str]) -> tuple[int, bytes]:
         return self._send("GET", f"{path}?{urlencode(parameters)}", b"")

@@ -211,7 +211,7 @@ def _hold(connection: Connection) -> None:
     if vars(pooled).setdefault(_HOLDER, user) != user:
         raise _held_by_another()
 
-    def ours(call: Callable[..., Any]) -> Callable[..., Any]:
+    def by_the_holder(call: Callable[..., Any]) -> Callable[..., Any]:
         def checked(*args: Any, **options: Any) -> Any:
             if _user() != user:
                 raise _held_by_another()
@@ -221,7 +221,7 @@ def _hold(connection: Connection) -> None:
 
     own = {name: getattr(pooled.dbapi_connection, name) for name in _HELD}
     own["commit"] = functools.partial(_commit, connection)
-    vars(pooled).update({name: ours(call) for name, call in own.items()})
+    vars(pooled).update({name: by_the_holder(call) for name, call in own.items()})
 
 
 def _held_by_another() -> OpenTransaction:

@@ -316,7 +316,7 @@ def _entry(
     act: Act, group: str, number: int, entry: Entry, letter: QueueMessage, message: QueueMessage, gid: str
 ) -> AuditEntry:
     """Return the act for the audit log: what was edited, by digests and names."""
-    said = act.entry("redrive-letter", entry.gid)
+    entered = act.entry("redrive-letter", entry.gid)
     edits = [f"letter {number} of {group} goes to {message.topic} as {gid}"]
     if message.body != letter.body:
         edits.append(f"body {_digest(letter.body)} replaced by {_digest(message.body)}")
@@ -327,8 +327,8 @@ def _entry(
     changed = [name for name in changed if name not in {ORIGIN_TOPIC, ORIGIN_ID}]
     if changed:
         edits.append(f"properties changed: {', '.join(changed)}")
-    reason = "; ".join([text for text in (said.reason, *edits) if text])
-    return msgspec.structs.replace(said, reason=reason)
+    reason = "; ".join([text for text in (entered.reason, *edits) if text])
+    return msgspec.structs.replace(entered, reason=reason)
 
 
 def _digest(body: bytes) -> str:

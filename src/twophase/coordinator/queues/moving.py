@@ -124,9 +124,9 @@ class Moving:
             if self._announced == now:
                 return
             slot, addresses = now
-            told = next_announced(addresses, slot[0], await self._store.nodes())
-            await self._store.announce(msgspec.json.encode(told).decode() if told != Announced() else "")
-            self._announced, self._incarnation = (slot, addresses), told.incarnation
+            announced = next_announced(addresses, slot[0], await self._store.nodes())
+            await self._store.announce(msgspec.json.encode(announced).decode() if announced != Announced() else "")
+            self._announced, self._incarnation = (slot, addresses), announced.incarnation
             await self._owners.look()
 
     async def _loop(self) -> None:

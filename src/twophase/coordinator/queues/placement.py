@@ -57,15 +57,15 @@ def next_announced(addresses: Mapping[str, str], own: int, nodes: Sequence[NodeS
     in it is kept: they may look for it after their next start.
     """
     marks = _marks(addresses)
-    told = {node.node: _incarnations(announced(node.served_at)) for node in nodes}
-    last = max([one[mark] for one in told.values() for mark in marks & one.keys()], default=-1)
-    others = [(mark, number) for mark, number in told.get(own, {}).items() if mark not in marks]
+    known = {node.node: _incarnations(announced(node.served_at)) for node in nodes}
+    last = max([one[mark] for one in known.values() for mark in marks & one.keys()], default=-1)
+    others = [(mark, number) for mark, number in known.get(own, {}).items() if mark not in marks]
     return Announced(dict(addresses), last + 1, dict(others[-_FORMER_MAX:]))
 
 
-def _incarnations(told: Announced) -> dict[str, int]:
+def _incarnations(slot: Announced) -> dict[str, int]:
     """Return the incarnations known from one slot, by marks; the newest is last."""
-    return told.former | dict.fromkeys(_marks(told.addresses), told.incarnation)
+    return slot.former | dict.fromkeys(_marks(slot.addresses), slot.incarnation)
 
 
 def _marks(addresses: Mapping[str, str]) -> set[str]:
@@ -97,8 +97,8 @@ def living(nodes: Sequence[NodeSeen], own: int, seen_after_ms: int) -> tuple[Nod
     live = [node for node in nodes if node.held and (node.seen_ms > seen_after_ms or node.node == own)]
     found: list[NodeAddress] = []
     for node in live:
-        told = announced(node.served_at)
-        found.append(NodeAddress(node.node, told.addresses, told.incarnation, node.node == own))
+        slot = announced(node.served_at)
+        found.append(NodeAddress(node.node, slot.addresses, slot.incarnation, node.node == own))
     return tuple(found)
 
 

@@ -77,11 +77,11 @@ class OperatorActions(Protocol):
     async def retry_later_ones(self, after_ms: int, limit: int, act: Act, gid_prefix: str = "") -> tuple[int, bool]: ...
 
 
-def by_of(caller: Caller, said: str) -> str:
+def by_of(caller: Caller, operator: str) -> str:
     """Return who acts: the name of the token, and what the request says."""
     if not caller.name:
-        return said
-    return f"{said} with the token {caller.name}" if said else caller.name
+        return operator
+    return f"{operator} with the token {caller.name}" if operator else caller.name
 
 
 class MessageReader(Protocol):

@@ -134,8 +134,8 @@ def operators(coordinator: Coordinator, decoder: Decoder, timeout_to_fail_ms: in
     """Return the operations for operators, dtm's and twophase's, with their handlers."""
     operator = coordinator.operator
     dtm = DtmOperator(coordinator, operator, decoder, timeout_to_fail_ms)
-    ours = MessagesApi(coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock)
-    return [*dtm.served(), *ours.served()]
+    own = MessagesApi(coordinator, operator, decoder, operator.earliest_ms, operator.attempts_max, coordinator.clock)
+    return [*dtm.served(), *own.served()]
 
 
 class MessagesApi:

@@ -134,7 +134,7 @@ def _endpoint(served: Served, on_refused: Callable[[str], None]) -> Callable[[Re
         except ClientDisconnect:
             return Response(status_code=400)
         except asyncio.CancelledError:
-            return Response(status_code=503)  # the server stops and has cut the connection: nobody reads it
+            return Response(status_code=503)  # the server stops and has cut the connection: no client reads it
         except TwophaseError as error:
             on_refused(error.code)
             await caller_of(request).noted()

@@ -145,9 +145,9 @@ class RocketmqPort:
                 "consumers are served while this node is alone: set rocketmq_address to serve them on several nodes",
                 listens=bound,
             )
-        told = await self._queues.announce({**(others or {}), WIRE: address})
-        if told is not None:
-            self._peculiarities.begin(told)
+        announced = await self._queues.announce({**(others or {}), WIRE: address})
+        if announced is not None:
+            self._peculiarities.begin(announced)
         return [f"{'rocketmqs' if self._has_tls else 'rocketmq'}://{bound}"]
 
     async def drain(self, timeout_s: float) -> None:

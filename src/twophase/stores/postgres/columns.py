@@ -178,16 +178,16 @@ class ApartColumns:
 def oldest_born_ms(gids: Sequence[str]) -> int:
     """Return the birth of the oldest gid that twophase made; beyond all time if none.
 
-    Ours sort by birth, so usually one is looked at.
+    These sort by birth, so usually one is looked at.
     """
-    ours = [gid for gid in gids if len(gid) == GID_CHARACTERS and gid[:2] == "tp"]
-    if not ours:
+    born_here = [gid for gid in gids if len(gid) == GID_CHARACTERS and gid[:2] == "tp"]
+    if not born_here:
         return _NEVER_MS
-    born = born_ms(min(ours))
+    born = born_ms(min(born_here))
     if born is not None:
         return born
-    # Somebody else's gid that looks like one of ours was the least.
-    return min((born for gid in ours if (born := born_ms(gid)) is not None), default=_NEVER_MS)
+    # The least was a foreign gid that looks like one of twophase's.
+    return min((born for gid in born_here if (born := born_ms(gid)) is not None), default=_NEVER_MS)
 
 
 def _acts(order: Sequence[int], audited: Mapping[int, AuditEntry]) -> Acts | None:

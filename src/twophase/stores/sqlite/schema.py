@@ -1,4 +1,4 @@
-"""Which files are ours, of which version, and how an older one becomes the newest.
+"""The recognition of a store's file and version, and its migration to the newest.
 
 `application_id` and `user_version` stand in the file's header, so a file is known before anything in it is touched.
 Versions only go forward; a file of a newer one is refused, because what this code does not know it would break.

@@ -41,7 +41,7 @@ class _Call(Generic[T]):
         try:
             self._loop.call_soon_threadsafe(done, outcome)  # type: ignore[arg-type] # the pair is made in run
         except RuntimeError:
-            assert self._loop.is_closed(), "only a closed loop refuses; then nobody waits any more"
+            assert self._loop.is_closed(), "only a closed loop refuses; then no caller waits any more"
 
     def _succeed(self, result: T) -> None:
         self._thread.under_way -= 1
