@@ -96,7 +96,8 @@ class BarrierCleaner:
     def hint(self) -> None:
         """Clean now, if it is time; return at once.
 
-        With an async engine, call it where its event loop runs.
+        With an async engine, call it where its event loop runs. A thread or task that cannot be started is logged: the
+        request that gives the hint may be committed, and its answer must not become an error.
         """
         if time.monotonic() < self._next_s or not self._running.acquire(blocking=False):
             return
@@ -108,6 +109,9 @@ class BarrierCleaner:
                 task.add_done_callback(self._tasks.discard)
             else:
                 threading.Thread(target=self._clean, name="twophase barrier cleaning", daemon=True).start()
+        except Exception as error:  # noqa: BLE001 -- the log reports it; the answer stays
+            self._running.release()
+            self._postpone(f"no thread or task can be started: {error}")
         except BaseException:
             self._running.release()
             raise
@@ -138,8 +142,10 @@ class BarrierCleaner:
             self._next_s = time.monotonic() + random.uniform(_IDLE_PAUSE_S / 2, _IDLE_PAUSE_S)  # noqa: S311 -- no secret
 
     def _failed(self, error: Exception) -> None:
+        self._postpone(error if isinstance(error, Frozen | TwophaseError) else type(error).__name__)
+
+    def _postpone(self, why: object) -> None:
         self._next_s = time.monotonic() + random.uniform(_IDLE_PAUSE_S / 8, _IDLE_PAUSE_S / 4)  # noqa: S311 -- no secret
-        why = error if isinstance(error, Frozen | TwophaseError) else type(error).__name__
         _log.warning("no barrier rows are removed now: %s", why)
 
     def clean_now(self) -> CleanedSome:

@@ -173,3 +173,35 @@ def test_a_run_that_fails_is_logged_and_the_next_comes_later(caplog: pytest.LogC
     assert "no barrier rows are removed now: LookupError" in caplog.text
     assert "secret" not in caplog.text
     assert cleaner._next_s > time.monotonic() + 60
+
+
+def test_a_thread_that_cannot_start_fails_no_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start_any = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "twophase barrier cleaning":
+            raise RuntimeError("can't start new thread")
+        start_any(thread)
+
+    ended = threading.Event()
+    cleaner = BarrierCleaner("default", ["http://c:1"], ended=ended.set)
+    due(cleaner, lambda: bounded_cleaning.CleanedSome(0, -1))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", start)
+        cleaner.hint()
+    assert "no barrier rows are removed now: no thread or task can be started: can't start new thread" in caplog.text
+    assert cleaner._next_s > time.monotonic() + 60
+    cleaner._next_s = 0.0
+    cleaner.hint()
+    assert ended.wait(30)  # the hint that failed holds up no later one
+
+
+def test_a_hint_without_the_event_loop_of_an_async_engine_fails_no_request(
+    sqlite_bank: Bank, caplog: pytest.LogCaptureFixture
+) -> None:
+    cleaner = BarrierCleaner(create_async_engine(sqlite_bank.url("aiosqlite"), poolclass=NullPool), ["http://c:1"])
+    cleaner._next_s = 0.0
+    cleaner.hint()
+    assert "no thread or task can be started: no running event loop" in caplog.text
