@@ -58,7 +58,10 @@ _LOGIN_ASKED: Final = (
     "Let the coordinator's requests pass, send what the route asks for as a header of the message, or give the "
     "destination the key by which the route verifies calls."
 )
-_NO_REDIRECTS: Final = "Redirects are not followed: write the address that they lead to as `check`."
+_NO_REDIRECTS: Final = (
+    "Redirects are not followed: write the address that they lead to as `check`. If they lead to a login, let the "
+    "coordinator's requests pass without one."
+)
 _UNCOMPARED: Final = "the route reports something beside: no database may have been compared"
 _LOOK_THERE: Final = "Look at the service's database and its log; `twophase doctor` with the scope payload shows more."
 _KNOWN: Final = {

@@ -54,6 +54,12 @@ def test_an_answer_tells_the_condition_of_the_address(
     assert interpret_probe(status, header, body, error).state is state
 
 
+def test_a_redirect_may_lead_to_a_login_that_the_coordinator_does_not_have() -> None:
+    remedy = interpret_probe(302, None, b"", "").remedy
+    assert "not followed" in remedy
+    assert "login" in remedy
+
+
 @pytest.mark.parametrize("state", ProbeState)
 def test_an_address_is_well_that_answers_or_is_busy_or_knows_no_probes(state: ProbeState) -> None:
     assert Probed(state).well is (state in {ProbeState.READY, ProbeState.BUSY, ProbeState.UNPROBEABLE})
