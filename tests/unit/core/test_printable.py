@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
-from twophase.core.printable import OutputFailed, PrintableStream, printable, printable_json, unfiltered
+from twophase.core.printable import OutputFailed, PrintableStream, drop_output, printable, printable_json, unfiltered
 
 EVIL = "a\x1b[2J\x7f\x9b\u202e\U000e0001"
 
@@ -74,3 +75,25 @@ def test_a_reader_that_has_gone_is_no_full_disk() -> None:
 
     with contextlib.suppress(BrokenPipeError):
         nobody_reads.close()
+
+
+def test_what_a_full_disk_does_not_take_is_dropped_and_the_rest_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with (tmp_path / "log").open("w", encoding="utf-8") as takes, Path("/dev/full").open("w", encoding="utf-8") as full:
+        monkeypatch.setattr(sys, "stdout", takes)
+        monkeypatch.setattr(sys, "stderr", full)
+        takes.write("kept")
+        full.write("dropped")
+
+        drop_output()
+
+        full.flush()  # as the interpreter does at its end
+        assert (tmp_path / "log").read_text(encoding="utf-8") == "kept"
+
+
+def test_a_process_without_streams_has_nothing_to_drop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+
+    drop_output()
