@@ -128,7 +128,8 @@ async def test_fastapi(shop: Shop, coordinator: RecordingCoordinator) -> None:
 @pytest.mark.usefixtures("settings")
 def test_flask(shop: Shop, coordinator: RecordingCoordinator) -> None:
     known = {"__name__": "shop", "engine_north": shop.engine, "engine_south": shop.engine}
-    space = shop.played("add-to-flask.md", "complete", "once", "several", **known)
+    known["async_engine"] = create_async_engine(f"sqlite+aiosqlite:///{shop.file}", poolclass=sqlalchemy.NullPool)
+    space = shop.played("add-to-flask.md", "complete", "first-connection", "once", "several", **known)
     client = space["app"].test_client()
     answer = client.post("/orders", json=_WISH).get_json()
     for path in ("/twophase/check", "/north/check", "/south/check"):
