@@ -48,11 +48,7 @@ def why_not_together(settings: Settings) -> str | None:
         return f"retention_ms: must be 0 or at least {_RETENTION_LEAST_MS}: a younger message may still be on its way."
     if settings.queue_retention_bytes and not settings.retention_ms:
         return "queue_retention_bytes: retention_ms is 0, so history keeps every message for ever. Set both, or none."
-    for first, cap in (
-        ("retry_first_ms", "retry_cap_ms"),
-        ("check_back_first_ms", "check_back_cap_ms"),
-        ("request_timeout_ms", "request_timeout_max_ms"),
-    ):
+    for first, cap in (("retry_first_ms", "retry_cap_ms"), ("check_back_first_ms", "check_back_cap_ms")):
         if getattr(settings, first) > getattr(settings, cap):
             return f"{first}: is greater than {cap}, which bounds it."
     if settings.in_flight_per_destination_max > settings.in_flight_max:

@@ -161,8 +161,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_max_ms: Annotated[
         Annotated[int, Meta(ge=1, le=REQUEST_TIMEOUT_MS_MAX.value)],
         Meta(
-            description="longest request_timeout that a message may ask for, and so the longest time that a call "
-            "keeps its permit"
+            description="longest request_timeout that a message may ask for; a call keeps its permit no longer than "
+            "this or request_timeout_ms, whichever is greater"
         ),
     ] = REQUEST_TIMEOUT_MS_MAX.value
     queues_made_on_use: Annotated[
